@@ -1,0 +1,10 @@
+"""One SavedModel, two metagraphs: export for CPU and TPU, prove the TPU one here, serve either.
+
+Importing this package does not import TensorFlow; `tpuserve.loader`, `tpuserve.lowering` and
+`tpuserve.export` do.
+"""
+
+from importlib.metadata import version
+
+__version__ = version("tpuserve")
+__all__ = ["__version__"]

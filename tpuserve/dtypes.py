@@ -1,0 +1,48 @@
+"""TensorFlow's element types by number and by name.
+
+Source: tensorflow/core/framework/types.proto.
+"""
+
+NAME_OF_NUMBER: dict[int, str] = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    7: "string",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    11: "qint8",
+    12: "quint8",
+    13: "qint32",
+    14: "bfloat16",
+    15: "qint16",
+    16: "quint16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    20: "resource",
+    21: "variant",
+    22: "uint32",
+    23: "uint64",
+    24: "float8_e5m2",
+    25: "float8_e4m3fn",
+    29: "int4",
+    30: "uint4",
+}
+
+
+def name_of(number: int) -> str:
+    """The name of a type by its number in a proto; "type 99" for one that is not known."""
+    return NAME_OF_NUMBER.get(number, f"type {number}")
+
+
+# Where the C++ runtime, and so every message of TensorFlow Serving, uses another name.
+_RUNTIME_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
+
+
+def runtime_name(name: str) -> str:
+    """The name of a type in the C++ runtime's messages: "float32" → "float"."""
+    return _RUNTIME_NAMES.get(name, name)

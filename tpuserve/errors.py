@@ -1,0 +1,152 @@
+"""Every error that tpuserve, trainer and server raise on purpose, one class per situation.
+
+A message says what was asked, what was found and what to do about it. Each class has one
+canonical status code; `server.rest.errors` maps codes to HTTP and `server.rpc.errors` to gRPC.
+"""
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Code(Enum):
+    """The canonical status codes. Source: google/rpc/code.proto."""
+
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class TpuserveError(Exception):
+    """The root of the tree: catch it to catch whatever this project raises on purpose."""
+
+    code: ClassVar[Code] = Code.UNKNOWN
+
+
+# What a caller asked for in a way that can never work.
+
+
+class InvalidInput(TpuserveError):
+    """A request, argument or tensor that does not fit what was asked for."""
+
+    code = Code.INVALID_ARGUMENT
+
+
+class InvalidJson(InvalidInput):
+    """A request body that is no JSON, or JSON of another form than the API's."""
+
+
+class InvalidTensor(InvalidInput):
+    """A tensor of a wrong type or shape, or one that cannot be decoded."""
+
+
+class InvalidInputNames(InvalidInput):
+    """Inputs missing from a request, or not known to the signature."""
+
+
+class InvalidSetting(InvalidInput):
+    """A flag, environment variable or constructor argument with an impossible value."""
+
+
+class UnsupportedType(TpuserveError):
+    """A tensor type that the requested encoding has no form for."""
+
+    code = Code.UNIMPLEMENTED
+
+
+# What was asked for and is not there.
+
+
+class NotFound(TpuserveError):
+    """Something named by the caller does not exist."""
+
+    code = Code.NOT_FOUND
+
+
+class ModelNotFound(NotFound):
+    """No model, or no version of it, by the name that was asked for."""
+
+
+class SavedModelNotFound(NotFound):
+    """No SavedModel in a directory."""
+
+
+class VersionNotFound(NotFound):
+    """No version directory below a model's base path."""
+
+
+class MetagraphNotFound(NotFound):
+    """A SavedModel has no metagraph with exactly the wanted tags."""
+
+
+class SignatureNotFound(TpuserveError):
+    """A metagraph has no signature of the wanted name."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class TpuNotFound(TpuserveError):
+    """A TPU was asked for on a machine that has none, with no emulation asked for."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class CheckpointNotFound(NotFound):
+    """A trained model was asked for and its directory holds no checkpoint."""
+
+
+class ExtraNotInstalled(TpuserveError):
+    """A part of tpuserve needs a package that only one of its extras installs."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+# What is there and cannot be used.
+
+
+class DamagedSavedModel(TpuserveError):
+    """A saved_model.pb that cannot be parsed or contradicts itself."""
+
+    code = Code.DATA_LOSS
+
+
+class LoweringError(TpuserveError):
+    """A TPU graph holds something that has no form on a CPU."""
+
+    code = Code.UNIMPLEMENTED
+
+
+class ExportError(TpuserveError):
+    """A model that cannot be exported as asked."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class ModelExecutionError(TpuserveError):
+    """A model failed while it ran, through no fault of the request."""
+
+    code = Code.INTERNAL
+
+
+class PortInUse(TpuserveError):
+    """A port to listen on is taken."""
+
+    code = Code.UNAVAILABLE
+
+
+class Unavailable(TpuserveError):
+    """The server cannot answer at the moment."""
+
+    code = Code.UNAVAILABLE

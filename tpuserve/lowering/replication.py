@@ -1,0 +1,58 @@
+"""The frame that `tpu.rewrite` draws around a computation: its metadata, inputs and outputs."""
+
+from typing import TYPE_CHECKING
+
+from tpuserve.errors import LoweringError
+from tpuserve.lowering.rule import Rule, become, data_inputs
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+_DT_STRING = 7
+
+
+def _metadata(node: "NodeDef") -> None:
+    _demand_one_replica(node, node.attr["num_replicas"].i)
+    become(node, "NoOp", [])
+
+
+def _compilation_result(node: "NodeDef") -> None:
+    # An empty CompilationResultProto says that compiling succeeded.
+    become(node, "Const", [])
+    node.attr["dtype"].type = _DT_STRING
+    status = node.attr["value"].tensor
+    status.dtype = _DT_STRING
+    status.tensor_shape.SetInParent()
+    status.string_val.append(b"")
+
+
+def _replicated_input(node: "NodeDef") -> None:
+    _demand_one_replica(node, node.attr["N"].i)
+    _identity(node)
+
+
+def _replicated_output(node: "NodeDef") -> None:
+    _demand_one_replica(node, node.attr["num_replicas"].i)
+    _identity(node)
+
+
+def _identity(node: "NodeDef") -> None:
+    element_type = node.attr["T"].type
+    become(node, "Identity", data_inputs(node))
+    node.attr["T"].type = element_type
+
+
+def _demand_one_replica(node: "NodeDef", replicas: int) -> None:
+    if replicas != 1:
+        raise LoweringError(
+            f"{node.op} {node.name!r} belongs to a computation of {replicas} replicas; only "
+            f"computations of one replica can be lowered. Export it through tpu.rewrite."
+        )
+
+
+RULES = {
+    "TPUReplicateMetadata": Rule(_metadata),
+    "TPUCompilationResult": Rule(_compilation_result),
+    "TPUReplicatedInput": Rule(_replicated_input),
+    "TPUReplicatedOutput": Rule(_replicated_output, {"outputs": "output"}),
+}

@@ -1,0 +1,71 @@
+"""Which metagraph runs, on what, and why: one choice, made here and said aloud."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tpuserve import tags as tag_sets
+from tpuserve.devices import Hardware
+from tpuserve.errors import MetagraphNotFound, TpuNotFound
+from tpuserve.tags import TagSet
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A metagraph and the device that runs it.
+
+    Attributes:
+      tags: the metagraph's tag set.
+      device: "CPU" or "TPU".
+      lowered: whether TPU ops are replaced by ops with CPU kernels first.
+      reason: why this metagraph, why this device.
+    """
+
+    tags: TagSet
+    device: str
+    lowered: bool
+    reason: str
+
+    def __str__(self) -> str:
+        through = " through XLA" if self.lowered else ""
+        return f"{tag_sets.show(self.tags)} on {self.device}{through} ({self.reason})"
+
+
+def select(
+    found: Collection[TagSet], wanted: TagSet | None, hardware: Hardware, *, where: str
+) -> Choice:
+    """The metagraph to load out of those found, and the device to run it on.
+
+    Tag sets match exactly, as in TensorFlow Serving. With none wanted it is {serve, tpu} on a
+    machine with a TPU, real or emulated, and {serve} on any other.
+
+    Args:
+      found: the tag sets of the SavedModel.
+      wanted: the tag set that was asked for; None leaves the choice to the hardware.
+      hardware: what this machine has.
+      where: the SavedModel's directory, for error texts.
+
+    Raises:
+      MetagraphNotFound: no metagraph has just the wanted tags.
+      TpuNotFound: the wanted metagraph needs a TPU, and there is none, real or emulated.
+    """
+    if wanted is not None:
+        tags, chosen_by = wanted, "asked for"
+    elif hardware.has_tpu:
+        tags, chosen_by = tag_sets.SERVE_TPU, "by default"
+    else:
+        tags, chosen_by = tag_sets.SERVE, "by default"
+    if tags not in found:
+        available = ", ".join(sorted(tag_sets.show(each) for each in found)) or "none"
+        raise MetagraphNotFound(
+            f"no metagraph tagged {tag_sets.show(tags)} ({chosen_by}) in {where}; "
+            f"found {available}. Export with those tags, or ask for a tag set that is there."
+        )
+    if "tpu" not in tags:
+        return Choice(tags, "CPU", lowered=False, reason=f"{chosen_by}; {hardware}")
+    if not hardware.has_tpu:
+        raise TpuNotFound(
+            f"metagraph {tag_sets.show(tags)} of {where} needs a TPU; {hardware}. Set "
+            f"TPUSERVE_EMULATED_TPU=1 to run it lowered to the CPU, or ask for {{serve}}."
+        )
+    device = "CPU" if hardware.is_emulated else "TPU"
+    return Choice(tags, device, hardware.is_emulated, f"{chosen_by}; {hardware}")
