@@ -56,7 +56,7 @@ class InvalidInputNames(InvalidInput):
     """Inputs missing from a request, or not known to the signature."""
 
 
-class InvalidSetting(InvalidInput):
+class InvalidSetting(InvalidInput, ValueError):
     """A flag, environment variable or constructor argument with an impossible value."""
 
 

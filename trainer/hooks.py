@@ -1,0 +1,77 @@
+"""SessionRunHooks of our own; they are called by the loop, and never own it."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.loop import Loop
+
+
+class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
+    """Starts a Dataset's iterator whenever a session is created."""
+
+    def __init__(self, initializer: Any) -> None:
+        self._initializer = initializer
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs the iterator's initializer."""
+        session.run(self._initializer)
+
+
+class StepLimitHook(tf.compat.v1.train.SessionRunHook):
+    """Makes each loop as long as it may be, and stops after a given global step."""
+
+    def __init__(self, loop: Loop, global_step: Any, last_step: int | None) -> None:
+        """Reads `global_step` after each loop; a last_step of None stops with the input."""
+        self._loop = loop
+        self._global_step = global_step
+        self._last_step = last_step
+        self._iterations = 1
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Plans the first loop from the step that the session was restored to."""
+        self._iterations = self._next_iterations(session.run(self._global_step))
+
+    def before_run(self, run_context: Any) -> Any:
+        """Says how many steps to make."""
+        return tf.compat.v1.train.SessionRunArgs(
+            None, feed_dict={self._loop.iterations: self._iterations}
+        )
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Plans the next loop, or stops."""
+        self._iterations = self._next_iterations(run_context.session.run(self._global_step))
+        if self._iterations < 1:
+            run_context.request_stop()
+
+    def _next_iterations(self, step: int) -> int:
+        if self._last_step is None:
+            return self._loop.max_iterations
+        return min(self._loop.max_iterations, self._last_step - int(step))
+
+
+class HostCallHook(tf.compat.v1.train.SessionRunHook):
+    """Runs what a host_call returned along with each training loop."""
+
+    def __init__(self, fetches: Any) -> None:
+        self._fetches = fetches
+
+    def before_run(self, run_context: Any) -> Any:
+        """Adds the host call to the run."""
+        return tf.compat.v1.train.SessionRunArgs(self._fetches)
+
+
+class StopAfterHook(tf.compat.v1.train.SessionRunHook):
+    """Stops after a number of runs."""
+
+    def __init__(self, runs: int | None) -> None:
+        """A number of None stops with the input."""
+        self._runs_left = runs
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Counts, and stops at the last."""
+        if self._runs_left is None:
+            return
+        self._runs_left -= 1
+        if self._runs_left < 1:
+            run_context.request_stop()

@@ -1,0 +1,149 @@
+"""Many training steps inside one `session.run`.
+
+The step that model_fn built stays in the graph, where hooks and summaries can fetch every tensor
+of it, and runs last in each loop. The steps before it run in a while loop over a copy of the
+same nodes. So one call costs the graph's overhead once, and model_fn is called once.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import while_v2
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A step, and the op that makes several of it.
+
+    Attributes:
+      iterations: int32 placeholder: how many steps the next run makes; 1 if it is not fed.
+      train_op: makes them.
+      loss: of the last of them.
+      max_iterations: the most steps one run can make.
+    """
+
+    iterations: Any
+    train_op: Any
+    loss: Any
+    max_iterations: int
+
+
+def repeat(train_op: Any, loss: Any, iterations_per_loop: int) -> Loop:
+    """The loop around a step of the default graph.
+
+    A step that cannot be copied, because it is fed or keeps its state outside of resources, is
+    run once a `session.run` instead; a log line says so.
+
+    Args:
+      train_op: the op or tensor that makes one step.
+      loss: the step's loss, a scalar.
+      iterations_per_loop: the most steps that one run will be asked for.
+    """
+    iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
+    train_op = getattr(train_op, "op", train_op)
+    step = _step_operations([train_op, loss.op])
+    obstacle = _obstacle(step)
+    if obstacle is not None and iterations_per_loop > 1:
+        logger.warning("one step a session.run, not %d: %s", iterations_per_loop, obstacle)
+    if obstacle is not None or iterations_per_loop == 1:
+        return Loop(iterations, train_op, loss, max_iterations=1)
+    earlier_steps = _loop_over_copies(step, train_op, iterations - 1)
+    for operation in _roots(step):
+        operation._add_control_input(earlier_steps)
+    return Loop(iterations, train_op, loss, max_iterations=iterations_per_loop)
+
+
+def _step_operations(targets: Iterable[Any]) -> dict[str, Any]:
+    """All operations that the targets need, but for those that make lasting resources."""
+    pending, found = list(targets), {}
+    while pending:
+        operation = pending.pop()
+        if operation.name in found or _makes_lasting_resource(operation):
+            continue
+        found[operation.name] = operation
+        pending.extend(each.op for each in operation.inputs)
+        pending.extend(operation.control_inputs)
+    return found
+
+
+def _makes_lasting_resource(operation: Any) -> bool:
+    # A variable, table, queue or iterator is made by an op without inputs. Resources that live
+    # within a step, such as a tensor array, take their size as an input.
+    return len(operation.inputs) == 0 and any(
+        each.dtype == tf.resource for each in operation.outputs
+    )
+
+
+def _obstacle(step: dict[str, Any]) -> str | None:
+    for operation in step.values():
+        if operation.type == "Placeholder":
+            return f"placeholder {operation.name!r} is fed by each session.run"
+        for tensor in (*operation.inputs, *operation.outputs):
+            if tensor.dtype._is_ref_dtype:
+                return (
+                    f"{operation.type} {operation.name!r} works on a reference; use resource "
+                    f"variables (use_resource=True)"
+                )
+    return None
+
+
+def _loop_over_copies(step: dict[str, Any], train_op: Any, count: Any) -> Any:
+    """The op that runs `count` steps, each a run of a copy of the step."""
+    handles = _outside_inputs(step)
+    definition = _definition(step)
+
+    def body(done: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        (copy,) = tf.graph_util.import_graph_def(
+            definition,
+            input_map={handle.name: graph.capture(handle) for handle in handles},
+            return_elements=[train_op.name],
+            name="step",
+        )
+        with tf.control_dependencies([copy]):
+            return done + 1
+
+    done = while_v2.while_loop(
+        lambda done: done < count, body, [tf.constant(0)], name="earlier_steps"
+    )
+    return tf.group(done)
+
+
+def _outside_inputs(step: dict[str, Any]) -> list[Any]:
+    tensors = (each for operation in step.values() for each in operation.inputs)
+    return list({each.name: each for each in tensors if each.op.name not in step}.values())
+
+
+def _definition(step: dict[str, Any]) -> Any:
+    whole = tf.compat.v1.get_default_graph().as_graph_def()
+    definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
+    for node in whole.node:
+        if node.name not in step:
+            continue
+        copy = definition.node.add()
+        copy.CopyFrom(node)
+        # Variables stay outside of the loop, so there is nothing there to be colocated with.
+        copy.attr.pop("_class", None)
+        inputs = [each for each in node.input if _is_data_or_in(each, step)]
+        del copy.input[:]
+        copy.input.extend(inputs)
+    return definition
+
+
+def _is_data_or_in(reference: str, step: dict[str, Any]) -> bool:
+    return not reference.startswith("^") or reference[1:] in step
+
+
+def _roots(step: dict[str, Any]) -> list[Any]:
+    # All else of the step waits for these. A constant need not wait, and would no longer be
+    # folded if it did.
+    return [
+        operation
+        for operation in step.values()
+        if operation.type != "Const" and not any(each.op.name in step for each in operation.inputs)
+    ]

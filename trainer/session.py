@@ -1,0 +1,41 @@
+"""Sessions as each mode wants them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.config import RunConfig
+
+
+def config_proto(config: RunConfig) -> Any:
+    """The ConfigProto of a run: the user's, else one that lets ops without a GPU kernel run."""
+    if config.session_config is not None:
+        return config.session_config
+    return tf.compat.v1.ConfigProto(allow_soft_placement=True)
+
+
+def monitored(
+    config: RunConfig,
+    scaffold: Any,
+    hooks: Sequence[Any],
+    *,
+    checkpoint_dir: str | None = None,
+    checkpoint_path: str | None = None,
+) -> Any:
+    """A MonitoredSession that restores a checkpoint, if there is one, and drives hooks.
+
+    Args:
+      config: gives the ConfigProto.
+      scaffold: gives the saver and the initialisation ops.
+      hooks: called in this order.
+      checkpoint_dir: restore the newest checkpoint from here.
+      checkpoint_path: restore just this checkpoint.
+    """
+    creator = tf.compat.v1.train.ChiefSessionCreator(
+        scaffold,
+        config=config_proto(config),
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_filename_with_path=checkpoint_path,
+    )
+    return tf.compat.v1.train.MonitoredSession(creator, hooks=list(hooks))

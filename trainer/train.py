@@ -1,0 +1,122 @@
+"""Training, from the input to the last checkpoint."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer import checkpoints, graph, input_pipeline, loop, progress, session
+from trainer.hooks import HostCallHook, StepLimitHook
+from trainer.program import Program
+from trainer.spec import ModeKeys, call_on_host
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+def train(
+    program: Program,
+    input_fn: Callable[..., Any],
+    *,
+    hooks: Sequence[Any] = (),
+    steps: int | None = None,
+    max_steps: int | None = None,
+    saving_listeners: Sequence[Any] = (),
+) -> None:
+    """Trains until the step asked for, or until the input ends, and leaves a checkpoint.
+
+    Starts from the newest checkpoint of the program's model_dir, if there is one.
+
+    Args:
+      program: what to train.
+      input_fn: gives batches of (features, labels).
+      hooks: the caller's; they come first.
+      steps: how many steps to make from here.
+      max_steps: the global step to stop at; nothing is done where it is reached already.
+      saving_listeners: told about each checkpoint.
+    """
+    config = program.config
+    first_step = checkpoints.latest_step(program.model_dir)
+    last_step = first_step + steps if steps is not None else max_steps
+    if last_step is not None and first_step >= last_step:
+        logger.info("nothing to train: step %d of %d is reached", first_step, last_step)
+        return
+    with graph.fresh(config) as global_step:
+        inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.TRAIN))
+        spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN)
+        tf.compat.v1.summary.scalar("loss", spec.loss)
+        steps_in_one_run = loop.repeat(
+            spec.train_op, spec.loss, config.tpu_config.iterations_per_loop
+        )
+        scaffold = checkpoints.with_saver(spec.scaffold(), config)
+        all_hooks = [
+            *hooks,
+            *inputs.hooks,
+            StepLimitHook(steps_in_one_run, global_step, last_step),
+            tf.compat.v1.train.NanTensorHook(steps_in_one_run.loss),
+            *_progress_hooks(program, steps_in_one_run, global_step, last_step),
+            *_summary_hooks(program, scaffold),
+            *([HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []),
+            *(spec.training_hooks or ()),
+            *_checkpoint_hooks(program, scaffold, saving_listeners),
+        ]
+        for hook in all_hooks:
+            _tell_steps_per_run(hook, steps_in_one_run.max_iterations)
+        with session.monitored(
+            config, scaffold, all_hooks, checkpoint_dir=program.model_dir
+        ) as training:
+            while not training.should_stop():
+                training.run(steps_in_one_run.train_op)
+
+
+def _progress_hooks(
+    program: Program, steps_in_one_run: loop.Loop, global_step: Any, last_step: int | None
+) -> list[Any]:
+    reporter = progress.reporter(last_step, program.config.log_step_count_steps)
+    if reporter is None:
+        return []
+    return [
+        progress.ProgressHook(
+            steps_in_one_run.loss,
+            global_step,
+            reporter,
+            program.model_dir,
+            program.config.save_summary_steps,
+        )
+    ]
+
+
+def _summary_hooks(program: Program, scaffold: Any) -> list[Any]:
+    if not program.config.save_summary_steps:
+        return []
+    return [
+        tf.compat.v1.train.SummarySaverHook(
+            save_steps=program.config.save_summary_steps,
+            output_dir=program.model_dir,
+            scaffold=scaffold,
+        )
+    ]
+
+
+def _checkpoint_hooks(
+    program: Program, scaffold: Any, saving_listeners: Sequence[Any]
+) -> list[Any]:
+    config = program.config
+    if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
+        return []
+    return [
+        tf.compat.v1.train.CheckpointSaverHook(
+            program.model_dir,
+            save_steps=config.save_checkpoints_steps,
+            save_secs=config.save_checkpoints_secs,
+            scaffold=scaffold,
+            listeners=list(saving_listeners),
+        )
+    ]
+
+
+def _tell_steps_per_run(hook: Any, steps_per_run: int) -> None:
+    # TensorFlow's hooks that count steps offer this, so that they fire at the right loop.
+    tell = getattr(hook, "_set_steps_per_run", None)
+    if tell is not None:
+        tell(steps_per_run)
