@@ -79,6 +79,8 @@ class SavedModelWriter:
             "strip_default_attrs": True,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+        # Only what restores the variables is placed: TPU ops have no kernel on this machine.
+        config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:
                 self._saved_model.add_meta_graph(**arguments)

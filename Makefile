@@ -1,0 +1,55 @@
+# `make demo` and `make test` set up .venv by themselves; nothing else has to be installed first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+
+.PHONY: help demo test test-fast check lint types format dev protos clean
+
+help:  ## Show what there is to make.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute and a half.
+	$(BIN)/tpuserve demo
+
+test: .venv/dev.stamp  ## Run all tests.
+	$(BIN)/pytest -n 2 --dist loadfile
+
+test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
+	$(BIN)/pytest -m "not slow"
+
+check: lint types test  ## All that CI runs.
+
+lint: .venv/dev.stamp  ## Look for mistakes and for unformatted code.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: .venv/dev.stamp  ## Check the types.
+	$(BIN)/mypy
+
+format: .venv/dev.stamp  ## Format the code and mend what can be mended.
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+dev: .venv/dev.stamp  ## Set up .venv for work on the code.
+
+# A compiler of its own environment: its protobuf is older than the one that users get.
+protos:  ## Compile tpuserve/proto/*.proto.
+	test -x .venv-protos/bin/python || $(PYTHON) -m venv .venv-protos
+	.venv-protos/bin/pip install --quiet "grpcio-tools==1.75.1"
+	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpuserve/proto/*.proto
+
+clean:  ## Remove .venv and what tools leave behind.
+	rm -rf .venv .venv-protos .mypy_cache .pytest_cache .ruff_cache
+
+.venv/demo.stamp: pyproject.toml
+	@echo "Setting up .venv, once: about two minutes."
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[examples]"
+	touch $@
+
+.venv/dev.stamp: pyproject.toml
+	@echo "Setting up .venv, once: about two minutes."
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch .venv/demo.stamp $@

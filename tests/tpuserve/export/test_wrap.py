@@ -1,0 +1,41 @@
+import pytest
+import tensorflow as tf
+
+from tests import models
+from tpuserve import tags
+from tpuserve.errors import ExportError
+from tpuserve.export import on_tpu
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+def test_the_whole_computation_is_one_call_on_a_core_chosen_at_run_time() -> None:
+    graph = models.metagraph(models.half_plus_two, tags.SERVE_TPU).graph.as_graph_def()
+    types = [node.op for node in graph.node]
+    assert types.count("TPUPartitionedCall") == types.count("TPUOrdinalSelector") == 1
+    assert "Mul" not in types
+    (function,) = graph.library.function
+    assert {"Mul", "AddV2", "TPUReplicateMetadata"} <= {node.op for node in function.node_def}
+
+
+def test_variables_keep_their_names_and_stay_outside_of_the_call() -> None:
+    graph = models.metagraph(models.half_plus_two, tags.SERVE_TPU).graph
+    with graph.as_default():
+        assert [each.name for each in v1.global_variables()] == ["half:0", "two:0"]
+        assert all(each.graph is graph for each in v1.global_variables())
+
+
+def test_nests_come_out_as_they_were_returned_with_their_shapes() -> None:
+    def computation(features: dict[str, tf.Tensor]) -> dict[str, object]:
+        return {"b": [features["x"] + 1.0], "a": tf.reduce_sum(features["x"])}
+
+    with tf.Graph().as_default():
+        results = on_tpu(computation, {"x": v1.placeholder(tf.float32, [None, 3])})
+    assert results["b"][0].shape.as_list() == [None, 3]
+    assert results["a"].shape.as_list() == []
+
+
+def test_a_result_that_is_no_tensor_is_refused() -> None:
+    with tf.Graph().as_default(), pytest.raises(ExportError, match="returned 'text', which is no"):
+        on_tpu(lambda x: {"y": "text"}, v1.placeholder(tf.float32, []))

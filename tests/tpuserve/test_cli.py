@@ -1,0 +1,99 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tpuserve
+import tpuserve.errors
+from tests.tpuserve import saved_models
+from tpuserve import cli
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return saved_models.write(saved_models.half_plus_two(), tmp_path / "1")
+
+
+def test_inspect_prints_json_for_programs(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("inspect", str(directory), "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["metagraphs"]) == 2
+
+
+def test_an_error_is_one_line_and_a_failed_exit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("inspect", str(tmp_path / "gone")) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"Error: no directory {tmp_path / 'gone'}. Name a directory that holds a saved_model.pb."
+    ]
+
+
+def test_an_unknown_flag_is_one_line_that_leads_to_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("serve", "--model_nam=x") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--model_nam" in line
+    assert "Did you mean" in line
+    assert "See 'tpuserve serve --help'." in line
+
+
+def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("srve") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
+    with pytest.raises(tpuserve.errors.SavedModelNotFound):
+        cli.main(["--debug", "inspect", str(tmp_path / "gone")])
+
+
+def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    text = capsys.readouterr().out
+    for command in ("demo", "inspect", "serve"):
+        assert f"\n  {command} " in text
+
+
+def test_every_option_of_every_command_has_a_help_text() -> None:
+    context = cli.cli.make_context("tpuserve", ["inspect", "x"])
+    for name in cli.cli.list_commands(context):
+        command = cli.cli.get_command(context, name)
+        assert command is not None
+        assert command.help
+        for each in command.params:
+            if each.param_type_name == "option":
+                assert getattr(each, "help", None), f"{name} {each.name}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect"]])
+def test_the_command_line_does_not_import_tensorflow(arguments: list[str], directory: Path) -> None:
+    if arguments == ["inspect"]:
+        arguments = ["inspect", str(directory)]
+    program = (
+        "import sys; from tpuserve.cli import main\n"
+        f"try: main({arguments!r})\n"
+        "finally: assert 'tensorflow' not in sys.modules and 'fastapi' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
+    newest = next(line for line in changelog.splitlines() if line.startswith("## ["))
+    assert newest.startswith(f"## [{tpuserve.__version__}]")
+    assert tpuserve.__version__ in capsys.readouterr().out

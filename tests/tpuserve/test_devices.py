@@ -1,0 +1,30 @@
+import pytest
+
+from tpuserve.devices import Hardware, find_hardware
+from tpuserve.errors import InvalidSetting
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "hosts"), [("1", 1, 1), ("8", 8, 1), ("2x4", 8, 2), (" 4x2 ", 8, 4)]
+)
+def test_emulation_takes_cores_or_hosts_by_cores(asked: str, cores: int, hosts: int) -> None:
+    found = find_hardware({"TPUSERVE_EMULATED_TPU": asked})
+    assert found == Hardware(tpu_cores=cores, hosts=hosts, is_emulated=True)
+
+
+@pytest.mark.parametrize("asked", ["yes", "-1", "0x4", "2x", "x2", "1.5"])
+def test_a_topology_that_is_none_is_an_error_that_shows_it(asked: str) -> None:
+    with pytest.raises(InvalidSetting, match="TPUSERVE_EMULATED_TPU='.*' is no TPU topology"):
+        find_hardware({"TPUSERVE_EMULATED_TPU": asked})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environ", [{}, {"TPUSERVE_EMULATED_TPU": ""}])
+def test_emulation_is_never_chosen_by_itself(environ: dict[str, str]) -> None:
+    assert find_hardware(environ) == Hardware(tpu_cores=0, hosts=0, is_emulated=False)
+
+
+def test_hardware_says_what_it_is() -> None:
+    assert str(Hardware()) == "no TPU found"
+    assert str(Hardware(4, 1)) == "4 TPU cores found"
+    assert str(Hardware(8, 2, is_emulated=True)).startswith("emulated TPU of 8 cores on 2 hosts")

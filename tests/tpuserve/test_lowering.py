@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+from tests import models
+from tpuserve import tags
+from tpuserve.errors import LoweringError
+from tpuserve.lowering import lower
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+def graph_def(build: models.Build = models.half_plus_two) -> GraphDef:
+    return models.metagraph(build, tags.SERVE_TPU).graph.as_graph_def(add_shapes=True)
+
+
+def all_nodes(graph: GraphDef) -> list[NodeDef]:
+    return [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+
+
+def test_no_tpu_op_attribute_or_device_is_left() -> None:
+    lowered = all_nodes(lower(graph_def()))
+    assert not [node.op for node in lowered if "TPU" in node.op]
+    assert not [name for node in lowered for name in node.attr if name.startswith("_tpu")]
+    assert not [node.device for node in lowered if "TPU" in node.device]
+
+
+def test_the_graph_passed_in_is_left_as_it_is() -> None:
+    graph = graph_def()
+    before = graph.SerializeToString(deterministic=True)
+    lower(graph)
+    assert graph.SerializeToString(deterministic=True) == before
+
+
+def test_a_graph_without_tpu_ops_is_returned_equal() -> None:
+    graph = models.metagraph(models.half_plus_two, tags.SERVE).graph.as_graph_def()
+    assert lower(graph) == graph
+
+
+def test_every_computation_must_compile_unless_told_otherwise() -> None:
+    def compiled(graph: GraphDef) -> list[str]:
+        return [node.op for node in graph.node if "_XlaMustCompile" in node.attr]
+
+    assert compiled(lower(graph_def())) == ["StatefulPartitionedCall"]
+    assert compiled(lower(graph_def(), compiled=False)) == []
+
+
+def test_a_computation_with_a_host_part_runs_op_by_op_and_gives_the_same() -> None:
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        text = v1.tpu.outside_compilation(tf.strings.as_string, x, precision=1)
+        return {"text": text, "y": x * 2.0}
+
+    lowered = lower(graph_def(build))
+    assert not [node for node in all_nodes(lowered) if "_XlaMustCompile" in node.attr]
+    (call,) = [node.name for node in lowered.node if node.op == "StatefulPartitionedCall"]
+    with tf.Graph().as_default(), v1.Session() as session:
+        tf.graph_util.import_graph_def(lowered, name="")
+        results = session.run([f"{call}:0", f"{call}:1"], {"x:0": [[1.5]]})
+    assert results == [[[b"1.5"]], [[3.0]]]
+
+
+def test_an_op_with_no_form_on_a_cpu_is_named_with_its_function() -> None:
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": v1.tpu.cross_replica_sum(x, name="sum_up")}
+
+    with pytest.raises(LoweringError, match=r"op CrossReplicaSum \('sum_up' in function '.*tpu_"):
+        lower(graph_def(build))
+
+
+def test_several_replicas_are_refused() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [2])
+        v1.tpu.replicate(lambda a: a + 1.0, [[x], [x]])
+    with pytest.raises(LoweringError, match="computation of 2 replicas"):
+        lower(graph.as_graph_def())
+
+
+def test_a_call_of_a_missing_function_is_refused() -> None:
+    graph = graph_def()
+    del graph.library.function[:]
+    with pytest.raises(LoweringError, match="which is not in the graph"):
+        lower(graph)
+
+
+def test_an_op_that_xla_refuses_is_refused_when_it_runs_and_named() -> None:
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": tf.strings.to_number(tf.strings.as_string(x))}
+
+    lowered = lower(graph_def(build))
+    (call,) = [node.name for node in lowered.node if node.op == "StatefulPartitionedCall"]
+    with tf.Graph().as_default(), v1.Session() as session:
+        tf.graph_util.import_graph_def(lowered, name="")
+        with pytest.raises(tf.errors.InvalidArgumentError, match="AsString"):
+            session.run(f"{call}:0", {"x:0": np.ones([1, 1], np.float32)})

@@ -1,0 +1,45 @@
+import pytest
+
+from tpuserve import tags
+from tpuserve.devices import Hardware
+from tpuserve.errors import MetagraphNotFound, TpuNotFound
+from tpuserve.select import Choice, select
+
+NO_TPU = Hardware()
+EMULATED = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
+REAL = Hardware(tpu_cores=8, hosts=1)
+BOTH = [tags.SERVE, tags.SERVE_TPU]
+
+
+def choose(wanted: tags.TagSet | None, hardware: Hardware) -> tuple[tags.TagSet, str, bool]:
+    choice = select(BOTH, wanted, hardware, where="/m/1")
+    return choice.tags, choice.device, choice.lowered
+
+
+def test_without_a_wish_the_hardware_decides() -> None:
+    assert choose(None, NO_TPU) == (tags.SERVE, "CPU", False)
+    assert choose(None, EMULATED) == (tags.SERVE_TPU, "CPU", True)
+    assert choose(None, REAL) == (tags.SERVE_TPU, "TPU", False)
+
+
+def test_a_wish_wins_over_the_hardware() -> None:
+    assert choose(tags.SERVE, REAL) == (tags.SERVE, "CPU", False)
+    assert choose(tags.SERVE_TPU, EMULATED) == (tags.SERVE_TPU, "CPU", True)
+
+
+def test_a_tpu_metagraph_is_never_lowered_unasked() -> None:
+    with pytest.raises(TpuNotFound, match="needs a TPU; no TPU found. Set TPUSERVE_EMULATED_TPU"):
+        choose(tags.SERVE_TPU, NO_TPU)
+
+
+def test_tag_sets_match_exactly_and_the_error_lists_what_is_there() -> None:
+    with pytest.raises(MetagraphNotFound) as error:
+        select([tags.SERVE], tags.SERVE_TPU, EMULATED, where="/m/1")
+    assert "no metagraph tagged {serve, tpu} (asked for) in /m/1; found {serve}." in str(
+        error.value
+    )
+
+
+def test_a_choice_says_what_and_why() -> None:
+    choice = Choice(tags.SERVE_TPU, "CPU", lowered=True, reason="asked for; no TPU found")
+    assert str(choice) == "{serve, tpu} on CPU through XLA (asked for; no TPU found)"

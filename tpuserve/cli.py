@@ -1,0 +1,94 @@
+"""The command `tpuserve`: parse, call, print.
+
+A command's work is done elsewhere. Packages that tpuserve does not import register theirs as
+entry points of the group "tpuserve.commands".
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from tpuserve import __version__, description, metagraph
+from tpuserve.errors import TpuserveError
+
+COMMANDS_GROUP = "tpuserve.commands"
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """The commands of this package and the registered ones, which are imported when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        registered = (each.name for each in entry_points(group=COMMANDS_GROUP))
+        return sorted({*super().list_commands(ctx), *registered})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, or None."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for each in entry_points(group=COMMANDS_GROUP, name=cmd_name):
+            command: click.Command = each.load()
+            return command
+        return None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tpuserve")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Train with TPUEstimator, export for CPU and TPU, and serve to TensorFlow Serving clients."""
+
+
+@cli.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def inspect(directory: Path, as_json: bool) -> None:
+    """Show what a SavedModel holds, without loading it or importing TensorFlow.
+
+    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
+    """
+    found = metagraph.read(directory)
+    if as_json:
+        click.echo(json.dumps(description.as_data(found), indent=2))
+    else:
+        description.print_tables(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits: 0 done, 1 failed, 2 not understood.
+
+    An error is one line on standard error; `--debug` adds the traceback.
+    """
+    # The runtime's own log is about GPUs that are not there and CPU flags; an error that matters
+    # comes as an exception.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = cli.main(list(arguments), prog_name="tpuserve", standalone_mode=False)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "tpuserve"
+        _fail(f"{error.format_message()} See '{command} --help'.", EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", EXIT_INTERRUPTED)
+    except (TpuserveError, click.ClickException) as error:
+        if "--debug" in arguments:
+            raise
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        _fail(text, EXIT_FAILED)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    click.echo("Error: " + " ".join(message.split()), err=True)
+    sys.exit(status)

@@ -1,0 +1,165 @@
+"""A model server as a process, and the two ways to ask it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuserve import devices, tags
+from tpuserve.errors import ExtraNotInstalled, Unavailable
+from tpuserve.tags import TagSet
+
+HOST = "127.0.0.1"
+START_TIMEOUT_SECONDS = 120
+STOP_TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a server said of some digits.
+
+    Attributes:
+      classes: [n], the digit it sees.
+      probabilities: [n, 10].
+    """
+
+    classes: np.ndarray[Any, Any]
+    probabilities: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server.
+
+    Attributes:
+      model_name: of the one model it serves.
+      rest_port, grpc_port: on the loopback address.
+    """
+
+    model_name: str
+    rest_port: int
+    grpc_port: int
+
+    def ask_rest(self, images: np.ndarray[Any, Any]) -> Answers:
+        """Asks over REST, row by row, as any HTTP client would.
+
+        Args:
+          images: float32 [n, 784].
+        """
+        response = _http().post(
+            f"http://{HOST}:{self.rest_port}/v1/models/{self.model_name}:predict",
+            json={"instances": images.tolist()},
+            timeout=60,
+        )
+        response.raise_for_status()
+        rows = response.json()["predictions"]
+        return Answers(
+            np.array([row["class"] for row in rows]),
+            np.array([row["probabilities"] for row in rows]),
+        )
+
+    def ask_grpc(self, images: np.ndarray[Any, Any]) -> Answers:
+        """Asks over gRPC, with TensorFlow Serving's own stubs.
+
+        Args:
+          images: float32 [n, 784].
+        """
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.model_name
+        request.inputs["image"].CopyFrom(tf.make_tensor_proto(images))
+        with grpc.insecure_channel(f"{HOST}:{self.grpc_port}") as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            outputs = stub.Predict(request, timeout=60).outputs
+        return Answers(tf.make_ndarray(outputs["class"]), tf.make_ndarray(outputs["probabilities"]))
+
+
+@contextmanager
+def running(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
+    """A server of one metagraph on free loopback ports; stopped by SIGTERM on leaving.
+
+    A TPU metagraph is lowered to the CPU. The server's log goes to standard error.
+
+    Raises:
+      Unavailable: it does not start, or does not stop cleanly.
+    """
+    rest_port, grpc_port = _free_ports(2)
+    server = Server(model_name, rest_port, grpc_port)
+    environment = dict(os.environ)
+    if tag_set == tags.SERVE_TPU:
+        environment[devices.EMULATION_VARIABLE] = "1"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tpuserve", "serve"),
+            f"--host={HOST}",
+            f"--port={grpc_port}",
+            f"--rest_api_port={rest_port}",
+            f"--model_name={model_name}",
+            f"--model_base_path={base_path}",
+            f"--saved_model_tags={','.join(sorted(tag_set))}",
+        ],
+        env=environment,
+    )
+    try:
+        _await_start(process, server)
+        yield server
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(STOP_TIMEOUT_SECONDS)
+        if status != 0:
+            raise Unavailable(f"the server stopped with status {status}; see its log above.")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
+    url = f"http://{HOST}:{server.rest_port}/v1/models/{server.model_name}"
+    http, deadline = _http(), time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise Unavailable(
+                f"the server stopped with status {process.returncode} before it was ready; see "
+                f"its log above."
+            )
+        try:
+            response = http.get(url, timeout=5)
+        except http.TransportError:
+            time.sleep(0.1)
+            continue
+        if response.status_code == 200:
+            return
+        time.sleep(0.1)
+    raise Unavailable(f"the server was not ready after {START_TIMEOUT_SECONDS} s: {url}")
+
+
+def _free_ports(count: int) -> list[int]:
+    # All are held at once, so that no two are the same.
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _http() -> Any:
+    try:
+        import httpx
+    except ImportError as error:
+        raise ExtraNotInstalled(
+            "the demo asks over HTTP with the package httpx, which is not installed. "
+            "Run: pip install 'tpuserve[examples]'"
+        ) from error
+    return httpx
