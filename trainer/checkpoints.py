@@ -40,7 +40,7 @@ def find(model_dir: str, checkpoint_path: str | None = None) -> str:
       CheckpointNotFound: it is not there.
     """
     if checkpoint_path is not None:
-        if not tf.train.checkpoint_exists(checkpoint_path):
+        if not tf.compat.v1.train.checkpoint_exists(checkpoint_path):
             raise CheckpointNotFound(
                 f"no checkpoint {checkpoint_path}. Name one as it is written, without the "
                 f"ending .index: model.ckpt-1000."

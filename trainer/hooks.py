@@ -21,33 +21,28 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     """Makes each loop as long as it may be, and stops after a given global step."""
 
-    def __init__(self, loop: Loop, global_step: Any, last_step: int | None) -> None:
-        """Reads `global_step` after each loop; a last_step of None stops with the input."""
+    def __init__(self, loop: Loop, first_step: int, last_step: int | None) -> None:
+        """Plans from the step that training starts after; a last_step of None plans no end."""
         self._loop = loop
-        self._global_step = global_step
         self._last_step = last_step
-        self._iterations = 1
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Plans the first loop from the step that the session was restored to."""
-        self._iterations = self._next_iterations(session.run(self._global_step))
+        self._iterations = self._next_iterations(first_step)
 
     def before_run(self, run_context: Any) -> Any:
         """Says how many steps to make."""
         return tf.compat.v1.train.SessionRunArgs(
-            None, feed_dict={self._loop.iterations: self._iterations}
+            self._loop.step, feed_dict={self._loop.iterations: self._iterations}
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Plans the next loop, or stops."""
-        self._iterations = self._next_iterations(run_context.session.run(self._global_step))
+        self._iterations = self._next_iterations(int(run_values.results))
         if self._iterations < 1:
             run_context.request_stop()
 
     def _next_iterations(self, step: int) -> int:
         if self._last_step is None:
             return self._loop.max_iterations
-        return min(self._loop.max_iterations, self._last_step - int(step))
+        return min(self._loop.max_iterations, self._last_step - step)
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):

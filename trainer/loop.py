@@ -24,16 +24,18 @@ class Loop:
       iterations: int32 placeholder: how many steps the next run makes; 1 if it is not fed.
       train_op: makes them.
       loss: of the last of them.
+      step: the global step after the last of them.
       max_iterations: the most steps one run can make.
     """
 
     iterations: Any
     train_op: Any
     loss: Any
+    step: Any
     max_iterations: int
 
 
-def repeat(train_op: Any, loss: Any, iterations_per_loop: int) -> Loop:
+def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int) -> Loop:
     """The loop around a step of the default graph.
 
     A step that cannot be copied, because it is fed or keeps its state outside of resources, is
@@ -42,20 +44,23 @@ def repeat(train_op: Any, loss: Any, iterations_per_loop: int) -> Loop:
     Args:
       train_op: the op or tensor that makes one step.
       loss: the step's loss, a scalar.
+      global_step: the variable that counts steps.
       iterations_per_loop: the most steps that one run will be asked for.
     """
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     train_op = getattr(train_op, "op", train_op)
+    with tf.control_dependencies([train_op]):
+        step_after = tf.identity(global_step, name="global_step_after")
     step = _step_operations([train_op, loss.op])
     obstacle = _obstacle(step)
     if obstacle is not None and iterations_per_loop > 1:
         logger.warning("one step a session.run, not %d: %s", iterations_per_loop, obstacle)
     if obstacle is not None or iterations_per_loop == 1:
-        return Loop(iterations, train_op, loss, max_iterations=1)
+        return Loop(iterations, train_op, loss, step_after, max_iterations=1)
     earlier_steps = _loop_over_copies(step, train_op, iterations - 1)
     for operation in _roots(step):
         operation._add_control_input(earlier_steps)
-    return Loop(iterations, train_op, loss, max_iterations=iterations_per_loop)
+    return Loop(iterations, train_op, loss, step_after, iterations_per_loop)
 
 
 def _step_operations(targets: Iterable[Any]) -> dict[str, Any]:

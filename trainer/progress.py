@@ -19,6 +19,7 @@ from rich.progress import (
 )
 
 from trainer import summaries
+from trainer.loop import Loop
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -32,7 +33,7 @@ class Reporter(Protocol):
     def update(self, step: int, loss: float, steps_per_second: float) -> None:
         """The run has come to this step."""
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """The run is over."""
 
 
@@ -69,7 +70,7 @@ class Bar:
             self._task, completed=step, loss=f"{loss:.4f}", speed=f"{steps_per_second:.1f}"
         )
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Leaves the bar as it is, on a line of its own."""
         self._progress.stop()
 
@@ -98,14 +99,27 @@ class Lines:
             line += f" of {self._last_step}, {left:.0f} s left"
         logger.info("%s (%.4g steps/s)", line, steps_per_second)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Nothing is left to say."""
+
+
+class Silence:
+    """Nothing at all."""
+
+    def start(self, step: int) -> None:
+        """Says nothing."""
+
+    def update(self, step: int, loss: float, steps_per_second: float) -> None:
+        """Says nothing."""
+
+    def close(self) -> None:
+        """Says nothing."""
 
 
 def reporter(
     last_step: int | None, every_n_steps: int | None, stream: TextIO | None = None
-) -> Reporter | None:
-    """A bar where a person is watching, log lines where not; None where none are wanted.
+) -> Reporter:
+    """A bar where a person is watching, log lines where not.
 
     Args:
       last_step: where the run ends, if that is known.
@@ -113,7 +127,7 @@ def reporter(
       stream: where the bar would go; standard error by default.
     """
     if every_n_steps is None:
-        return None
+        return Silence()
     console = Console(file=stream or sys.stderr)
     if console.is_terminal:
         return Bar(last_step, console)
@@ -125,44 +139,39 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(
         self,
-        loss: Any,
-        global_step: Any,
+        loop: Loop,
+        first_step: int,
         told: Reporter,
         summary_directory: str,
         summary_every_n_steps: int | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Fetches `loss` with each loop and reads `global_step` after it."""
-        self._loss = loss
-        self._global_step = global_step
+        """Reports from `first_step` on, the step that training starts after."""
+        self._loop = loop
         self._told = told
         self._summary_directory = summary_directory
         self._summary_every_n_steps = summary_every_n_steps
         self._clock = clock
-        self._step, self._time = 0, 0.0
-        self._next_summary = 0
+        self._step, self._time = first_step, 0.0
+        self._next_summary = first_step
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the report where the session was restored to."""
-        self._step, self._time = int(session.run(self._global_step)), self._clock()
-        self._next_summary = self._step
+        """Starts the report."""
+        self._time = self._clock()
         self._told.start(self._step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the loss."""
-        return tf.compat.v1.train.SessionRunArgs(self._loss)
+        """Asks for the step and the loss."""
+        return tf.compat.v1.train.SessionRunArgs([self._loop.step, self._loop.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Reports one loop."""
-        step, now = int(run_context.session.run(self._global_step)), self._clock()
+        step, loss = int(run_values.results[0]), float(run_values.results[1])
+        now = self._clock()
         steps_per_second = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
-        self._told.update(step, float(run_values.results), steps_per_second)
+        self._told.update(step, loss, steps_per_second)
         if self._summary_every_n_steps and step >= self._next_summary:
             self._next_summary = step + self._summary_every_n_steps
             scalars = {"steps_per_second": steps_per_second}
             summaries.write_scalars(self._summary_directory, scalars, step)
-
-    def end(self, session: Any) -> None:
-        """Ends the report."""
-        self._told.stop()

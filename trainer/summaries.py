@@ -1,8 +1,44 @@
-"""Scalars for TensorBoard that come from Python and not from a summary op."""
+"""What a run writes for TensorBoard."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
+
+from trainer.loop import Loop
+
+
+class SummaryHook(tf.compat.v1.train.SessionRunHook):
+    """Writes the model's summaries after every so many steps, under the step they are of."""
+
+    def __init__(
+        self, loop: Loop, scaffold: Any, directory: str, first_step: int, every_n_steps: int
+    ) -> None:
+        """Writes after the first loop, and then whenever `every_n_steps` have gone by."""
+        self._loop = loop
+        self._scaffold = scaffold
+        self._directory = directory
+        self._step = self._next_step = first_step
+        self._every_n_steps = every_n_steps
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the summaries, if this loop can reach the step at which they are due."""
+        fetches = {"step": self._loop.step}
+        if self._step + self._loop.max_iterations >= self._next_step:
+            fetches["summary"] = self._scaffold.summary_op
+        return tf.compat.v1.train.SessionRunArgs(fetches)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Writes them."""
+        self._step = int(run_values.results["step"])
+        summary = run_values.results.get("summary")
+        if summary is not None and self._step >= self._next_step:
+            self._next_step = self._step + self._every_n_steps
+            _writer(self._directory).add_summary(summary, self._step)
+
+    def end(self, session: Any) -> None:
+        """Flushes what is written."""
+        _writer(self._directory).flush()
 
 
 def write_scalars(directory: str, values: Mapping[str, float], step: int) -> None:
@@ -13,8 +49,12 @@ def write_scalars(directory: str, values: Mapping[str, float], step: int) -> Non
             for name, value in values.items()
         ]
     )
-    # The writer refuses to be made in eager mode, though it needs no graph.
-    with tf.Graph().as_default():
-        writer = tf.compat.v1.summary.FileWriterCache.get(directory)
+    writer = _writer(directory)
     writer.add_summary(summary, step)
     writer.flush()
+
+
+def _writer(directory: str) -> Any:
+    # It refuses to be made in eager mode, though it needs no graph.
+    with tf.Graph().as_default():
+        return tf.compat.v1.summary.FileWriterCache.get(directory)

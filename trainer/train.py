@@ -1,12 +1,13 @@
 """Training, from the input to the last checkpoint."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from trainer import checkpoints, graph, input_pipeline, loop, progress, session
+from trainer import checkpoints, graph, input_pipeline, loop, progress, session, summaries
 from trainer.hooks import HostCallHook, StepLimitHook
 from trainer.program import Program
 from trainer.spec import ModeKeys, call_on_host
@@ -46,54 +47,49 @@ def train(
         spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN)
         tf.compat.v1.summary.scalar("loss", spec.loss)
         steps_in_one_run = loop.repeat(
-            spec.train_op, spec.loss, config.tpu_config.iterations_per_loop
+            spec.train_op, spec.loss, global_step, config.tpu_config.iterations_per_loop
         )
         scaffold = checkpoints.with_saver(spec.scaffold(), config)
+        reporter = progress.reporter(last_step, config.log_step_count_steps)
         all_hooks = [
             *hooks,
             *inputs.hooks,
-            StepLimitHook(steps_in_one_run, global_step, last_step),
+            StepLimitHook(steps_in_one_run, first_step, last_step),
             tf.compat.v1.train.NanTensorHook(steps_in_one_run.loss),
-            *_progress_hooks(program, steps_in_one_run, global_step, last_step),
-            *_summary_hooks(program, scaffold),
+            progress.ProgressHook(
+                steps_in_one_run,
+                first_step,
+                reporter,
+                program.model_dir,
+                config.save_summary_steps,
+            ),
+            *_summary_hooks(program, steps_in_one_run, scaffold, first_step),
             *([HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []),
             *(spec.training_hooks or ()),
             *_checkpoint_hooks(program, scaffold, saving_listeners),
         ]
         for hook in all_hooks:
             _tell_steps_per_run(hook, steps_in_one_run.max_iterations)
-        with session.monitored(
-            config, scaffold, all_hooks, checkpoint_dir=program.model_dir
-        ) as training:
+        with (
+            # A failed run must not leave a bar behind that goes on drawing itself.
+            contextlib.closing(reporter),
+            session.monitored(
+                config, scaffold, all_hooks, checkpoint_dir=program.model_dir
+            ) as training,
+        ):
             while not training.should_stop():
                 training.run(steps_in_one_run.train_op)
 
 
-def _progress_hooks(
-    program: Program, steps_in_one_run: loop.Loop, global_step: Any, last_step: int | None
+def _summary_hooks(
+    program: Program, steps_in_one_run: loop.Loop, scaffold: Any, first_step: int
 ) -> list[Any]:
-    reporter = progress.reporter(last_step, program.config.log_step_count_steps)
-    if reporter is None:
+    every_n_steps = program.config.save_summary_steps
+    if not every_n_steps:
         return []
     return [
-        progress.ProgressHook(
-            steps_in_one_run.loss,
-            global_step,
-            reporter,
-            program.model_dir,
-            program.config.save_summary_steps,
-        )
-    ]
-
-
-def _summary_hooks(program: Program, scaffold: Any) -> list[Any]:
-    if not program.config.save_summary_steps:
-        return []
-    return [
-        tf.compat.v1.train.SummarySaverHook(
-            save_steps=program.config.save_summary_steps,
-            output_dir=program.model_dir,
-            scaffold=scaffold,
+        summaries.SummaryHook(
+            steps_in_one_run, scaffold, program.model_dir, first_step, every_n_steps
         )
     ]
 

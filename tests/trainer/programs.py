@@ -1,0 +1,69 @@
+"""Small programs whose results can be worked out by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import trainer
+
+v1 = tf.compat.v1
+
+
+def slope_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """y = w x, w starting at 0; with x = y = 1 and a rate of 0.5, each step halves 1 - w."""
+    w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+    y = features["x"] * w
+    if mode == trainer.ModeKeys.PREDICT:
+        return trainer.TPUEstimatorSpec(mode, predictions={"y": y})
+    loss = tf.reduce_mean((y - labels) ** 2, name="squared_error") / 2.0
+    if mode == trainer.ModeKeys.EVAL:
+        metrics = (lambda y, labels: {"mean_y": v1.metrics.mean(y)}), [y, labels]
+        return trainer.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+    v1.summary.scalar("slope", w)
+    optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(params["rate"]))
+    train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def ones(batches: int | None = None, batch_size: int = 2) -> Callable[..., Any]:
+    """An input_fn of x = y = 1; of so many batches, or without end."""
+
+    def input_fn() -> Any:
+        batch = tf.ones([batch_size, 1])
+        return tf.data.Dataset.from_tensors(({"x": batch}, batch)).repeat(batches)
+
+    return input_fn
+
+
+def estimator(
+    model_dir: Path, *, iterations_per_loop: int = 4, rate: float = 0.5, **options: Any
+) -> trainer.TPUEstimator:
+    """An estimator of the slope model on the CPU."""
+    settings = {each: options.pop(each) for each in list(options) if each in _CONFIG_FIELDS}
+    config = trainer.RunConfig(
+        trainer.TPUConfig(iterations_per_loop), model_dir=str(model_dir), **settings
+    )
+    return trainer.TPUEstimator(
+        **{"model_fn": slope_model_fn, "use_tpu": False, "params": {"rate": rate}, **options},
+        config=config,
+    )
+
+
+_CONFIG_FIELDS = {"save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"}
+
+
+def variable(model_dir: Path, name: str) -> Any:
+    """The value of a variable in the newest checkpoint."""
+    return tf.train.load_checkpoint(str(model_dir)).get_tensor(name)
+
+
+def scalars(directory: Path) -> dict[str, dict[int, float]]:
+    """The scalar summaries of a directory: tag → step → value."""
+    found: dict[str, dict[int, float]] = {}
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        for event in v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = value.simple_value
+    return found

@@ -1,0 +1,71 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import programs
+from tpuserve.errors import CheckpointNotFound, InvalidSetting
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> trainer.TPUEstimator:
+    """w = 0.75 after two steps."""
+    return programs.estimator(tmp_path).train(programs.ones(), max_steps=2)
+
+
+def test_metrics_loss_and_global_step_are_those_of_the_checkpoint(
+    trained: trainer.TPUEstimator,
+) -> None:
+    results = trained.evaluate(programs.ones(), steps=3)
+    assert results == {"mean_y": 0.75, "loss": 0.25**2 / 2, "global_step": 2}
+
+
+def test_evaluation_ends_with_its_input(trained: trainer.TPUEstimator) -> None:
+    assert trained.evaluate(programs.ones(batches=5))["mean_y"] == 0.75
+
+
+def test_the_last_smaller_batch_counts_row_by_row_in_a_metric(
+    trained: trainer.TPUEstimator,
+) -> None:
+    def input_fn() -> Any:
+        x = tf.constant([[1.0], [1.0], [4.0]])
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, x)).batch(2)
+
+    assert trained.evaluate(input_fn)["mean_y"] == pytest.approx(0.75 * 6 / 3)
+
+
+def test_an_older_checkpoint_can_be_evaluated(trained: trainer.TPUEstimator) -> None:
+    older = f"{trained.model_dir}/model.ckpt-0"
+    assert trained.evaluate(programs.ones(), steps=1, checkpoint_path=older)["mean_y"] == 0.0
+
+
+def test_results_reach_tensorboard_under_the_evaluations_name(
+    trained: trainer.TPUEstimator,
+) -> None:
+    trained.evaluate(programs.ones(), steps=1, name="test")
+    written = programs.scalars(Path(trained.model_dir) / "eval_test")
+    assert written == {"mean_y": {2: 0.75}, "loss": {2: 0.25**2 / 2}}
+
+
+def test_a_metric_named_loss_is_refused(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode != trainer.ModeKeys.EVAL:
+            return spec
+        metrics = (lambda y: {"loss": v1.metrics.mean(y)}), [labels]
+        return trainer.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    estimator.train(programs.ones(), max_steps=1)
+    with pytest.raises(InvalidSetting, match="a metric named 'loss'"):
+        estimator.evaluate(programs.ones(), steps=1)
+
+
+def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFound, match=f"find trained model at {tmp_path}"):
+        programs.estimator(tmp_path).evaluate(programs.ones(), steps=1)

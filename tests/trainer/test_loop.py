@@ -1,0 +1,110 @@
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from trainer import loop
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+class Momentum:
+    """w → 1 by gradient descent with momentum on an input that counts 1, 2, 3, ..."""
+
+    def __init__(self, iterations_per_loop: int, use_resource: bool = True) -> None:
+        with tf.Graph().as_default() as graph:
+            self.global_step = v1.train.create_global_step()
+            counted = tf.data.Dataset.range(1, 100).map(lambda each: tf.cast(each, tf.float32))
+            iterator = v1.data.make_initializable_iterator(counted)
+            self.input = iterator.get_next()
+            self.w = v1.get_variable("w", initializer=0.0, use_resource=use_resource)
+            self.loss = (self.w - 1.0) ** 2 * self.input / 100.0
+            optimizer = v1.train.MomentumOptimizer(0.1, 0.9)
+            train_op = optimizer.minimize(self.loss, global_step=self.global_step)
+            self.loop = loop.repeat(train_op, self.loss, self.global_step, iterations_per_loop)
+            self.session = v1.Session(graph=graph)
+            self.session.run([v1.global_variables_initializer(), iterator.initializer])
+
+    def run(self, steps: int, fetches: Any) -> Any:
+        fed = {self.loop.iterations: steps}
+        _, fetched = self.session.run([self.loop.train_op, fetches], fed)
+        return fetched
+
+    def state(self) -> list[float]:
+        return list(self.session.run([self.w, self.global_step]))
+
+
+def test_steps_in_one_run_are_the_same_as_one_by_one() -> None:
+    one_by_one, looped = Momentum(1), Momentum(10)
+    for _ in range(13):
+        one_by_one.run(1, one_by_one.loss)
+    looped.run(10, looped.loss)
+    looped.run(3, looped.loss)
+    assert looped.state() == pytest.approx(one_by_one.state(), rel=1e-6)
+
+
+def test_each_run_makes_as_many_steps_as_it_is_fed() -> None:
+    looped = Momentum(10)
+    for steps, total in ((1, 1), (10, 11), (2, 13)):
+        looped.run(steps, [])
+        assert looped.state()[1] == total
+
+
+def test_the_loss_and_every_other_tensor_are_those_of_the_last_step() -> None:
+    one_by_one, looped = Momentum(1), Momentum(10)
+    losses = [one_by_one.run(1, one_by_one.loss) for _ in range(7)]
+    loss, last_input, step = looped.run(7, [looped.loop.loss, looped.input, looped.loop.step])
+    assert loss == pytest.approx(losses[-1], rel=1e-6)
+    assert (last_input, step) == (7.0, 7)
+
+
+def test_without_feeding_a_run_makes_one_step() -> None:
+    looped = Momentum(10)
+    looped.session.run(looped.loop.train_op)
+    assert looped.state()[1] == 1
+
+
+def test_the_end_of_the_input_is_raised_and_the_steps_before_it_count() -> None:
+    looped = Momentum(200)
+    with pytest.raises(tf.errors.OutOfRangeError):
+        looped.run(200, [])
+    assert looped.state()[1] == 99
+
+
+def test_reference_variables_are_stepped_one_by_one_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    single = Momentum(10, use_resource=False)
+    assert single.loop.max_iterations == 1
+    assert "one step a session.run, not 10" in caplog.text
+    assert "use_resource=True" in caplog.text
+    single.run(1, [])
+    assert single.state()[1] == 1
+
+
+def test_a_step_that_is_fed_is_stepped_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    with tf.Graph().as_default():
+        fed = v1.placeholder(tf.float32, [], name="fed")
+        w = v1.get_variable("w", initializer=0.0, use_resource=True)
+        step = v1.train.create_global_step()
+        made = loop.repeat(w.assign_add(fed), fed * 1.0, step, 10)
+    assert made.max_iterations == 1
+    assert "placeholder 'fed' is fed by each session.run" in caplog.text
+
+
+def test_random_ops_control_flow_and_tensor_arrays_can_be_in_a_step() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        total = v1.get_variable("total", initializer=0.0, use_resource=True)
+        noise = tf.random.uniform([])
+        array = v1.TensorArray(tf.float32, 3).unstack(tf.ones([3]))
+        counted = v1.while_loop(
+            lambda i, s: i < 3, lambda i, s: (i + 1, s + array.read(i)), [0, 0.0]
+        )
+        loss = tf.cond(noise < 2.0, lambda: counted[1], lambda: -1.0)
+        step = v1.train.create_global_step()
+        train_op = tf.group(total.assign_add(loss), step.assign_add(1))
+        made = loop.repeat(train_op, loss, step, 5)
+        session.run(v1.global_variables_initializer())
+        session.run(made.train_op, {made.iterations: 5})
+        assert session.run([total, step]) == [15.0, 5]

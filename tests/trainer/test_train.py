@@ -1,0 +1,146 @@
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.trainer import programs
+from tpuserve.errors import InvalidSetting, TpuNotFound
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+def state(model_dir: Path) -> tuple[float, int]:
+    w, step = (programs.variable(model_dir, name) for name in ("w", "global_step"))
+    return float(w), int(step)
+
+
+def test_training_moves_the_model_as_worked_out_by_hand(tmp_path: Path) -> None:
+    programs.estimator(tmp_path).train(programs.ones(), max_steps=4)
+    assert state(tmp_path) == (1 - 0.5**4, 4)
+
+
+@pytest.mark.parametrize("iterations_per_loop", [1, 3, 7, 100])
+def test_training_ends_at_the_very_step_whatever_the_loop(
+    tmp_path: Path, iterations_per_loop: int
+) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=iterations_per_loop)
+    estimator.train(programs.ones(), max_steps=10)
+    assert state(tmp_path) == (1 - 0.5**10, 10)
+
+
+def test_training_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
+    programs.estimator(tmp_path).train(programs.ones(), max_steps=3)
+    programs.estimator(tmp_path).train(programs.ones(), steps=2)
+    assert state(tmp_path) == (1 - 0.5**5, 5)
+
+
+def test_nothing_is_done_when_max_steps_is_reached(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path)
+    estimator.train(programs.ones(), max_steps=3)
+    newest = estimator.latest_checkpoint()
+    estimator.train(programs.ones(), max_steps=3)
+    assert estimator.latest_checkpoint() == newest
+
+
+def test_training_ends_with_its_input_and_keeps_every_step(tmp_path: Path) -> None:
+    programs.estimator(tmp_path, iterations_per_loop=4).train(programs.ones(batches=6))
+    assert state(tmp_path) == (1 - 0.5**6, 6)
+
+
+def test_the_checkpoint_holds_the_model_and_the_global_step_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
+    names = {name for name, _ in tf.train.list_variables(str(tmp_path))}
+    assert names == {"w", "global_step"}
+
+
+def test_checkpoints_are_written_between_loops(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=4, save_checkpoints_steps=4)
+    estimator.train(programs.ones(), max_steps=12)
+    assert sorted(tmp_path.glob("*.index")) == [
+        tmp_path / f"model.ckpt-{step}.index" for step in (0, 12, 4, 8)
+    ]
+
+
+def test_summaries_of_model_fn_and_loop_reach_tensorboard(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=4, save_summary_steps=4)
+    estimator.train(programs.ones(), max_steps=8)
+    written = programs.scalars(tmp_path)
+    assert {"loss", "slope", "steps_per_second"} <= written.keys()
+    # The loss of the eighth step, which started at w = 1 - 0.5 ** 7.
+    assert written["loss"][8] == pytest.approx(0.5**14 / 2)
+
+
+def test_a_hook_can_fetch_a_tensor_of_the_model_by_name(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Fetch(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context: Any) -> Any:
+            return v1.train.SessionRunArgs("squared_error:0")
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append(float(run_values.results))
+
+    programs.estimator(tmp_path).train(programs.ones(), hooks=[Fetch()], max_steps=8)
+    assert seen == [0.5**6, 0.5**14]
+
+
+def test_log_lines_say_loss_step_speed_and_time_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
+    estimator = programs.estimator(tmp_path, iterations_per_loop=5, log_step_count_steps=10)
+    estimator.train(programs.ones(), max_steps=25)
+    lines = [each for each in caplog.messages if each.startswith("loss = ")]
+    assert [line.split(", ")[1] for line in lines] == [f"step = {n} of 25" for n in (10, 20, 25)]
+    assert all("s left" in line and "steps/s)" in line for line in lines)
+
+
+def test_a_loss_that_is_no_number_stops_training(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, rate=float("nan"))
+    with pytest.raises(v1.train.NanLossDuringTrainingError):
+        estimator.train(programs.ones(), max_steps=8)
+
+
+def test_tensors_can_be_the_input_as_well_as_a_dataset(tmp_path: Path) -> None:
+    def input_fn() -> Any:
+        return {"x": tf.ones([2, 1])}, tf.ones([2, 1])
+
+    programs.estimator(tmp_path).train(input_fn, max_steps=4)
+    assert state(tmp_path) == (1 - 0.5**4, 4)
+
+
+def test_an_adam_optimizer_with_a_batch_norm_trains_in_the_loop(tmp_path: Path) -> None:
+    from trainer import CrossShardOptimizer, TPUEstimatorSpec
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        normal = v1.layers.batch_normalization(features["x"], training=True, momentum=0.5)
+        loss = tf.reduce_mean((v1.layers.dense(normal, 1) - labels) ** 2)
+        with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            optimizer = CrossShardOptimizer(v1.train.AdamOptimizer())
+            train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=6)
+    # The moving mean starts at 0 and goes half of the way to the batch's mean of 1, six times.
+    moving_mean = programs.variable(tmp_path, "batch_normalization/moving_mean")
+    assert moving_mean.tolist() == pytest.approx([1 - 0.5**6])
+
+
+def test_impossible_numbers_of_steps_are_refused(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path)
+    with pytest.raises(InvalidSetting, match="steps is 1 and max_steps 2"):
+        estimator.train(programs.ones(), steps=1, max_steps=2)
+    with pytest.raises(InvalidSetting, match="max_steps is 0"):
+        estimator.train(programs.ones(), max_steps=0)
+
+
+def test_a_tpu_that_is_not_there_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, use_tpu=True, train_batch_size=8)
+    for method in (estimator.train, estimator.evaluate, estimator.predict):
+        with pytest.raises(TpuNotFound, match=r"no TPU found. Pass use_tpu=False"):
+            method(programs.ones())
