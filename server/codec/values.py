@@ -1,0 +1,177 @@
+"""One JSON value → one array, exactly: nothing is converted that TensorFlow Serving refuses."""
+
+import base64
+import binascii
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from server.codec.document import Json, show, type_name
+from server.servable import Array
+from tpuserve import dtypes
+from tpuserve.errors import InvalidTensor, UnsupportedType
+
+# numpy 1 has no arrays of more dimensions.
+_MAX_RANK = 32
+
+_FLOATS: dict[str, type[Any]] = {"float32": np.float32, "float64": np.float64}
+_INTEGERS: dict[str, type[Any]] = {
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "uint32": np.uint32,
+    "uint64": np.uint64,
+}
+
+
+def decode_value(value: Json, dtype: str) -> Array:
+    """The array that nested lists of JSON values make.
+
+    Its shape is that of the first element at each level; a bare value makes a scalar. Whole
+    levels are looked at in one go: a look at each element would cost ten times as much.
+
+    Args:
+      value: lists in lists of numbers, booleans, strings or {"b64": "..."} objects.
+      dtype: TensorFlow's name of the element type, "float32".
+
+    Raises:
+      InvalidTensor: ragged lists, or an element that is not of the type.
+      UnsupportedType: JSON has no form for the type.
+    """
+    shape = shape_of(value)
+    level = [value]
+    for size in shape:
+        if set(map(type, level)) != {list} or set(map(len, level)) != {size}:
+            raise _ragged(value, shape)
+        level = list(chain.from_iterable(level))
+    types = set(map(type, level))
+    if list in types:
+        raise _ragged(value, shape)
+    return _convert(level, types, dtype).reshape(shape)
+
+
+def shape_of(value: Json) -> tuple[int, ...]:
+    """The shape that the first element at each level implies.
+
+    Raises:
+      InvalidTensor: more levels than an array has dimensions.
+    """
+    shape: list[int] = []
+    while type(value) is list:
+        if len(shape) == _MAX_RANK:
+            raise InvalidTensor(
+                f"Encountered list at unexpected level: {_MAX_RANK} expected < {_MAX_RANK}"
+            )
+        shape.append(len(value))
+        if not value:
+            break
+        value = value[0]
+    return tuple(shape)
+
+
+def is_base64(value: Json) -> bool:
+    """Whether an object stands for bytes: {"b64": "..."} and nothing else."""
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
+
+
+def _convert(leaves: list[Json], types: Collection[type], dtype: str) -> Array:
+    if dtype in _FLOATS:
+        _check_types(leaves, types, {int, float}, dtype)
+        return _floats(leaves, dtype)
+    if dtype in _INTEGERS:
+        _check_types(leaves, types, {int}, dtype)
+        return _integers(leaves, dtype)
+    if dtype == "bool":
+        _check_types(leaves, types, {bool}, dtype)
+        return np.array(leaves, np.bool_)
+    if dtype == "string":
+        _check_types(leaves, types, {str, dict}, dtype)
+        return _strings(leaves)
+    shown = show(leaves[0] if leaves else leaves)
+    raise UnsupportedType(
+        f"Conversion of JSON Value: {shown} to type: {dtypes.runtime_name(dtype)}"
+    )
+
+
+def _check_types(
+    leaves: list[Json], types: Collection[type], allowed: set[type], dtype: str
+) -> None:
+    if not allowed.issuperset(types):
+        raise _mismatch(next(each for each in leaves if type(each) not in allowed), dtype)
+
+
+def _floats(leaves: list[Json], dtype: str) -> Array:
+    try:
+        doubles = np.array(leaves, np.float64)
+    except OverflowError as error:
+        raise InvalidTensor("Number too big to be stored in double") from error
+    with np.errstate(over="ignore"):  # beyond the type's range is infinity
+        return doubles.astype(_FLOATS[dtype], copy=False)
+
+
+def _integers(leaves: list[Json], dtype: str) -> Array:
+    bounds = np.iinfo(_INTEGERS[dtype])
+    if leaves:
+        # Compared as Python's integers: numpy 1 wraps what does not fit.
+        for extreme in (min(leaves), max(leaves)):
+            if not int(bounds.min) <= extreme <= int(bounds.max):
+                raise _mismatch(extreme, dtype)
+    return np.array(leaves, _INTEGERS[dtype])
+
+
+def _strings(leaves: list[Json]) -> Array:
+    array = np.empty(len(leaves), object)
+    array[:] = [_bytes(each) for each in leaves]
+    return array
+
+
+def _bytes(value: Json) -> bytes:
+    if type(value) is str:
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidTensor("JSON string holds half of a surrogate pair") from error
+    if not is_base64(value):
+        raise _mismatch(value, "string")
+    text = value["b64"]
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidTensor("Unable to base64 decode") from error
+
+
+def _mismatch(value: Json, dtype: str) -> InvalidTensor:
+    return InvalidTensor(
+        f"JSON Value: {show(value)} Type: {type_name(value)} is not of expected type: "
+        f"{dtypes.runtime_name(dtype)}"
+    )
+
+
+def _ragged(value: Json, shape: tuple[int, ...]) -> InvalidTensor:
+    return next(_faults(value, shape, 0))
+
+
+def _faults(value: Json, shape: tuple[int, ...], level: int) -> Iterator[InvalidTensor]:
+    # In the order of the document: the places that do not have the shape.
+    if type(value) is not list:
+        if level != len(shape):
+            yield InvalidTensor(
+                f"JSON Value: {show(value)} found at incorrect level: {level} "
+                f"expected: {len(shape)}"
+            )
+    elif level == len(shape):
+        yield InvalidTensor(
+            f"Encountered list at unexpected level: {level} expected < {len(shape)}"
+        )
+    elif len(value) != shape[level]:
+        yield InvalidTensor(
+            f"Encountered list at unexpected size: {len(value)} at level: {level} "
+            f"expected size: {shape[level]}"
+        )
+    else:
+        for each in value:
+            yield from _faults(each, shape, level + 1)

@@ -1,0 +1,1 @@
+"""The REST face: TensorFlow Serving's RESTful API on FastAPI."""

@@ -1,0 +1,66 @@
+"""The REST face as something to start and stop: uvicorn in a thread of its own."""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI
+
+logger = logging.getLogger(__name__)
+
+
+class RestServer:
+    """Serves an application on a bound socket."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        listener: socket.socket,
+        grace_seconds: int,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """Takes what to serve and where.
+
+        Args:
+          listener: bound, not yet listening; closed by `stop`.
+          grace_seconds: how long requests in flight may take once `stop` is called.
+          on_failure: called with the reason should serving end before `stop`.
+        """
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=grace_seconds,
+        )
+        self._server = uvicorn.Server(config)
+        self._listener = listener
+        self._on_failure = on_failure
+        # uvicorn takes hold of signals in the main thread only, and those are `server.app`'s.
+        self._thread = threading.Thread(target=self._serve, name="rest")
+
+    def start(self) -> None:
+        """Begins to accept; from here on a connection is answered."""
+        self._listener.listen(self._server.config.backlog)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops accepting, and lets the requests in flight finish meanwhile."""
+        self._server.should_exit = True
+
+    def join(self) -> None:
+        """Waits until the last request is answered, after `stop`."""
+        self._thread.join()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener])
+        except Exception:
+            logger.exception("REST has failed")
+        finally:
+            if not self._server.should_exit:
+                self._on_failure("REST has ended by itself")

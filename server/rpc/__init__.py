@@ -1,0 +1,1 @@
+"""The gRPC face: TensorFlow Serving's services. Its protos import TensorFlow."""

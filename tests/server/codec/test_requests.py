@@ -1,0 +1,99 @@
+"""Row form and columnar form mean what they mean to TensorFlow Serving."""
+
+from typing import Any
+
+import pytest
+
+from server.codec import requests
+from tests.server.fakes import FakeModel, spec
+from tpuserve.errors import InvalidInput, UnsupportedType
+from tpuserve.signature import Signature
+
+HALF = FakeModel.signatures["serving_default"]
+TWO = FakeModel.signatures["two"]
+ECHO = FakeModel.signatures["echo"]
+
+
+def decode(document: Any, signature: Signature) -> dict[str, Any]:
+    return {name: array.tolist() for name, array in requests.decode(document, signature).items()}
+
+
+@pytest.mark.parametrize(
+    ("signature", "document", "expected"),
+    [
+        (HALF, {"instances": [1, 2]}, {"x": [1, 2]}),
+        (HALF, {"instances": [{"x": 1}, {"x": 2}]}, {"x": [1, 2]}),
+        (HALF, {"inputs": [1, 2]}, {"x": [1, 2]}),
+        (HALF, {"inputs": {"x": [1, 2]}}, {"x": [1, 2]}),
+        (HALF, {"inputs": {"x": [1], "unknown": "ignored"}}, {"x": [1]}),
+        (HALF, {"inputs": 5}, {"x": 5}),
+        (TWO, {"instances": [{"a": 1, "b": 2}]}, {"a": [1], "b": [2]}),
+        (TWO, {"inputs": {"a": [1, 3], "b": [[2]]}}, {"a": [1, 3], "b": [[2]]}),
+        (ECHO, {"instances": [{"b64": "aGk="}, "ho"]}, {"text": [b"hi", b"ho"]}),
+        (ECHO, {"instances": [{"text": {"b64": "aGk="}}]}, {"text": [b"hi"]}),
+        (ECHO, {"inputs": {"b64": "aGk="}}, {"text": b"hi"}),
+        (FakeModel.signatures["nothing"], {"inputs": {}}, {}),
+    ],
+)
+def test_every_form_gives_the_same_arrays(
+    signature: Signature, document: Any, expected: dict[str, Any]
+) -> None:
+    assert decode(document, signature) == expected
+
+
+ROW = "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT: "
+
+
+@pytest.mark.parametrize(
+    ("signature", "document", "text"),
+    [
+        (HALF, {}, "Missing 'inputs' or 'instances' key"),
+        (HALF, {"instances": [1], "inputs": [1]}, "Not formatted correctly"),
+        (HALF, {"instances": 5}, "Expecting 'instances' to be an list/array"),
+        (HALF, {"instances": []}, "No values in 'instances' array"),
+        (TWO, {"instances": [1]}, "instances is a plain list, but expecting list of objects"),
+        (TWO, {"inputs": [1]}, "inputs is a plain value/list, but expecting an object"),
+        (TWO, {"inputs": {"a": [1]}}, "Missing named input: b in 'inputs' object."),
+        (TWO, {"instances": [{"a": 1}]}, "keys must be equal to: a,b"),
+        (HALF, {"instances": [{"x": 1, "y": 1}]}, "JSON object: does not have named input: y"),
+        (HALF, {"instances": [{"x": 1}, [1]]}, ROW + "Expecting object but got list"),
+        (HALF, {"instances": [[1], {"x": 1}]}, ROW + "Expecting value/list but got object"),
+        (HALF, {"instances": [[1, 2], [3]]}, ROW + "Expecting tensor size: 2 but got: 1"),
+        (HALF, {"instances": [[1, 2], [[3, 4]]]}, ROW + "Expecting shape [2] but got: [1,2]"),
+        (HALF, {"instances": [1, [1]]}, ROW + "Expecting shape [] but got: [1]"),
+        (HALF, {"instances": [1, "a"]}, ROW + 'JSON Value: "a" Type: String is not of expected'),
+        (HALF, {"instances": [{"x": 1}, {"x": "a"}]}, "element: 1 key: x of 'instances' list."),
+    ],
+)
+def test_other_forms_are_refused_with_their_text(
+    signature: Signature, document: Any, text: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        requests.decode(document, signature)
+    assert text in str(caught.value)
+
+
+def test_unsupported_type_is_so_in_columns_and_invalid_in_rows() -> None:
+    signature = Signature({"x": spec("float16")}, {})
+    with pytest.raises(UnsupportedType):
+        requests.decode({"inputs": [1.0]}, signature)
+    with pytest.raises(InvalidInput, match="Error: UNIMPLEMENTED: Conversion of JSON Value: 1.0"):
+        requests.decode({"instances": [1.0]}, signature)
+
+
+def test_signature_name_defaults_to_none() -> None:
+    assert requests.signature_name({"instances": [1]}) == ""
+    assert requests.signature_name({"signature_name": "two"}) == "two"
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ([1, 2], "JSON Value: [1, 2] Is not object"),
+        ({"signature_name": 5}, "'signature_name' key must be a string value."),
+    ],
+)
+def test_body_without_a_readable_signature_name_is_refused(document: Any, text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        requests.signature_name(document)
+    assert str(caught.value).endswith(text)

@@ -1,0 +1,26 @@
+"""What the server's tests share: a manager and a data plane with version 3 of a fake model."""
+
+from pathlib import Path
+
+import pytest
+
+from server.dataplane import DataPlane
+from server.manager import Manager
+from tests.server.fakes import FakeLoader
+
+
+@pytest.fixture
+def loader() -> FakeLoader:
+    return FakeLoader()
+
+
+@pytest.fixture
+def manager(loader: FakeLoader) -> Manager:
+    manager = Manager(loader)
+    manager.aspire("half", {3: Path("/models/half/3")})
+    return manager
+
+
+@pytest.fixture
+def dataplane(manager: Manager) -> DataPlane:
+    return DataPlane(manager)

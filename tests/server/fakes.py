@@ -1,0 +1,103 @@
+"""One small model with no TensorFlow, and what the tests share around it."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from server.servable import Array
+from tpuserve.errors import InvalidTensor
+from tpuserve.signature import Signature, TensorSpec
+
+VECTOR = (None,)
+
+
+def spec(dtype: str, name: str = "x") -> TensorSpec:
+    return TensorSpec(f"{name}:0", dtype, VECTOR)
+
+
+class FakeModel:
+    """x / 2 + 2, with a twin of every shape that the faces must cope with.
+
+    Signatures: "serving_default" x → y; "two" (a, b) → their sum and difference; "echo" gives
+    back strings, "wide" doubles, both also as "..._bytes" or as they are; "ratio" is 1 / x.
+    """
+
+    choice = "{serve} on CPU (a fake)"
+    signatures: Mapping[str, Signature] = {
+        "serving_default": Signature({"x": spec("float32")}, {"y": spec("float32", "y")}),
+        "two": Signature(
+            {"a": spec("int32", "a"), "b": spec("int32", "b")},
+            {"sum": spec("int32", "s"), "difference": spec("int32", "d")},
+        ),
+        "echo": Signature(
+            {"text": spec("string")}, {"text": spec("string"), "text_bytes": spec("string")}
+        ),
+        "ratio": Signature({"x": spec("float32")}, {"y": spec("float32")}),
+        "nothing": Signature({}, {"y": spec("float32")}),
+        "broken": Signature({"x": spec("float32")}, {"y": spec("float32")}),
+    }
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        assert not self.is_closed, "run after close"
+        self.entered.set()
+        assert self.gate.wait(10)
+        outputs = self._run(signature_name, inputs)
+        return {name: outputs[name] for name in output_names or outputs}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if signature_name == "two":
+            return {
+                "sum": inputs["a"] + inputs["b"],
+                "difference": inputs["a"] - inputs["b"],
+            }
+        if signature_name == "echo":
+            return {"text": inputs["text"], "text_bytes": inputs["text"]}
+        if signature_name == "ratio":
+            with np.errstate(divide="ignore"):
+                return {"y": np.float32(1) / inputs["x"]}
+        if signature_name == "nothing":
+            return {"y": np.array([7], np.float32)}
+        if signature_name == "broken":
+            raise RuntimeError("a fault that nobody has foreseen")
+        return {"y": _half_plus_two(inputs["x"])}
+
+
+class FakeLoader:
+    """Loads a fake model from any directory, and keeps what it loaded by version."""
+
+    def __init__(self) -> None:
+        self.models: dict[int, FakeModel] = {}
+        self.failures: dict[int, Exception] = {}
+
+    def __call__(self, directory: Path) -> FakeModel:
+        version = int(directory.name)
+        if version in self.failures:
+            raise self.failures[version]
+        self.models[version] = FakeModel()
+        return self.models[version]
+
+
+def _half_plus_two(x: Array) -> Array:
+    if x.dtype != np.float32:
+        given: Any = "string" if x.dtype == object else x.dtype
+        raise InvalidTensor(f"Expects arg[0] to be float but {given} is provided")
+    if x.ndim > 2:
+        raise InvalidTensor("input must be a vector or a matrix")
+    return x / np.float32(2) + np.float32(2)

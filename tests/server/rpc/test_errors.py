@@ -1,0 +1,15 @@
+"""Every code of an error has its gRPC status."""
+
+from server.rpc.errors import GRPC_STATUS, cut
+from tpuserve.errors import Code
+
+
+def test_every_code_is_mapped_to_its_namesake() -> None:
+    assert {code.name: status.name for code, status in GRPC_STATUS.items()} == {
+        code.name: code.name for code in Code
+    }
+
+
+def test_text_up_to_the_limit_is_left_whole() -> None:
+    assert cut("n" * 1024) == "n" * 1024
+    assert cut("n" * 1025) == "n" * 1024 + "...TRUNCATED"

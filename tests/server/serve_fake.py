@@ -1,0 +1,35 @@
+"""Serves a fake model over REST in a process of its own: BASE_PATH PORT LOAD_SECONDS."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from server import app
+from server.servable import Array
+from server.settings import Settings
+from tests.server.fakes import FakeModel
+
+
+class TalkingModel(FakeModel):
+    """Says when a request has reached it, and takes its time over it."""
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        print("in flight", flush=True)
+        time.sleep(0.5)
+        return super().run(signature_name, inputs, output_names)
+
+
+def load(directory: Path) -> FakeModel:
+    print("loading", flush=True)
+    time.sleep(float(sys.argv[3]))
+    return TalkingModel()
+
+
+if __name__ == "__main__":
+    app.run(Settings(Path(sys.argv[1]), "half", 0, int(sys.argv[2]), "127.0.0.1"), load)

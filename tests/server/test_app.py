@@ -1,0 +1,152 @@
+"""A server starts whole or not at all, and stops on a signal with nothing lost."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from server import ports
+from server.app import Server
+from server.errors import BasePathNotFound
+from server.settings import Settings
+from tests.server.fakes import FakeLoader
+from tpuserve.errors import LoweringError, PortInUse
+
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.fixture
+def base_path(tmp_path: Path) -> Path:
+    (tmp_path / "3").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def port() -> int:
+    with ports.reserve(LOOPBACK, 0, "--rest_api_port") as free:
+        return int(free.getsockname()[1])
+
+
+def make(base_path: Path, port: int, loader: FakeLoader) -> Server:
+    settings = Settings(base_path, "a/b", port=0, rest_api_port=port, host=LOOPBACK)
+    return Server(settings, loader, on_failure=pytest.fail)
+
+
+def test_started_server_answers_and_says_where(
+    base_path: Path, port: int, loader: FakeLoader, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    server = make(base_path, port, loader)
+    server.start()
+    url = f"http://{LOOPBACK}:{port}/v1/models/a%2Fb"
+    assert httpx.post(url + ":predict", content='{"inputs": 2}').json() == {"outputs": 3.0}
+    assert f"REST API on {url}" in caplog.messages
+    server.stop()
+    assert loader.models[3].is_closed
+
+
+def test_port_in_use_is_told_before_the_model_is_loaded(
+    base_path: Path, port: int, loader: FakeLoader
+) -> None:
+    with socket.create_server((LOOPBACK, port)), pytest.raises(PortInUse, match="rest_api_port"):
+        make(base_path, port, loader).start()
+    assert not loader.models
+
+
+def test_missing_model_is_told(tmp_path: Path, port: int, loader: FakeLoader) -> None:
+    with pytest.raises(BasePathNotFound):
+        make(tmp_path / "absent", port, loader).start()
+
+
+def test_model_that_cannot_be_loaded_is_told_with_its_own_error(
+    base_path: Path, port: int, loader: FakeLoader
+) -> None:
+    loader.failures[3] = LoweringError("no form on a CPU")
+    with pytest.raises(LoweringError, match="^no form on a CPU$"):
+        make(base_path, port, loader).start()
+
+
+class Process:
+    """A server in a process of its own, with what it says."""
+
+    def __init__(self, base_path: Path, port: int, load_seconds: float) -> None:
+        arguments = [str(base_path), str(port), str(load_seconds)]
+        self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.server.serve_fake", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until_loading(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "loading\n"
+
+    def wait_until_ready(self) -> None:
+        assert self._process.stderr is not None
+        assert any(line.endswith("ready\n") for line in self._process.stderr)
+
+    def wait_until_in_flight(self) -> None:
+        assert self._process.stdout is not None
+        assert any(line == "in flight\n" for line in self._process.stdout)
+
+    def send(self, *numbers: signal.Signals) -> None:
+        for number in numbers:
+            self._process.send_signal(number)
+
+    def finish(self) -> tuple[int, str]:
+        _, said = self._process.communicate(timeout=30)
+        return self._process.returncode, said
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def process(base_path: Path, port: int) -> Iterator[Process]:
+    process = Process(base_path, port, load_seconds=0)
+    yield process
+    process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_lets_the_request_in_flight_finish(process: Process, number: signal.Signals) -> None:
+    process.wait_until_ready()
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}')
+        process.wait_until_in_flight()
+        process.send(number)
+        assert reply.result().json() == {"outputs": 3.0}
+    status, said = process.finish()
+    assert status == 0
+    assert f"{number.name}: finishing the requests in flight" in said
+    assert said.endswith("stopped\n")
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_signal_while_loading_ends_the_process(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, load_seconds=60)
+    process.wait_until_loading()
+    process.send(signal.SIGTERM)
+    status, said = process.finish()
+    assert status == 0
+    assert said.endswith("SIGTERM before anything was served: exiting\n")
+
+
+@pytest.mark.slow
+def test_port_refuses_while_the_model_is_loading(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, load_seconds=60)
+    process.wait_until_loading()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(process.url)
+    process.kill()
