@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -60,13 +61,15 @@ class Server:
           TpuserveError: the model cannot be loaded.
         """
         settings = self._settings
-        rest = _reserve(settings.host, settings.rest_api_port, "--rest_api_port")
-        rpc = _reserve(settings.host, settings.port, "--port")
-        self._load_model()
-        if rpc is not None:
-            self._start_rpc(rpc)
-        if rest is not None:
-            self._start_rest(rest)
+        with ExitStack() as on_error:
+            rest = _reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
+            rpc = _reserve(on_error, settings.host, settings.port, "--port")
+            self._load_model()
+            if rpc is not None:
+                self._start_rpc(rpc)
+            if rest is not None:
+                self._start_rest(rest)
+            on_error.pop_all()
 
     def stop(self) -> None:
         """Stops accepting, answers what is in flight, and closes the models."""
@@ -157,5 +160,5 @@ def saved_model_loader(settings: Settings) -> Load:
     return load
 
 
-def _reserve(host: str, port: int, flag: str) -> socket.socket | None:
-    return ports.reserve(host, port, flag) if port else None
+def _reserve(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
+    return on_error.enter_context(ports.reserve(host, port, flag)) if port else None

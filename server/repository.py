@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from server.errors import BasePathNotFound
-from tpuserve.errors import VersionNotFound
+from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 _NUMBER = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1

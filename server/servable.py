@@ -10,8 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from server.errors import ModelLoadError
-from tpuserve.errors import TpuserveError
+from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.signature import Signature
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -83,6 +83,10 @@ class SavedModelNotFound(NotFound):
     """No SavedModel in a directory."""
 
 
+class BasePathNotFound(NotFound):
+    """A model's base path is no directory that can be read."""
+
+
 class VersionNotFound(NotFound):
     """No version directory below a model's base path."""
 
@@ -136,6 +140,12 @@ class ExportError(TpuserveError):
 
 class ModelExecutionError(TpuserveError):
     """A model failed while it ran, through no fault of the request."""
+
+    code = Code.INTERNAL
+
+
+class ModelLoadError(TpuserveError):
+    """A model version could not be loaded, for a reason that has no class of its own."""
 
     code = Code.INTERNAL
 

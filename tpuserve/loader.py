@@ -20,7 +20,6 @@ from tpuserve import devices, dtypes, metagraph
 from tpuserve.devices import Hardware
 from tpuserve.errors import (
     DamagedSavedModel,
-    InvalidInputNames,
     InvalidTensor,
     ModelExecutionError,
     SignatureNotFound,
@@ -68,13 +67,13 @@ class LoadedModel:
 
         Raises:
           SignatureNotFound: there is no such signature.
-          InvalidInputNames: an input or an output that the signature does not have.
+          InvalidInput: an input or an output that the signature does not have.
           InvalidTensor: an input of another type, or of a shape that the graph refuses.
           ModelExecutionError: the graph failed for another reason.
         """
         signature = self._signature(signature_name)
         names = sorted(signature.inputs)
-        _check_names(set(inputs), set(names))
+        signature.check_inputs(inputs.keys())
         feeds = [_checked(inputs[each], signature, each) for each in names]
         wanted = tuple(sorted(signature.outputs) if output_names is None else output_names)
         try:
@@ -102,12 +101,7 @@ class LoadedModel:
             return self._callables[key]
 
     def _make_callable(self, signature: Signature, wanted: tuple[str, ...]) -> Any:
-        unknown = sorted(set(wanted) - set(signature.outputs))
-        if unknown:
-            raise InvalidInputNames(
-                f"output tensor alias not found in signature: {unknown[0]} Outputs expected to "
-                f"be in the set {{{','.join(sorted(signature.outputs))}}}."
-            )
+        signature.check_outputs(wanted)
         options = config_pb2.CallableOptions()
         options.feed.extend(signature.inputs[each].name for each in sorted(signature.inputs))
         options.fetch.extend(signature.outputs[each].name for each in wanted)
@@ -172,19 +166,6 @@ class _Loader(loader_impl.SavedModelLoader):
         meta_graph.CopyFrom(found)
         meta_graph.graph_def.CopyFrom(lower(found.graph_def))
         return meta_graph
-
-
-def _check_names(sent: set[str], required: set[str]) -> None:
-    if sent != required:
-        raise InvalidInputNames(
-            f"input size does not match signature: {len(sent)}!={len(required)} "
-            f"len({_show(sent)}) != len({_show(required)}). Sent extra: {_show(sent - required)}. "
-            f"Missing but required: {_show(required - sent)}."
-        )
-
-
-def _show(names: set[str]) -> str:
-    return "{" + ",".join(sorted(names)) + "}"
 
 
 def _checked(array: np.ndarray[Any, Any], signature: Signature, alias: str) -> np.ndarray[Any, Any]:

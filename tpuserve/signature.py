@@ -1,7 +1,9 @@
 """What a model takes and gives, as frozen data that needs no TensorFlow."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+
+from tpuserve.errors import InvalidInput, InvalidInputNames
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -41,3 +43,45 @@ class Signature:
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     method_name: str = PREDICT_METHOD
+
+    def check_inputs(self, sent: Collection[str]) -> None:
+        """Refuses inputs that are not just those of the signature.
+
+        The texts are TensorFlow Serving's.
+
+        Raises:
+          InvalidInputNames: too many, too few, or others.
+        """
+        names, required = set(sent), set(self.inputs)
+        if len(names) != len(required):
+            raise InvalidInputNames(
+                f"input size does not match signature: {len(names)}!={len(required)} "
+                f"len({_show(names)}) != len({_show(required)}). "
+                f"Sent extra: {_show(names - required)}. "
+                f"Missing but required: {_show(required - names)}."
+            )
+        for name in sorted(required - names):
+            raise InvalidInputNames(
+                f"Signature input alias: {name}(feed name: {self.inputs[name].name}) not found "
+                f"in request and no default value provided. Inputs expected to be in the request "
+                f"{_show(required)}, or default input alias set: {{}}"
+            )
+
+    def check_outputs(self, wanted: Sequence[str]) -> None:
+        """Refuses a choice of outputs that is not one of the signature's.
+
+        Raises:
+          InvalidInput: an unknown output, or one that is named twice.
+        """
+        for position, name in enumerate(wanted):
+            if name not in self.outputs:
+                raise InvalidInput(
+                    f"output tensor alias not found in signature: {name} Outputs expected to be "
+                    f"in the set {_show(self.outputs)}."
+                )
+            if name in wanted[:position]:
+                raise InvalidInput(f"duplicate output tensor alias: {name}")
+
+
+def _show(names: Collection[str]) -> str:
+    return "{" + ",".join(sorted(names)) + "}"

@@ -13,10 +13,9 @@ import pytest
 
 from server import ports
 from server.app import Server
-from server.errors import BasePathNotFound
 from server.settings import Settings
 from tests.server.fakes import FakeLoader
-from tpuserve.errors import LoweringError, PortInUse
+from tpuserve.errors import BasePathNotFound, LoweringError, PortInUse
 
 LOOPBACK = "127.0.0.1"
 

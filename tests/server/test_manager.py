@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server.errors import ModelLoadError
 from server.manager import Manager
 from server.servable import State, VersionStatus
 from tests.server.fakes import FakeLoader
-from tpuserve.errors import LoweringError, ModelNotFound
+from tpuserve.errors import LoweringError, ModelLoadError, ModelNotFound
 
 X = {"x": np.array([1, 2, 5], np.float32)}
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.errors import BasePathNotFound
 from server.repository import Repository, latest
-from tpuserve.errors import VersionNotFound
+from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 
 def make(base: Path, *names: str) -> Repository:

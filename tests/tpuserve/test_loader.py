@@ -10,6 +10,7 @@ from tpuserve import loader, tags
 from tpuserve.devices import Hardware
 from tpuserve.errors import (
     DamagedSavedModel,
+    InvalidInput,
     InvalidInputNames,
     InvalidTensor,
     MetagraphNotFound,
@@ -71,12 +72,12 @@ def test_a_wrong_type_is_named_as_tensorflow_serving_names_it(model: LoadedModel
 def test_inputs_must_be_those_of_the_signature(model: LoadedModel) -> None:
     with pytest.raises(InvalidInputNames, match="input size does not match signature: 0!=1"):
         model.run("serving_default", {})
-    with pytest.raises(InvalidInputNames, match="Sent extra: {z}. Missing but required: {x}"):
+    with pytest.raises(InvalidInputNames, match="alias: x.* not found in request"):
         model.run("serving_default", {"z": np.zeros([1, 1], np.float32)})
 
 
 def test_an_unknown_output_or_signature_is_named(model: LoadedModel) -> None:
-    with pytest.raises(InvalidInputNames, match="output tensor alias not found in signature: q"):
+    with pytest.raises(InvalidInput, match="output tensor alias not found in signature: q"):
         model.run("serving_default", x(1), ["q"])
     with pytest.raises(SignatureNotFound, match='Serving signature key "q" not found'):
         model.run("q", x(1))
