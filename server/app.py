@@ -152,7 +152,10 @@ def saved_model_loader(settings: Settings) -> Load:
     def load(directory: Path) -> Model:
         # Imported here because it brings TensorFlow, which a server that cannot start does
         # without.
-        from tpuserve import devices, loader
+        from tpuserve import devices, quiet
+
+        quiet.import_tensorflow()
+        from tpuserve import loader
 
         hardware = devices.find_hardware()
         return loader.load(directory, settings.saved_model_tags, hardware)

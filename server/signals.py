@@ -2,7 +2,9 @@
 
 import logging
 import os
+import select
 import signal
+import socket
 from queue import SimpleQueue
 from types import FrameType
 
@@ -18,24 +20,34 @@ class StopSignals:
 
     def __init__(self) -> None:
         """Makes one that hears nothing until `install`."""
-        # Of all that can wake a thread, this may be used in a handler that interrupts the waiter.
+        # Of all that can carry a reason, this may be used in a handler that interrupts a reader.
         self._reasons: SimpleQueue[str] = SimpleQueue()
+        # The kernel may hand a signal to any thread, and Python's handler runs in the main one
+        # alone, once that is awake. So the main thread waits for a byte: Python writes one
+        # whichever thread is interrupted.
+        self._wakes, self._wake = socket.socketpair()
+        self._wake.setblocking(False)
         self._is_waiting = False
         self._is_stopping = False
 
     def install(self) -> None:
         """Takes over SIGTERM and SIGINT; to be called in the main thread."""
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
     def wait(self) -> str:
         """Blocks until it is time to stop; why it is."""
         self._is_waiting = True
+        while self._reasons.empty():
+            select.select([self._wakes], [], [])
+            self._wakes.recv(1)
         return self._reasons.get()
 
     def request(self, reason: str) -> None:
         """Asks for a stop from within the process, from any thread."""
         self._reasons.put(reason)
+        self._wake.send(b"\0")
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name

@@ -1,4 +1,4 @@
-"""Serves a fake model over REST in a process of its own: BASE_PATH PORT LOAD_SECONDS."""
+"""Serves a fake model over REST in a process of its own: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ class TalkingModel(FakeModel):
         output_names: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         print("in flight", flush=True)
-        time.sleep(0.5)
+        time.sleep(float(sys.argv[4]))
         return super().run(signature_name, inputs, output_names)
 
 

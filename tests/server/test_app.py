@@ -1,5 +1,6 @@
 """A server starts whole or not at all, and stops on a signal with nothing lost."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -74,8 +75,10 @@ def test_model_that_cannot_be_loaded_is_told_with_its_own_error(
 class Process:
     """A server in a process of its own, with what it says."""
 
-    def __init__(self, base_path: Path, port: int, load_seconds: float) -> None:
-        arguments = [str(base_path), str(port), str(load_seconds)]
+    def __init__(
+        self, base_path: Path, port: int, load_seconds: float = 0, run_seconds: float = 0.5
+    ) -> None:
+        arguments = [str(base_path), str(port), str(load_seconds), str(run_seconds)]
         self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.serve_fake", *arguments],
@@ -92,6 +95,10 @@ class Process:
         assert self._process.stderr is not None
         assert any(line.endswith("ready\n") for line in self._process.stderr)
 
+    def wait_until_stopping(self) -> None:
+        assert self._process.stderr is not None
+        assert any("finishing the requests" in line for line in self._process.stderr)
+
     def wait_until_in_flight(self) -> None:
         assert self._process.stdout is not None
         assert any(line == "in flight\n" for line in self._process.stdout)
@@ -99,6 +106,10 @@ class Process:
     def send(self, *numbers: signal.Signals) -> None:
         for number in numbers:
             self._process.send_signal(number)
+
+    def send_to_another_thread(self, number: signal.Signals) -> None:
+        threads = {int(each) for each in os.listdir(f"/proc/{self._process.pid}/task")}
+        os.kill(max(threads - {self._process.pid}), number)
 
     def finish(self) -> tuple[int, str]:
         _, said = self._process.communicate(timeout=30)
@@ -111,7 +122,7 @@ class Process:
 
 @pytest.fixture
 def process(base_path: Path, port: int) -> Iterator[Process]:
-    process = Process(base_path, port, load_seconds=0)
+    process = Process(base_path, port)
     yield process
     process.kill()
 
@@ -130,6 +141,28 @@ def test_signal_lets_the_request_in_flight_finish(process: Process, number: sign
     assert f"{number.name}: finishing the requests in flight" in said
     assert said.endswith("stopped\n")
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
+def test_signal_that_the_kernel_hands_to_another_thread_is_heard(process: Process) -> None:
+    process.wait_until_ready()
+    process.send_to_another_thread(signal.SIGTERM)
+    assert process.finish()[0] == 0
+
+
+@pytest.mark.slow
+def test_second_signal_ends_the_process_at_once(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, run_seconds=60)
+    process.wait_until_ready()
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}')
+        process.wait_until_in_flight()
+        process.send(signal.SIGINT)
+        process.wait_until_stopping()
+        process.send(signal.SIGINT)
+        assert isinstance(reply.exception(), httpx.TransportError)
+    assert process.finish()[0] == 128 + signal.SIGINT
 
 
 @pytest.mark.slow

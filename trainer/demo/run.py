@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve import metagraph, tags
+from tpuserve import metagraph, quiet, tags
 from tpuserve.errors import InvalidSetting, TpuserveError
 from trainer.demo import digits, picture, serving
 from trainer.demo.digits import Digits
@@ -68,6 +68,7 @@ class _Demo:
 
     def run(self, keep: bool) -> None:
         with self._step("1/5 data") as done:
+            _quiet_tensorflow()
             training_digits, test_digits = digits.load()
             digits.write(training_digits, self._path("train.tfrecord"))
             digits.write(test_digits, self._path("test.tfrecord"))
@@ -77,7 +78,7 @@ class _Demo:
         with self._step("2/5 train") as done:
             estimator = self._estimator()
             estimator.train(self._input_fn("train.tfrecord", True), max_steps=self._steps)
-            done(f"{self._steps} steps; checkpoints and summaries in {estimator.model_dir}")
+            done(f"{self._steps} steps; checkpoints and summaries written")
         with self._step("3/5 evaluate") as done:
             accuracy = estimator.evaluate(self._input_fn("test.tfrecord", False))["accuracy"]
             done(f"accuracy {accuracy:.3f} on {len(test_digits.labels)} digits never trained on")
@@ -115,7 +116,6 @@ class _Demo:
         return self._work / name
 
     def _estimator(self) -> Any:
-        _quiet_tensorflow()
         from trainer.demo import mnist
 
         return mnist.make_estimator(str(self._path("checkpoints")))
@@ -149,7 +149,7 @@ class _Demo:
         serve = [command, "serve", f"--model_name={MODEL_NAME}", f"--model_base_path={base_path}"]
         url = f"http://localhost:8501/v1/models/{MODEL_NAME}:predict"
         curl = ["curl", "-s", "-d", f"@{request}", url]
-        self._console.print(f"The model is kept. Serve it, and ask for a {asked.labels[0]}:")
+        self._console.print(Text(f"Kept in {self._work}. Serve, and ask for a {asked.labels[0]}:"))
         for line in (serve, curl):
             self._console.print(Text(f"    {shlex.join(line)}"), soft_wrap=True)
 
@@ -167,6 +167,7 @@ class _Demo:
 def _quiet_tensorflow() -> None:
     # The demo is for people: of TensorFlow's own log they get the trainer's lines alone.
     warnings.filterwarnings("ignore", message=".*is deprecated and will be removed")
+    quiet.import_tensorflow()
     import tensorflow as tf
 
     tf.get_logger().setLevel(logging.ERROR)
@@ -178,7 +179,7 @@ def _exported(version: Path) -> str:
     found = metagraph.read(version)
     tag_sets = " and ".join(tags.show(each.tags) for each in found.metagraphs)
     size = (found.graph_bytes + found.variables_bytes) / 1e6
-    return f"metagraphs {tag_sets} in {version}, {size:.1f} MB with one set of variables"
+    return f"metagraphs {tag_sets}, {size:.1f} MB with one set of variables"
 
 
 def _as_features(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -187,7 +188,11 @@ def _as_features(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _comparison(asked: Digits, answers: Mapping[str, Answers], console: Console) -> Table:
     """Digits, labels and answers side by side."""
-    table = Table(box=box.SQUARE, show_header=False, pad_edge=False)
+    table = Table(
+        box=box.SQUARE,
+        show_header=False,
+        caption="CPU: metagraph {serve}. TPU: metagraph {serve, tpu}, lowered to this CPU.",
+    )
     for _ in range(1 + _DIGITS_A_ROW):
         table.add_column(justify="center", no_wrap=True)
     ascii_only = console.options.ascii_only

@@ -115,10 +115,7 @@ def running(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Serve
     try:
         _await_start(process, server)
         yield server
-        process.send_signal(signal.SIGTERM)
-        status = process.wait(STOP_TIMEOUT_SECONDS)
-        if status != 0:
-            raise Unavailable(f"the server stopped with status {status}; see its log above.")
+        _stop(process)
     finally:
         if process.poll() is None:
             process.kill()
@@ -143,6 +140,18 @@ def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
             return
         time.sleep(0.1)
     raise Unavailable(f"the server was not ready after {START_TIMEOUT_SECONDS} s: {url}")
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        status = process.wait(STOP_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(
+            f"the server has not stopped {STOP_TIMEOUT_SECONDS} s after SIGTERM; see its log above."
+        ) from error
+    if status != 0:
+        raise Unavailable(f"the server stopped with status {status}; see its log above.")
 
 
 def _free_ports(count: int) -> list[int]:
