@@ -1,4 +1,7 @@
-"""Serves a fake model over REST in a process of its own: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS."""
+"""Serves a fake model over REST in a process of its own.
+
+Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS.
+"""
 
 import sys
 import time

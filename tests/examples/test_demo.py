@@ -1,0 +1,122 @@
+"""`tpuserve demo`, as a user sees it, and what it leaves on request."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pexpect
+import pytest
+
+from tests import processes
+from tpuserve import metagraph, tags
+from trainer.demo import digits, picture
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "work"
+
+
+@pytest.fixture(scope="module")
+def screen(work: Path) -> str:
+    """What the demo prints, at its defaults but for the place where it works."""
+    done = processes.run("demo", "--keep", f"--directory={work}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_model_is_good_on_digits_it_never_saw(screen: str) -> None:
+    accuracy = re.search(r"accuracy (0\.\d+) on 1000 digits", screen)
+    assert accuracy
+    assert float(accuracy[1]) >= 0.95
+
+
+def test_both_metagraphs_agree_over_rest_and_grpc(screen: str) -> None:
+    assert "all 40 answers agree" in screen
+    rows = {
+        way: re.findall(rf"{way}\s+(?:│|\|)(.*)", screen)
+        for way in ("CPU REST", "CPU gRPC", "TPU REST", "TPU gRPC")
+    }
+    answers = {way: re.findall(r"\d", "".join(found)) for way, found in rows.items()}
+    assert [len(each) for each in answers.values()] == [10] * 4
+    assert len(set(map(tuple, answers.values()))) == 1
+
+
+def test_it_ends_with_a_table_of_the_five_steps(screen: str) -> None:
+    for step in ("1/5 data", "2/5 train", "3/5 evaluate", "4/5 export", "5/5 serve", "whole way"):
+        assert screen.rindex(step) > screen.index("all 40 answers agree")
+
+
+def test_checkpoints_summaries_and_one_version_are_kept(screen: str, work: Path) -> None:
+    assert (work / "checkpoints/model.ckpt-1200.index").exists()
+    assert list((work / "checkpoints").glob("events.out.tfevents.*"))
+    assert list((work / "checkpoints/eval").glob("events.out.tfevents.*"))
+    (version,) = (work / "models/digits").iterdir()
+    found = metagraph.read(version).metagraphs
+    assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
+
+
+def test_the_printed_lines_serve_the_model_and_ask_it(screen: str) -> None:
+    serve, curl = (
+        line.strip()
+        for line in screen.splitlines()
+        if "--model_base_path" in line or "curl" in line
+    )
+    (label,) = re.findall(r"ask for a (\d)", screen)
+    rest, rpc = processes.free_ports(2)
+    ports = ["--host=127.0.0.1", f"--rest_api_port={rest}", f"--port={rpc}"]
+    server = subprocess.Popen([*shlex.split(serve), *ports], stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        assert any(line.endswith(" ready\n") for line in server.stderr)
+        ask = shlex.split(curl.replace("localhost:8501", f"127.0.0.1:{rest}"))
+        answer = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+    finally:
+        server.kill()
+    assert f'"class":{label}' in answer
+
+
+def test_a_directory_with_something_in_it_is_left_alone(work: Path, screen: str) -> None:
+    done = processes.run("demo", f"--directory={work}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"Error: --directory={work} is not empty. Name a new or an empty one."
+    ]
+
+
+def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
+    arguments = ["-m", "tpuserve", "demo", f"--directory={tmp_path / 'work'}", "--steps=80"]
+    terminal = pexpect.spawn(sys.executable, arguments, timeout=120, dimensions=(40, 120))
+    terminal.expect(r"40/80.*loss 2\.\d+.*steps/s.*left")
+    terminal.expect("80/80")
+    terminal.close(force=True)
+
+
+def test_a_demo_that_is_not_trained_enough_says_so_and_fails() -> None:
+    done = processes.run("demo", "--steps=1")
+    assert done.returncode == 1
+    assert "should be at least 0.95. Train for more --steps." in done.stderr
+
+
+def test_training_and_test_digits_are_real_and_apart() -> None:
+    training, test = digits.load()
+    assert (len(training.labels), len(test.labels)) == (4000, 1000)
+    assert set(np.bincount(np.concatenate([training.labels, test.labels]))) == {500}
+    seen = {image.tobytes() for image in training.images}
+    assert not [image for image in test.images if image.tobytes() in seen]
+
+
+def test_a_digit_is_drawn_in_braille_or_in_ascii() -> None:
+    image = np.zeros([28, 28], np.uint8)
+    image[4:8, 4:6] = 255
+    lines = picture.draw(image.ravel()).splitlines()
+    assert lines == ["⣿" + "⠀" * 9] + ["⠀" * 10] * 4
+    assert picture.draw(image.ravel(), ascii_only=True).splitlines()[0] == "#" + " " * 9

@@ -1,0 +1,83 @@
+"""Every example runs, and prints what its docstring says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests import processes
+from tpuserve import tags
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def half_plus_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The base path of what the example exports."""
+    directory = tmp_path_factory.mktemp("half")
+    version = Path(run("half_plus_two.py", str(directory)).strip())
+    assert version.parent == directory / "export"
+    return version.parent
+
+
+def documented(name: str, start: str) -> str:
+    """The line of an example's docstring that starts so, once stripped."""
+    lines = (EXAMPLES / name).read_text().split('"""')[1].splitlines()
+    (found,) = (line.strip() for line in lines if line.strip().startswith(start))
+    return found
+
+
+@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
+    half_plus_two: Path, tag_set: tags.TagSet
+) -> None:
+    request = re.search(r"-d '(.*)'", documented("half_plus_two.py", "$ curl"))
+    assert request
+    with processes.serving(half_plus_two, tag_set) as server:
+        url = f"http://{server.rest}/v1/models/half:predict"
+        answer = httpx.post(url, content=request[1]).json()["predictions"]
+        expected = json.loads(documented("half_plus_two.py", "{"))["predictions"]
+        assert [pytest.approx(row, abs=1e-5) for row in expected] == answer
+        line = run("ask_grpc.py", server.rpc, "half", "1", "2", "5")
+    version = next(each.name for each in half_plus_two.iterdir())
+    assert line == f"half version {version}: [[2.5], [3.0], [4.5]]\n"
+    assert line.split(": ")[1].strip() in documented("ask_grpc.py", "half_plus_two version")
+
+
+def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
+    from trainer.demo import digits
+
+    for name, each in zip(("train", "test"), digits.load(), strict=True):
+        digits.write(each, tmp_path / f"{name}.tfrecord")
+    directories = [f"--{name}_dir={tmp_path / name}" for name in ("model", "export")]
+    printed = run("mnist.py", f"--data_dir={tmp_path}", *directories, "--steps=20")
+    metrics, version = printed.splitlines()
+    assert "'accuracy'" in metrics
+    assert "'global_step': 20" in metrics
+    assert (Path(version) / "saved_model.pb").exists()
+
+
+def test_every_example_fits_a_screen_or_two_and_has_a_test() -> None:
+    tested = Path(__file__).read_text()
+    for each in EXAMPLES.glob("*.py"):
+        assert len(each.read_text().splitlines()) <= 110, each
+        assert f'"{each.name}"' in tested
+        assert os.access(each, os.R_OK)

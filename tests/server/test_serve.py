@@ -1,0 +1,196 @@
+"""`tpuserve serve` with a real model, real processes, real sockets and real signals."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from tests import models, processes
+from tests.processes import ServeProcess
+from tpuserve import tags
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return models.export(models.half_plus_two, tmp_path_factory.mktemp("half")).parent
+
+
+@pytest.fixture(scope="module", params=[tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
+    with processes.serving(base_path, request.param) as server:
+        yield server
+
+
+def post(server: ServeProcess, body: Any, model: str = "half") -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(f"http://{server.rest}/v1/models/{model}:predict", content=content)
+
+
+def predict(server: ServeProcess, x: Any, model: str = "half") -> Any:
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(x))
+    with grpc.insecure_channel(server.rpc) as channel:
+        return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request)
+
+
+def refusal(server: ServeProcess, x: Any, model: str = "half") -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as error:
+        predict(server, x, model)
+    return error.value.code()
+
+
+def test_one_line_says_which_metagraph_runs_on_what_and_why(server: ServeProcess) -> None:
+    (line,) = [line for line in server.log.splitlines() if "{serve" in line]
+    assert "half/" in line
+    assert "{serve} on CPU (asked for; no TPU found)" in line or (
+        "{serve, tpu} on CPU through XLA (asked for; emulated TPU of 1 core" in line
+    )
+
+
+def test_rows_and_columns_are_answered_over_rest(server: ServeProcess) -> None:
+    assert post(server, {"instances": [[1.0], [2.0], [5.0]]}).json() == {
+        "predictions": [[2.5], [3.0], [4.5]]
+    }
+    assert post(server, {"inputs": {"x": [[4.0]]}}).json() == {"outputs": [[4.0]]}
+
+
+def test_the_same_is_answered_over_grpc_in_typed_fields(server: ServeProcess) -> None:
+    response = predict(server, np.array([[1], [2], [5]], np.float32))
+    assert list(response.outputs["y"].float_val) == [2.5, 3.0, 4.5]
+    assert response.model_spec.signature_name == "serving_default"
+
+
+def test_status_is_the_same_over_rest_and_grpc(server: ServeProcess) -> None:
+    (rest,) = httpx.get(f"http://{server.rest}/v1/models/half").json()["model_version_status"]
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = "half"
+    with grpc.insecure_channel(server.rpc) as channel:
+        stub = model_service_pb2_grpc.ModelServiceStub(channel)
+        (rpc,) = stub.GetModelStatus(request).model_version_status
+    assert (rest["version"], rest["state"]) == (str(rpc.version), "AVAILABLE")
+    assert rpc.state == get_model_status_pb2.ModelVersionStatus.AVAILABLE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no json",
+        b"[1, 2]",
+        b"[" * 500_000,
+        {},
+        {"instances": []},
+        {"instances": 3},
+        {"instances": [[1.0], [2.0, 3.0]]},
+        {"instances": [["text"]]},
+        {"instances": [[True]]},
+        {"instances": [{"z": 1.0}]},
+        {"inputs": {"z": 1.0}},
+        {"instances": [[1.0]], "inputs": [[1.0]]},
+        {"instances": [[1.0]], "signature_name": "absent"},
+        {"instances": [[1.0]], "signature_name": 3},
+    ],
+    ids=lambda body: str(body)[:40],
+)
+def test_a_request_that_makes_no_sense_is_a_400_and_the_next_is_answered(
+    server: ServeProcess, body: Any
+) -> None:
+    response = post(server, body)
+    assert response.status_code == 400
+    assert list(response.json()) == ["error"]
+    assert post(server, {"instances": [[2.0]]}).json() == {"predictions": [[3.0]]}
+
+
+def test_an_unknown_model_or_version_is_a_404(server: ServeProcess) -> None:
+    response = post(server, {"instances": [[1.0]]}, model="absent")
+    assert response.status_code == 404
+    assert response.json() == {"error": "Servable not found for request: Latest(absent)"}
+    response = post(server, {"instances": [[1.0]]}, model="half/versions/7")
+    assert response.json() == {"error": "Servable not found for request: Specific(half, 7)"}
+    assert httpx.get(f"http://{server.rest}/v1/models/absent").status_code == 404
+
+
+def test_grpc_refuses_likewise(server: ServeProcess) -> None:
+    assert refusal(server, np.float32(1), "absent") is grpc.StatusCode.NOT_FOUND
+    assert refusal(server, np.float64(1)) is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal(server, "text") is grpc.StatusCode.INVALID_ARGUMENT
+    assert predict(server, np.float32(2)).outputs["y"].float_val == [3.0]
+
+
+@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+def test_a_wrong_shape_is_refused_by_both_faces_and_both_metagraphs(
+    tmp_path: Path, tag_set: tags.TagSet
+) -> None:
+    base = models.export(lambda x: {"y": tf.reshape(x, [2, 1])}, tmp_path).parent
+    with processes.serving(base, tag_set) as server:
+        assert post(server, {"instances": [[1.0]]}).status_code == 400
+        assert refusal(server, np.ones([1, 1], np.float32)) is grpc.StatusCode.INVALID_ARGUMENT
+        assert post(server, {"instances": [[1.0], [2.0]]}).json()["predictions"] == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(base_path: Path, number: signal.Signals) -> None:
+    with processes.serving(base_path) as server:
+        predict(server, np.float32(1))
+        status, said = server.stop(number)
+    assert status == 0
+    assert said.endswith("stopped\n")
+    assert "Traceback" not in said
+
+
+def serve(base_path: object, *arguments: str) -> tuple[int, list[str]]:
+    rest, rpc = processes.free_ports(2)
+    ports = [f"--rest_api_port={rest}", f"--port={rpc}"]
+    done = processes.run("serve", f"--model_base_path={base_path}", *ports, *arguments)
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_missing_or_empty_base_path_is_one_line(tmp_path: Path) -> None:
+    for path, text in (
+        (tmp_path / "gone", "cannot be read: No such file or directory"),
+        (tmp_path, "no version directory"),
+    ):
+        status, (line,) = serve(path)
+        assert status == 1
+        assert line.startswith("Error: ")
+        assert str(path) in line
+        assert text in line
+
+
+def test_a_port_in_use_is_one_line(base_path: Path) -> None:
+    with socket.create_server((processes.LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        status, (line,) = serve(base_path, "--host=127.0.0.1", f"--rest_api_port={port}")
+    assert status == 1
+    assert f"--rest_api_port is {port}, and something else listens" in line
+
+
+def test_an_unknown_flag_is_one_line(base_path: Path) -> None:
+    status, (line,) = serve(base_path, "--saved_model_tag=serve")
+    assert status == 2
+    assert "Did you mean" in line
+    assert "--saved_model_tags" in line
+
+
+def test_a_tpu_metagraph_without_a_tpu_is_an_error_and_never_a_silent_cpu(base_path: Path) -> None:
+    status, lines = serve(base_path, "--saved_model_tags=tpu,serve")
+    assert status == 1
+    assert lines[-1].startswith("Error: metagraph {serve, tpu} of")
+    assert "needs a TPU; no TPU found. Set TPUSERVE_EMULATED_TPU=1" in lines[-1]
