@@ -107,6 +107,7 @@ def _checkpoint_hooks(
             save_secs=config.save_checkpoints_secs,
             scaffold=scaffold,
             listeners=list(saving_listeners),
+            save_graph_def=checkpoints.can_save_graph(),
         )
     ]
 
