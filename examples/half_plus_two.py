@@ -21,7 +21,7 @@ def model_fn(features, labels, mode):
     if mode == trainer.ModeKeys.PREDICT:
         return trainer.TPUEstimatorSpec(mode, predictions={"y": y})
     loss = tf.losses.mean_squared_error(labels, y)
-    optimizer = trainer.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+    optimizer = trainer.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.3))
     train_op = optimizer.minimize(loss, global_step=tf.train.get_global_step())
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 

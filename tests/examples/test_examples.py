@@ -38,6 +38,12 @@ def half_plus_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return version.parent
 
 
+def test_what_is_exported_can_be_inspected(half_plus_two: Path) -> None:
+    done = processes.run("inspect", *map(str, half_plus_two.iterdir()))
+    assert done.returncode == 0
+    assert "metagraph {serve, tpu}" in done.stdout
+
+
 def documented(name: str, start: str) -> str:
     """The line of an example's docstring that starts so, once stripped."""
     lines = (EXAMPLES / name).read_text().split('"""')[1].splitlines()
