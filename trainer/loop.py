@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import while_v2
+from tensorflow.python.ops import control_flow_util, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -49,6 +49,7 @@ def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int)
     """
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     train_op = getattr(train_op, "op", train_op)
+    graph = tf.compat.v1.get_default_graph()
     with tf.control_dependencies([train_op]):
         step_after = tf.identity(global_step, name="global_step_after")
     step = _step_operations([train_op, loss.op])
@@ -57,8 +58,9 @@ def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int)
         logger.warning("one step a session.run, not %d: %s", iterations_per_loop, obstacle)
     if obstacle is not None or iterations_per_loop == 1:
         return Loop(iterations, train_op, loss, step_after, max_iterations=1)
+    others = [each for each in graph.get_operations() if each.name not in step]
     earlier_steps = _loop_over_copies(step, train_op, iterations - 1)
-    for operation in _roots(step):
+    for operation in (*_roots(step), *_reads(others)):
         operation._add_control_input(earlier_steps)
     return Loop(iterations, train_op, loss, step_after, iterations_per_loop)
 
@@ -145,10 +147,38 @@ def _is_data_or_in(reference: str, step: dict[str, Any]) -> bool:
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:
-    # All else of the step waits for these. A constant need not wait, and would no longer be
-    # folded if it did.
+    """The operations that all else of the step waits for.
+
+    A constant need not wait, and would no longer be folded if it did.
+    """
     return [
         operation
         for operation in step.values()
-        if operation.type != "Const" and not any(each.op.name in step for each in operation.inputs)
+        if operation.type != "Const"
+        and all(each.op.name not in step or each.op.type == "Const" for each in operation.inputs)
+        and not _is_inside_while(operation)
     ]
+
+
+def _reads(operations: Iterable[Any]) -> list[Any]:
+    """Those operations that read a resource, as a summary of a variable does.
+
+    They must not see a variable as it was before the loop. Where a run is not told how many
+    steps to make, as when variables are initialised, the loop they wait for makes none.
+    """
+    return [
+        operation
+        for operation in operations
+        if operation.outputs
+        and any(each.dtype == tf.resource for each in operation.inputs)
+        and not _is_inside_while(operation)
+    ]
+
+
+def _is_inside_while(operation: Any) -> bool:
+    # Within a while loop of version 1 an edge from outside is not allowed, and not needed: what
+    # is inside waits for the Enter operations, which are outside.
+    context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
+    if context is not None and operation.type == "Enter":
+        context = control_flow_util.GetContainingWhileContext(context.outer_context)
+    return context is not None

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,3 +109,55 @@ def test_random_ops_control_flow_and_tensor_arrays_can_be_in_a_step() -> None:
         session.run(v1.global_variables_initializer())
         session.run(made.train_op, {made.iterations: 5})
         assert session.run([total, step]) == [15.0, 5]
+
+
+def made_of(build: Callable[[], tuple[Any, Any]], steps: int) -> list[Any]:
+    """What a step returns beside its train op, after so many steps in one run."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        with v1.variable_scope("", use_resource=True):
+            train_op, watched = build()
+        step = v1.train.create_global_step()
+        made = loop.repeat(train_op, tf.constant(0.0), step, 100)
+        session.run(v1.global_variables_initializer())
+        return list(session.run([watched, made.train_op], {made.iterations: steps}))
+
+
+def test_a_variable_gathered_by_constant_indices_is_that_of_the_last_step() -> None:
+    def build() -> tuple[Any, Any]:
+        table = v1.get_variable("table", initializer=[0.0, 10.0])
+        rows = tf.gather(table, [1])
+        with tf.control_dependencies([rows]):
+            return tf.group(table.assign_add([1.0, rows[0]])), rows
+
+    # 10, 20, 40, 80, 160: each step doubles what it has gathered.
+    assert made_of(build, steps=5)[0] == [160.0]
+
+
+def test_what_only_a_summary_reads_is_not_from_before_the_loop() -> None:
+    def build() -> tuple[Any, Any]:
+        count = v1.get_variable("count", initializer=0)
+        return count.assign_add(1), count.read_value()
+
+    # The last step itself may come before or after the reading.
+    assert made_of(build, steps=100)[0] in (99, 100)
+
+
+def test_control_flow_of_version_1_can_be_in_a_step() -> None:
+    def build() -> tuple[Any, Any]:
+        total = v1.get_variable("total", initializer=0.0)
+
+        def body(i: Any, s: Any) -> tuple[Any, Any]:
+            return i + 1, s + tf.math.ceil(tf.random.uniform([], 0.1, 0.9))
+
+        counted = v1.while_loop(lambda i, s: i < 3, body, [0, 0.0])[1]
+        doubled = v1.cond(counted > 0.0, lambda: counted * 2.0, lambda: counted)
+        slope = tf.gradients(doubled, [counted])[0]
+        with tf.control_dependencies([total.assign_add(doubled * slope)]):
+            return tf.no_op(), total.read_value()
+
+    v1.disable_control_flow_v2()
+    try:
+        # Three, doubled, times a slope of two.
+        assert made_of(build, steps=4)[0] in (36.0, 48.0)
+    finally:
+        v1.enable_control_flow_v2()
