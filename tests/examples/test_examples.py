@@ -68,6 +68,21 @@ def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
     assert line.split(": ")[1].strip() in documented("ask_grpc.py", "half_plus_two version")
 
 
+def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
+    tmp_path: Path,
+) -> None:
+    program = (EXAMPLES / "half_plus_two.py").read_text()
+    changed = program.replace("import trainer\n", "import trainer\n\ntf.disable_v2_behavior()\n")
+    assert changed != program
+    (tmp_path / "program.py").write_text(changed)
+    version = Path(run(str(tmp_path / "program.py"), str(tmp_path)).strip())
+    with processes.serving(version.parent, tags.SERVE_TPU) as server:
+        response = httpx.post(
+            f"http://{server.rest}/v1/models/half:predict", content='{"inputs": 5}'
+        )
+    assert response.json()["outputs"] == pytest.approx(4.5, abs=1e-5)
+
+
 def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
     from trainer.demo import digits
 
