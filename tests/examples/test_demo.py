@@ -93,12 +93,15 @@ def test_a_directory_with_something_in_it_is_left_alone(work: Path, screen: str)
     ]
 
 
-def test_a_terminal_sees_a_progress_bar(tmp_path: Path) -> None:
-    arguments = ["-m", "tpuserve", "demo", f"--directory={tmp_path / 'work'}", "--steps=80"]
+def test_a_terminal_sees_a_progress_bar_and_ctrl_c_ends_it_in_one_line(tmp_path: Path) -> None:
+    arguments = ["-m", "tpuserve", "demo", f"--directory={tmp_path / 'work'}", "--steps=400"]
     terminal = pexpect.spawn(sys.executable, arguments, timeout=120, dimensions=(40, 120))
-    terminal.expect(r"40/80.*loss 2\.\d+.*steps/s.*left")
-    terminal.expect("80/80")
-    terminal.close(force=True)
+    terminal.expect(r"40/400.*loss \d\.\d+.*steps/s.*left")
+    terminal.sendintr()
+    terminal.expect("Error: interrupted")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
 
 
 def test_a_demo_that_is_not_trained_enough_says_so_and_fails() -> None:
