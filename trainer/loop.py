@@ -15,6 +15,8 @@ from tensorflow.python.ops import control_flow_util, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 
+_SEED_DISTANCE = 0x5EED
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -136,10 +138,19 @@ def _definition(step: dict[str, Any]) -> Any:
         copy.CopyFrom(node)
         # Variables stay outside of the loop, so there is nothing there to be colocated with.
         copy.attr.pop("_class", None)
+        _reseed(copy)
         inputs = [each for each in node.input if _is_data_or_in(each, step)]
         del copy.input[:]
         copy.input.extend(inputs)
     return definition
+
+
+def _reseed(node: Any) -> None:
+    # An op's generator starts from its seeds: with the same ones, the copy and the original would
+    # draw the same numbers, in steps that should have nothing to do with each other.
+    seeds = [node.attr[each].i for each in ("seed", "seed2") if each in node.attr]
+    if len(seeds) == 2 and any(seeds):
+        node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31
 
 
 def _is_data_or_in(reference: str, step: dict[str, Any]) -> bool:

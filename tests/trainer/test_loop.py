@@ -161,3 +161,16 @@ def test_control_flow_of_version_1_can_be_in_a_step() -> None:
         assert made_of(build, steps=4)[0] in (36.0, 48.0)
     finally:
         v1.enable_control_flow_v2()
+
+
+def test_seeded_random_numbers_are_others_in_each_step_and_the_same_in_each_run() -> None:
+    def build() -> tuple[Any, Any]:
+        drawn = v1.get_variable("drawn", initializer=tf.zeros([2]))
+        noise = tf.random.uniform([], seed=3)
+        kept = drawn.assign(tf.stack([drawn[1], noise]))
+        with tf.control_dependencies([kept]):
+            return tf.no_op(), drawn.read_value()
+
+    first, second = (made_of(build, steps=2)[0] for _ in range(2))
+    assert first[0] != first[1]
+    assert first.tolist() == second.tolist()
