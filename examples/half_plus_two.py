@@ -37,8 +37,10 @@ def serving_input_receiver_fn():
 
 
 def main(directory):
-    config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=100), f"{directory}/model")
-    estimator = trainer.TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=32)
+    config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=100))
+    estimator = trainer.TPUEstimator(
+        model_fn, f"{directory}/model", config, use_tpu=False, train_batch_size=32
+    )
     estimator.train(input_fn, max_steps=500)
     print(estimator.export_saved_model(f"{directory}/export", serving_input_receiver_fn).decode())
 

@@ -32,6 +32,16 @@ from tpuserve.tags import TagSet
 
 logger = logging.getLogger(__name__)
 
+# What XLA says of an op that it cannot compile, whatever the input was.
+_FAULTS_OF_THE_MODEL = ("Detected unsupported operations",)
+_HEADINGS = (
+    "Graph execution error",
+    "Detected at node",
+    "Node:",
+    "File ",
+    "Restoring from checkpoint failed",
+)
+
 
 class LoadedModel:
     """One metagraph in memory, ready to run; safe to use from many threads.
@@ -75,13 +85,17 @@ class LoadedModel:
         names = sorted(signature.inputs)
         signature.check_inputs(inputs.keys())
         feeds = [_checked(inputs[each], signature, each) for each in names]
-        wanted = tuple(sorted(signature.outputs) if output_names is None else output_names)
+        # Sorted, so that an order of names does not make a callable of its own.
+        wanted = tuple(sorted(signature.outputs if output_names is None else output_names))
         try:
             results = self._callable(signature_name, wanted)(*feeds)
         except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
-            raise InvalidTensor(_first_line(error)) from error
+            text = _cause(error)
+            if text.startswith(_FAULTS_OF_THE_MODEL):
+                raise ModelExecutionError(text) from error
+            raise InvalidTensor(text) from error
         except tf.errors.OpError as error:
-            raise ModelExecutionError(_first_line(error)) from error
+            raise ModelExecutionError(_cause(error)) from error
         return dict(zip(wanted, results, strict=True))
 
     def close(self) -> None:
@@ -146,7 +160,7 @@ def load(
     except (tf.errors.OpError, ValueError, RuntimeError, OSError, KeyError) as error:
         session.close()
         raise DamagedSavedModel(
-            f"cannot load {directory}: {_first_line(error)} Export the model again."
+            f"cannot load {directory}: {_cause(error)}. Export the model again."
         ) from error
     return LoadedModel(session, choice, described[choice.tags].signatures)
 
@@ -182,7 +196,10 @@ def _checked(array: np.ndarray[Any, Any], signature: Signature, alias: str) -> n
     return array
 
 
-def _first_line(error: Exception) -> str:
-    # What follows is the runtime's own stack of nodes, which says nothing to a client.
+def _cause(error: Exception) -> str:
+    """The one line of an error that says what is wrong."""
+    # Around it stand the runtime's headings and its stack of nodes.
     text = getattr(error, "message", None) or str(error)
-    return text.strip().splitlines()[0].strip() if text.strip() else type(error).__name__
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line for line in lines if line and not line.startswith(_HEADINGS)]
+    return causes[0].rstrip(".") if causes else type(error).__name__

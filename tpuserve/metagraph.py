@@ -133,6 +133,10 @@ def _parse(path: Path) -> pb.SavedModel:
             text_format.Parse(path.read_text(), proto, allow_unknown_field=True)
         else:
             proto.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise DamagedSavedModel(
+            f"{path} cannot be read: {error.strerror}. Make it readable for this user."
+        ) from error
     except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
         raise DamagedSavedModel(
             f"{path} is no SavedModel, or a damaged one ({error}). Export the model again."

@@ -4,10 +4,11 @@ Names and defaults are those of tf.estimator's classes of the same names.
 """
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
+from trainer import counts
 
 DEFAULT_SAVE_CHECKPOINTS_SECS = 600
 
@@ -37,9 +38,9 @@ class TPUConfig:
     num_shards: int | None = None
 
     def __post_init__(self) -> None:
-        _demand_positive_int("TPUConfig iterations_per_loop", self.iterations_per_loop)
-        if self.num_shards is not None:
-            _demand_positive_int("TPUConfig num_shards", self.num_shards)
+        name = "TPUConfig iterations_per_loop"
+        counts.check(name, self.iterations_per_loop, least=1, optional=False)
+        counts.check("TPUConfig num_shards", self.num_shards, least=1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class RunConfig:
     """
 
     tpu_config: TPUConfig = field(default_factory=TPUConfig)
+    _: KW_ONLY
     model_dir: str | None = None
     tf_random_seed: int | None = None
     save_summary_steps: int | None = 100
@@ -83,10 +85,10 @@ class RunConfig:
             "save_checkpoints_steps",
             "save_checkpoints_secs",
             "keep_checkpoint_max",
+            "tf_random_seed",
         ):
-            _demand_not_negative(name, getattr(self, name))
-        if self.log_step_count_steps is not None:
-            _demand_positive_int("RunConfig log_step_count_steps", self.log_step_count_steps)
+            counts.check(f"RunConfig {name}", getattr(self, name), least=0)
+        counts.check("RunConfig log_step_count_steps", self.log_step_count_steps, least=1)
 
     def _settle_checkpoints(self) -> None:
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
@@ -112,13 +114,3 @@ class RunConfig:
             if changes.get(given) is not None:
                 changes.setdefault(other, None)
         return dataclasses.replace(self, **changes)
-
-
-def _demand_positive_int(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidSetting(f"{name} is {value!r}. Give a whole number of at least 1.")
-
-
-def _demand_not_negative(name: str, value: Any) -> None:
-    if value is not None and value < 0:
-        raise InvalidSetting(f"RunConfig {name} is {value!r}. Give 0 or more, or None.")

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve import devices
 from tpuserve.errors import InvalidSetting, TpuNotFound
-from trainer import evaluate, export, predict, train
+from trainer import counts, evaluate, export, predict, train
 from trainer.config import RunConfig
 from trainer.program import Program
 from trainer.receivers import ServingInputReceiver
@@ -52,7 +52,7 @@ class TPUEstimator:
           config: how to run; cannot be None.
           params: hyperparameters for model_fn and input_fn; "batch_size" and "context" are
             reserved.
-          use_tpu: run on a TPU. False runs on the CPU, or on a GPU if there is one.
+          use_tpu: run on a TPU. False runs on the CPU.
           train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows,
             which functions find in params["batch_size"].
           export_to_tpu, export_to_cpu: which metagraphs an export holds.
@@ -64,11 +64,12 @@ class TPUEstimator:
             raise InvalidSetting(f"config is {config!r}. Give a trainer.RunConfig.")
         if use_tpu and train_batch_size is None:
             raise InvalidSetting("train_batch_size is None with use_tpu=True. Give it.")
+        model_dir = _model_dir(model_dir, config)
         self._program = Program(
             model_fn=model_fn,
-            params=dict(params or {}),
-            config=config,
-            model_dir=_model_dir(model_dir, config),
+            params=_checked_params(params),
+            config=config.replace(model_dir=model_dir),
+            model_dir=model_dir,
             batch_sizes={
                 ModeKeys.TRAIN: train_batch_size,
                 ModeKeys.EVAL: eval_batch_size,
@@ -112,7 +113,9 @@ class TPUEstimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[Any] | None = None,
     ) -> "TPUEstimator":
-        """Trains from the newest checkpoint, or from initial values, and leaves a checkpoint.
+        """Trains from the newest checkpoint, or from initial values.
+
+        Leaves a checkpoint of the last step, unless the config switches checkpoints off.
 
         Args:
           input_fn: gives batches of (features, labels), as a tf.data.Dataset or as tensors.
@@ -130,8 +133,8 @@ class TPUEstimator:
         """
         if steps is not None and max_steps is not None:
             raise InvalidSetting(f"steps is {steps} and max_steps {max_steps}. Give one of them.")
-        _demand_positive("steps", steps)
-        _demand_positive("max_steps", max_steps)
+        counts.check("steps", steps, least=1)
+        counts.check("max_steps", max_steps, least=1)
         self._demand_device("train")
         train.train(
             self._program,
@@ -164,7 +167,7 @@ class TPUEstimator:
           CheckpointNotFound: there is nothing to evaluate.
           TpuNotFound: use_tpu is True and there is no TPU.
         """
-        _demand_positive("steps", steps)
+        counts.check("steps", steps, least=1)
         self._demand_device("evaluate")
         return evaluate.evaluate(
             self._program,
@@ -251,7 +254,7 @@ class TPUEstimator:
         hardware = devices.find_hardware()
         raise TpuNotFound(
             f"{method}() with use_tpu=True needs a TPU that trainer can run on; {hardware}. Pass "
-            f"use_tpu=False to run on the CPU or a GPU."
+            f"use_tpu=False to run on the CPU."
         )
 
 
@@ -264,6 +267,7 @@ def _model_dir(model_dir: str | None, config: RunConfig) -> str:
     return model_dir or config.model_dir or tempfile.mkdtemp(prefix="trainer-")
 
 
-def _demand_positive(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise InvalidSetting(f"{name} is {value!r}. Give a whole number of at least 1, or None.")
+def _checked_params(params: Any) -> dict[str, Any]:
+    if params is not None and not isinstance(params, Mapping):
+        raise InvalidSetting(f"params is {params!r}. Give a dict of hyperparameters, or None.")
+    return dict(params or {})

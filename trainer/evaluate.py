@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
@@ -64,14 +65,18 @@ def evaluate(
         ) as evaluation:
             while not evaluation.should_stop():
                 evaluation.run(update)
-    results = {each: value.item() for each, value in final.final_ops_values.items()}
+    results = {each: _plain(value) for each, value in final.final_ops_values.items()}
     directory = tf.io.gfile.join(program.model_dir, f"eval_{name}" if name else "eval")
-    scalars = {each: value for each, value in results.items() if each != checkpoints.GLOBAL_STEP}
+    scalars = {
+        each: value
+        for each, value in results.items()
+        if each != checkpoints.GLOBAL_STEP and np.ndim(value) == 0
+    }
     summaries.write_scalars(directory, scalars, results[checkpoints.GLOBAL_STEP])
     logger.info(
         "evaluated %s: %s",
         checkpoint,
-        ", ".join(f"{each} = {value:.5g}" for each, value in sorted(results.items())),
+        ", ".join(f"{each} = {np.round(value, 5)}" for each, value in sorted(results.items())),
     )
     return results
 
@@ -85,3 +90,7 @@ def _metrics(spec: TPUEstimatorSpec) -> Mapping[str, Any]:
             f"Name yours otherwise."
         )
     return {**metrics, "loss": tf.compat.v1.metrics.mean(spec.loss)}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if np.ndim(value) == 0 else value

@@ -3,6 +3,7 @@
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import summary_ops_v2
 
 from trainer.loop import Loop
 
@@ -49,7 +50,18 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
     """Runs what a host_call returned along with each training loop."""
 
     def __init__(self, fetches: Any) -> None:
+        """Also starts and closes the tf.summary writers that the graph has."""
         self._fetches = fetches
+        self._initialize = tf.group(summary_ops_v2.summary_writer_initializer_op())
+        self._flush = summary_ops_v2.flush()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Starts the writers."""
+        session.run(self._initialize)
+
+    def end(self, session: Any) -> None:
+        """Writes out what the writers hold."""
+        session.run(self._flush)
 
     def before_run(self, run_context: Any) -> Any:
         """Adds the host call to the run."""

@@ -17,6 +17,9 @@ logger = logging.getLogger("tensorflow.trainer")
 
 _SEED_DISTANCE = 0x5EED
 
+# The resources of version 1's control flow and its gradients.
+_MADE_IN_EACH_STEP = ("StackV2", "TensorArrayV3")
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -68,11 +71,11 @@ def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int)
 
 
 def _step_operations(targets: Iterable[Any]) -> dict[str, Any]:
-    """All operations that the targets need, but for those that make lasting resources."""
+    """All operations that the targets need, but for those whose result outlives a step."""
     pending, found = list(targets), {}
     while pending:
         operation = pending.pop()
-        if operation.name in found or _makes_lasting_resource(operation):
+        if operation.name in found or _outlives_a_step(operation):
             continue
         found[operation.name] = operation
         pending.extend(each.op for each in operation.inputs)
@@ -80,12 +83,15 @@ def _step_operations(targets: Iterable[Any]) -> dict[str, Any]:
     return found
 
 
-def _makes_lasting_resource(operation: Any) -> bool:
-    # A variable, table, queue or iterator is made by an op without inputs. Resources that live
-    # within a step, such as a tensor array, take their size as an input.
-    return len(operation.inputs) == 0 and any(
-        each.dtype == tf.resource for each in operation.outputs
+def _outlives_a_step(operation: Any) -> bool:
+    # Fed or not, a placeholder with a default has one value in the whole run.
+    if operation.type == "PlaceholderWithDefault":
+        return True
+    # A variable, table, queue or iterator; an op that takes a resource only hands it on.
+    makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(
+        each.dtype == tf.resource for each in operation.inputs
     )
+    return makes_resource and operation.type not in _MADE_IN_EACH_STEP
 
 
 def _obstacle(step: dict[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
+from trainer import counts
 from trainer.config import RunConfig
 from trainer.spec import ModeKeys, TPUEstimatorSpec
 
@@ -53,10 +54,7 @@ class Program:
                 f"functools.partial."
             )
         for mode, size in self.batch_sizes.items():
-            if size is not None and (not isinstance(size, int) or size < 1):
-                raise InvalidSetting(
-                    f"batch size for mode {mode!r} is {size!r}. Give a whole number of rows."
-                )
+            counts.check(f"batch size for mode {mode!r}", size, least=1)
 
     def call_model_fn(
         self, features: Any, labels: Any, mode: str, *, is_export: bool = False

@@ -8,6 +8,13 @@ import tensorflow as tf
 from trainer.loop import Loop
 
 
+def add_loss(loss: Any) -> None:
+    """A summary of the loss named "loss", unless the model has made one itself."""
+    made = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    if not any(each.op.name == "loss" for each in made):
+        tf.compat.v1.summary.scalar("loss", loss)
+
+
 class SummaryHook(tf.compat.v1.train.SessionRunHook):
     """Writes the model's summaries after every so many steps, under the step they are of."""
 

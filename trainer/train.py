@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer import checkpoints, graph, input_pipeline, loop, progress, session, summaries
 from trainer.hooks import HostCallHook, StepLimitHook
 from trainer.program import Program
@@ -24,9 +25,10 @@ def train(
     max_steps: int | None = None,
     saving_listeners: Sequence[Any] = (),
 ) -> None:
-    """Trains until the step asked for, or until the input ends, and leaves a checkpoint.
+    """Trains until the step asked for, or until the input ends.
 
-    Starts from the newest checkpoint of the program's model_dir, if there is one.
+    Starts from the newest checkpoint of the program's model_dir, if there is one, and leaves one
+    of the last step, unless the config switches checkpoints off.
 
     Args:
       program: what to train.
@@ -45,7 +47,9 @@ def train(
     with graph.fresh(config) as global_step:
         inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.TRAIN))
         spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN)
-        tf.compat.v1.summary.scalar("loss", spec.loss)
+        # Built before the loop is, so that what it reads waits for the steps of the loop.
+        host_call = [HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []
+        summaries.add_loss(spec.loss)
         steps_in_one_run = loop.repeat(
             spec.train_op, spec.loss, global_step, config.tpu_config.iterations_per_loop
         )
@@ -64,7 +68,7 @@ def train(
                 config.save_summary_steps,
             ),
             *_summary_hooks(program, steps_in_one_run, scaffold, first_step),
-            *([HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []),
+            *host_call,
             *(spec.training_hooks or ()),
             *_checkpoint_hooks(program, scaffold, saving_listeners),
         ]
@@ -99,6 +103,11 @@ def _checkpoint_hooks(
 ) -> list[Any]:
     config = program.config
     if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
+        if saving_listeners:
+            raise InvalidSetting(
+                "saving_listeners are given, and the config writes no checkpoints that they "
+                "could be told about. Set save_checkpoints_steps or save_checkpoints_secs."
+            )
         return []
     return [
         tf.compat.v1.train.CheckpointSaverHook(
