@@ -88,6 +88,7 @@ def _metagraph(
             graph=tf.compat.v1.get_default_graph(),
             signatures=signatures,
             restore=lambda session: scaffold.saver.restore(session, checkpoint),
+            saver=scaffold.saver,
             init_op=scaffold.local_init_op or scaffold.default_local_init_op(),
         )
 

@@ -16,6 +16,7 @@ class MetagraphSpec:
       graph: the tf.Graph.
       signatures: name → SignatureDef.
       restore: gives the variables their values in a session of the graph.
+      saver: the tf.compat.v1.train.Saver that saves them; None saves all variables.
       init_op: the op that a loader runs after restoring, to fill tables; None for no such op.
     """
 
@@ -24,3 +25,4 @@ class MetagraphSpec:
     signatures: Mapping[str, Any]
     restore: Callable[[Any], None]
     init_op: Any = None
+    saver: Any = None

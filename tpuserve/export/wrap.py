@@ -18,48 +18,50 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
     """The outputs of a computation that runs on a TPU as a whole, in the default graph.
 
     The computation is traced into a function under `tpu.rewrite`; the graph calls the function
-    through TPUPartitionedCall, on the core that TPUOrdinalSelector picks. Variables are created
-    in the default graph and captured, so that they keep the names they have without a TPU.
+    through TPUPartitionedCall, on the core that TPUOrdinalSelector picks. What the computation
+    reads of the inputs is captured, and so goes to the TPU; what it leaves alone does not, such
+    as a string that is handed on as a key. Variables are created in the default graph and
+    captured too, so that they keep the names they have without a TPU.
 
     Args:
-      computation: takes a nest of tensors like `inputs`, returns a nest of tensors.
-      inputs: a nest of tensors of the default graph.
+      computation: takes a nest like `inputs`, returns a nest of tensors.
+      inputs: any nest of the default graph, sparse tensors and None included.
 
     Returns:
-      The nest that the computation returned, as tensors of the default graph.
+      The nest that the computation returned, as tensors of the default graph. An input that it
+      returned as it is comes back untouched.
 
     Raises:
       ExportError: the computation returned something that is no tensor.
     """
     graph = tf.compat.v1.get_default_graph()
-    flat_inputs = tf.nest.flatten(inputs)
-    structure: list[Any] = []
+    untouched = {id(each): each for each in tf.nest.flatten(inputs, expand_composites=True)}
+    returned: list[Any] = []
 
-    def rewritten(*flat_arguments: Any) -> Any:
-        def flat_computation(*arguments: Any) -> list[Any]:
-            outputs = computation(tf.nest.pack_sequence_as(inputs, arguments))
-            structure.append(outputs)
-            return [_tensor(each) for each in tf.nest.flatten(outputs)]
+    def rewritten() -> Any:
+        def flat_computation() -> list[Any]:
+            returned.append(computation(inputs))
+            flat = [_tensor(each) for each in tf.nest.flatten(returned[0])]
+            return [each for each in flat if id(each) not in untouched]
 
-        return tf.compat.v1.tpu.rewrite(flat_computation, list(flat_arguments))
+        return tf.compat.v1.tpu.rewrite(flat_computation)
 
-    function_graph = func_graph_from_py_func(
-        FUNCTION_NAME,
-        rewritten,
-        tuple(tf.TensorSpec(each.shape, each.dtype) for each in flat_inputs),
-        {},
-    )
+    function_graph = func_graph_from_py_func(FUNCTION_NAME, rewritten, (), {})
     function = ConcreteFunction.from_func_graph(function_graph, None, {})
     function.add_to_graph(graph)
     results = tpu_functional.TPUPartitionedCall(
-        args=[*flat_inputs, *function.captured_inputs],
+        args=list(function.captured_inputs),
         device_ordinal=tpu_ops.tpu_ordinal_selector(),
         Tout=[each.dtype for each in function.outputs],
         f=function,
     )
     for result, traced in zip(results, function.outputs, strict=True):
         result.set_shape(traced.shape)
-    return tf.nest.pack_sequence_as(structure[0], results)
+    computed = iter(results)
+    flat = [
+        each if id(each) in untouched else next(computed) for each in tf.nest.flatten(returned[0])
+    ]
+    return tf.nest.pack_sequence_as(returned[0], flat)
 
 
 def _tensor(value: Any) -> Any:

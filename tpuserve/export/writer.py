@@ -2,6 +2,7 @@
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -14,7 +15,6 @@ from tpuserve.tags import TagSet
 
 logger = logging.getLogger(__name__)
 
-_builder = tf.compat.v1.saved_model.builder.SavedModelBuilder
 _join = tf.io.gfile.join
 _ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
 
@@ -26,7 +26,8 @@ class SavedModelWriter:
     with an error removes what was written.
 
     Attributes:
-      directory: the version directory, a child of the base named by a Unix time in seconds.
+      directory: the version directory, a child of the base named by a Unix time in seconds;
+        known once it is written.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class SavedModelWriter:
         as_text: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Chooses the version directory.
+        """Writes nothing yet.
 
         Args:
           base_directory: where version directories live; created if missing.
@@ -48,16 +49,17 @@ class SavedModelWriter:
         self._base = base_directory
         self._assets_extra = dict(assets_extra or {})
         self._as_text = as_text
-        version = _free_version(base_directory, int(clock()))
-        self.directory = _join(base_directory, str(version))
-        self._staging = _join(base_directory, f"temp-{version}")
+        self._clock = clock
+        self.directory = ""
+        # Two exports at once must not write into one place.
+        self._staging = _join(base_directory, f"temp-{uuid.uuid4().hex}")
         self._saved_model: Any = None
         self._written: list[TagSet] = []
 
     def __enter__(self) -> "SavedModelWriter":
         tf.io.gfile.makedirs(self._base)
         # The builder makes the directory itself, and refuses one that is there.
-        self._saved_model = _builder(self._staging)
+        self._saved_model = tf.compat.v1.saved_model.builder.SavedModelBuilder(self._staging)
         return self
 
     def add(self, metagraph: MetagraphSpec) -> None:
@@ -77,6 +79,7 @@ class SavedModelWriter:
             "assets_collection": metagraph.graph.get_collection(_ASSET_FILEPATHS),
             "main_op": metagraph.init_op,
             "strip_default_attrs": True,
+            "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
         # Only what restores the variables is placed: TPU ops have no kernel on this machine.
@@ -102,11 +105,22 @@ class SavedModelWriter:
         try:
             self._saved_model.save(as_text=self._as_text)
             self._copy_assets()
-            tf.io.gfile.rename(self._staging, self.directory)
+            self._publish()
         except BaseException:
             self._discard()
             raise
         logger.info("exported %s", self.directory)
+
+    def _publish(self) -> None:
+        version = int(self._clock())
+        while not self.directory:
+            directory = _join(self._base, str(version))
+            try:
+                tf.io.gfile.rename(self._staging, directory)
+            except tf.errors.AlreadyExistsError:
+                version += 1
+            else:
+                self.directory = directory
 
     def _copy_assets(self) -> None:
         for relative_path, source in self._assets_extra.items():
@@ -117,12 +131,3 @@ class SavedModelWriter:
     def _discard(self) -> None:
         if tf.io.gfile.exists(self._staging):
             tf.io.gfile.rmtree(self._staging)
-
-
-def _free_version(base_directory: str, version: int) -> int:
-    while any(
-        tf.io.gfile.exists(_join(base_directory, name))
-        for name in (str(version), f"temp-{version}")
-    ):
-        version += 1
-    return version

@@ -24,6 +24,7 @@ _TPU_OP = re.compile(
     r"|WorkerHeartbeat"
 )
 
+_DT_STRING = 7
 _MUST_COMPILE = "_XlaMustCompile"
 
 
@@ -63,8 +64,23 @@ def _compile_computations(graph: "GraphDef", functions: "Mapping[str, FunctionDe
                 f"graph. Export the model again."
             )
         if not _has_host_part(name, functions):
+            _refuse_strings(functions[name])
             node.attr[_MUST_COMPILE].b = True
             functions[name].attr[_MUST_COMPILE].b = True
+
+
+def _refuse_strings(function: "FunctionDef") -> None:
+    for direction, arguments in (
+        ("takes", function.signature.input_arg),
+        ("returns", function.signature.output_arg),
+    ):
+        for argument in arguments:
+            if argument.type == _DT_STRING:
+                raise LoweringError(
+                    f"TPU computation {function.signature.name!r} {direction} the string "
+                    f"{argument.name!r}, which a TPU cannot hold. Put the ops on strings into "
+                    f"tpu.outside_compilation, or in front of the model."
+                )
 
 
 def _has_host_part(name: str, functions: "Mapping[str, FunctionDef]") -> bool:
