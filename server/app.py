@@ -1,6 +1,7 @@
 """Builds a server out of its parts, runs it and stops it."""
 
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -52,8 +53,11 @@ class Server:
         self._dataplane = DataPlane(self._manager)
         self._faces: list[Face] = []
 
-    def start(self) -> None:
+    def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
         """Takes the ports, loads the model, and only then begins to answer.
+
+        Args:
+          before_serving: called between the two.
 
         Raises:
           PortInUse, InvalidSetting: a port that cannot be listened on.
@@ -65,19 +69,24 @@ class Server:
             rest = _reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
             rpc = _reserve(on_error, settings.host, settings.port, "--port")
             self._load_model()
+            before_serving()
             if rpc is not None:
                 self._start_rpc(rpc)
             if rest is not None:
                 self._start_rest(rest)
             on_error.pop_all()
 
-    def stop(self) -> None:
-        """Stops accepting, answers what is in flight, and closes the models."""
+    def stop(self) -> bool:
+        """Stops accepting, answers what is in flight, and closes the models.
+
+        Returns:
+          Whether all is closed: False where a request outlasts the grace period.
+        """
         for face in self._faces:
             face.stop()
         for face in self._faces:
             face.join()
-        self._manager.close(timeout_seconds=1)
+        return self._manager.close(timeout_seconds=1)
 
     def _load_model(self) -> None:
         name = self._settings.model_name
@@ -136,12 +145,16 @@ def run(settings: Settings, load: Load | None = None) -> None:
 
     server = Server(settings, load or saved_model_loader(settings), on_failure)
     try:
-        server.start()
+        server.start(before_serving=signals.serving)
         logger.info("ready")
         logger.info("%s: finishing the requests in flight", signals.wait())
     finally:
-        server.stop()
+        is_closed = server.stop()
     logger.info("stopped")
+    if not is_closed:
+        # The threads of those requests would keep the process alive for as long as they like.
+        logging.shutdown()
+        os._exit(0)
     if failures:
         raise Unavailable(f"{failures[0]}; the log says why. Start the server again.")
 

@@ -75,12 +75,17 @@ class Manager:
                 return [each.status]
         raise ModelNotFound(f"Could not find version {version} of model {name}")
 
-    def close(self, timeout_seconds: float) -> None:
-        """Unloads everything, waiting so long at most for the requests of each version."""
+    def close(self, timeout_seconds: float) -> bool:
+        """Unloads everything, waiting so long at most for the requests of each version.
+
+        Returns:
+          Whether all is unloaded: a version that is still in use then stays.
+        """
         with self._one_change_at_a_time:
-            for name in list(self._servables):
-                for servable in self._of(name):
-                    servable.unload(timeout_seconds)
+            servables = [each for name in list(self._servables) for each in self._of(name)]
+            for each in servables:
+                each.unload(timeout_seconds)
+            return all(each.status.state is not State.UNLOADING for each in servables)
 
     def _add(self, name: str, version: int) -> Servable:
         servable = Servable(name, version)

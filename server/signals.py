@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 class StopSignals:
     """Collects the wishes to stop that reach a process, by signal or from within.
 
-    Before `wait` nothing is served, so a signal ends the process at once, with status 0; a second
-    one ends it at once wherever it is.
+    Before `serving` nothing can be lost, so a signal ends the process as soon as Python's code
+    runs again, with status 0. A second one ends it wherever it is.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StopSignals:
         # whichever thread is interrupted.
         self._wakes, self._wake = socket.socketpair()
         self._wake.setblocking(False)
-        self._is_waiting = False
+        self._is_serving = False
         self._is_stopping = False
 
     def install(self) -> None:
@@ -36,9 +36,12 @@ class StopSignals:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
+    def serving(self) -> None:
+        """From here on requests may be in flight: a signal is kept for `wait`."""
+        self._is_serving = True
+
     def wait(self) -> str:
         """Blocks until it is time to stop; why it is."""
-        self._is_waiting = True
         while self._reasons.empty():
             select.select([self._wakes], [], [])
             self._wakes.recv(1)
@@ -51,7 +54,7 @@ class StopSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if not self._is_waiting:
+        if not self._is_serving:
             logger.info("%s before anything was served: exiting", name)
             os._exit(0)
         if self._is_stopping:

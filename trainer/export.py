@@ -76,7 +76,7 @@ def _metagraph(
 ) -> MetagraphSpec:
     with graph.fresh(program.config):
         receiver = serving_input_receiver_fn()
-        spec = build(program, receiver.features)
+        spec = build(program, _apart_from_placeholders(receiver.features))
         outputs = model_utils.get_export_outputs(spec.export_outputs, spec.predictions)
         signatures = model_utils.build_all_signature_defs(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives
@@ -91,6 +91,15 @@ def _metagraph(
             saver=scaffold.saver,
             init_op=scaffold.local_init_op or scaffold.default_local_init_op(),
         )
+
+
+def _apart_from_placeholders(features: Any) -> Any:
+    # A session refuses to fetch what it is fed, which a model that hands a feature on asks for.
+    return tf.nest.map_structure(
+        lambda each: tf.identity(each) if tf.is_tensor(each) else each,
+        features,
+        expand_composites=True,
+    )
 
 
 def _as_it_is(program: Program, features: Any) -> TPUEstimatorSpec:

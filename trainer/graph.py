@@ -1,5 +1,6 @@
 """The graph that a mode builds in."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +17,25 @@ def fresh(config: RunConfig) -> Iterator[Any]:
     Variables made in it are resources: those can be captured by the training loop and by a TPU
     computation, and have the same names and checkpoints as the reference variables of version 1.
     """
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), _repeatable_layers(config.tf_random_seed):
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         scope = tf.compat.v1.get_variable_scope()
         with tf.compat.v1.variable_scope(scope, use_resource=True):
             yield tf.compat.v1.train.create_global_step()
+
+
+@contextmanager
+def _repeatable_layers(seed: int | None) -> Iterator[None]:
+    # The initializers of tf.layers do not look at the graph's seed: legacy Keras draws theirs from
+    # a generator of its own, one a thread.
+    if seed is None:
+        yield
+        return
+    from tf_keras.src import backend
+
+    previous = getattr(backend._SEED_GENERATOR, "generator", None)
+    backend._SEED_GENERATOR.generator = random.Random(seed)
+    try:
+        yield
+    finally:
+        backend._SEED_GENERATOR.generator = previous

@@ -46,6 +46,8 @@ async def on_no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     query = request.scope["query_string"].decode("latin-1")
     path = request.scope["path"] + (f"?{query}" if query else "")
+    if not path.lower().startswith("/v1/"):
+        return respond(404, f"Not Found: {path}")
     return respond(400, f"Malformed request: {request.method} {path}")
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def test_checkpoints_summaries_and_one_version_are_kept(screen: str, work: Path)
     assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_printed_lines_serve_the_model_and_ask_it(screen: str) -> None:
     serve, curl = (
         line.strip()

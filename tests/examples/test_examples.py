@@ -1,7 +1,6 @@
 """Every example runs, and prints what its docstring says."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -96,9 +95,8 @@ def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
     assert (Path(version) / "saved_model.pb").exists()
 
 
-def test_every_example_fits_a_screen_or_two_and_has_a_test() -> None:
+def test_every_example_is_short_and_has_a_test() -> None:
     tested = Path(__file__).read_text()
     for each in EXAMPLES.glob("*.py"):
         assert len(each.read_text().splitlines()) <= 110, each
         assert f'"{each.name}"' in tested
-        assert os.access(each, os.R_OK)

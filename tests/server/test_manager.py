@@ -1,13 +1,14 @@
 """Versions come and go while a model stays available."""
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from server.manager import Manager
-from server.servable import State, VersionStatus
+from server.servable import Servable, State, VersionStatus
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import LoweringError, ModelLoadError, ModelNotFound
 
@@ -97,14 +98,21 @@ def test_no_version_wanted_unloads_all(manager: Manager, loader: FakeLoader) -> 
     assert loader.models[3].is_closed
 
 
+def left_available(servable: Servable, timeout_seconds: float = 10) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        if servable.status.state is not State.AVAILABLE:
+            return True
+    return False
+
+
 def test_old_version_is_closed_when_its_last_request_has_finished(
     manager: Manager, loader: FakeLoader
 ) -> None:
     with manager.use("half", 3) as servable:
         change = threading.Thread(target=manager.aspire, args=("half", versions(4)))
         change.start()
-        while servable.status.state is State.AVAILABLE:
-            pass
+        assert left_available(servable)
         assert not loader.models[3].is_closed
         assert servable.model.run("serving_default", X)["y"].tolist() == [2.5, 3.0, 4.5]
     change.join(10)
@@ -115,8 +123,7 @@ def test_unloading_version_takes_no_new_request(manager: Manager) -> None:
     with manager.use("half", 3) as servable:
         change = threading.Thread(target=manager.aspire, args=("half", versions(4)))
         change.start()
-        while servable.status.state is State.AVAILABLE:
-            pass
+        assert left_available(servable)
         with pytest.raises(ModelNotFound), manager.use("half", 3):
             pass
     change.join(10)

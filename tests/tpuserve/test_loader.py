@@ -114,5 +114,21 @@ def test_missing_variables_are_a_damaged_model(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path)
     for each in (directory / "variables").iterdir():
         each.unlink()
-    with pytest.raises(DamagedSavedModel, match=f"cannot load {directory}"):
+    with pytest.raises(DamagedSavedModel, match=f"cannot load {directory}: .*variables"):
         loader.load(directory, hardware=NO_TPU)
+
+
+def test_an_op_that_a_tpu_refuses_is_the_models_fault_and_named(tmp_path: Path) -> None:
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": tf.strings.to_number(tf.strings.as_string(x))}
+
+    model = loader.load(models.export(build, tmp_path), hardware=EMULATED)
+    with pytest.raises(ModelExecutionError, match="unsupported operations.*AsString"):
+        model.run("serving_default", x(1))
+
+
+def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -> None:
+    before = len(model._callables)
+    for _ in range(2):
+        model.run("serving_default", x(1), ["y"])
+    assert len(model._callables) <= before + 1

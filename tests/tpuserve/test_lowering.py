@@ -95,3 +95,11 @@ def test_an_op_that_xla_refuses_is_refused_when_it_runs_and_named() -> None:
         tf.graph_util.import_graph_def(lowered, name="")
         with pytest.raises(tf.errors.InvalidArgumentError, match="AsString"):
             session.run(f"{call}:0", {"x:0": np.ones([1, 1], np.float32)})
+
+
+def test_a_string_at_the_border_of_a_computation_is_refused_by_name() -> None:
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"text": tf.strings.as_string(x)}
+
+    with pytest.raises(LoweringError, match="returns the string .* which a TPU cannot hold"):
+        lower(graph_def(build))

@@ -53,3 +53,15 @@ def test_a_damaged_file_is_an_error_of_its_own(tmp_path: Path, content: bytes) -
     (tmp_path / "saved_model.pb").write_bytes(content)
     with pytest.raises(DamagedSavedModel, match="saved_model.pb"):
         metagraph.read(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_its_own(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    # As root, which may be who runs the tests, every file can be read.
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DamagedSavedModel, match=r"saved_model.pb cannot be read: Permission"):
+        metagraph.read(directory)

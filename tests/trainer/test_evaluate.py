@@ -69,3 +69,18 @@ def test_a_metric_named_loss_is_refused(tmp_path: Path) -> None:
 def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match=f"find trained model at {tmp_path}"):
         programs.estimator(tmp_path).evaluate(programs.ones(), steps=1)
+
+
+def test_a_metric_can_be_a_vector(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode != trainer.ModeKeys.EVAL:
+            return spec
+        metrics = (lambda y: {"both": v1.metrics.mean_tensor(y)}), [labels]
+        return trainer.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    estimator.train(programs.ones(), max_steps=1)
+    results = estimator.evaluate(programs.ones(), steps=1)
+    assert results["both"].tolist() == [[1.0], [1.0]]
+    assert programs.scalars(tmp_path / "eval").keys() == {"loss"}

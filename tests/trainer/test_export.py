@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,43 @@ def test_a_failing_model_fn_leaves_no_directory_behind(tmp_path: Path) -> None:
 def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match="Call train"):
         programs.estimator(tmp_path).export_saved_model(str(tmp_path / "export"), receiver_fn)
+
+
+def test_features_that_the_model_leaves_alone_do_not_go_to_the_tpu(tmp_path: Path) -> None:
+    def receiver() -> trainer.ServingInputReceiver:
+        x = v1.placeholder(tf.float32, [None, 1], name="x")
+        key = v1.placeholder(tf.string, [None], name="key")
+        unread = tf.sparse.from_dense([[1.0]])
+        return trainer.ServingInputReceiver(
+            {"x": x, "key": key, "sparse": unread, "none": None}, {"x": x, "key": key}
+        )
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode != trainer.ModeKeys.PREDICT:
+            return spec
+        predictions = {**spec.predictions, "key": features["key"]}
+        return trainer.TPUEstimatorSpec(mode, predictions=predictions)
+
+    inputs = {"x": np.array([[3.0]], np.float32), "key": np.array([b"a"], object)}
+    answer = answers(export(tmp_path, receiver, model_fn=model_fn), inputs)
+    assert (answer["y"].tolist(), answer["key"].tolist()) == ([[1.5]], [b"a"])
+
+
+def test_the_saver_of_the_models_scaffold_decides_what_is_saved(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode != trainer.ModeKeys.PREDICT:
+            return spec
+        v1.get_variable("never_trained", [2])
+
+        def scaffold_fn() -> Any:
+            kept = [each for each in v1.global_variables() if each.op.name != "never_trained"]
+            return v1.train.Scaffold(saver=v1.train.Saver(kept))
+
+        return dataclasses.replace(spec, scaffold_fn=scaffold_fn)
+
+    directory = export(tmp_path, model_fn=model_fn)
+    saved = {name for name, _ in tf.train.list_variables(str(directory / "variables/variables"))}
+    assert saved == {"w", "global_step"}
+    assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5

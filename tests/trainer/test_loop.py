@@ -174,3 +174,26 @@ def test_seeded_random_numbers_are_others_in_each_step_and_the_same_in_each_run(
     first, second = (made_of(build, steps=2)[0] for _ in range(2))
     assert first[0] != first[1]
     assert first.tolist() == second.tolist()
+
+
+def test_a_fed_value_with_a_default_holds_for_every_step_of_a_run() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        rate = v1.placeholder_with_default(1.0, [])
+        w = v1.get_variable("w", initializer=0.0, use_resource=True)
+        made = loop.repeat(w.assign_add(rate), rate * 1.0, v1.train.create_global_step(), 10)
+        session.run(v1.global_variables_initializer())
+        session.run(made.train_op, {made.iterations: 5, rate: 100.0})
+        assert session.run(w) == 500.0
+
+
+def test_a_table_that_takes_inputs_is_the_same_one_in_every_step() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        table = tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, 0.0, -1, -2)
+        key = tf.constant([7], tf.int64)
+        insert = table.insert(key, table.lookup(key) + 1.0)
+        with tf.control_dependencies([insert]):
+            count = table.lookup(key)[0]
+        made = loop.repeat(count, count, v1.train.create_global_step(), 10)
+        session.run(v1.global_variables_initializer())
+        _, counted = session.run([made.train_op, made.loss], {made.iterations: 5})
+        assert counted == 5.0

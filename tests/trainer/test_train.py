@@ -1,3 +1,4 @@
+import dataclasses
 import logging
 from pathlib import Path
 from typing import Any
@@ -5,6 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
 
@@ -144,3 +146,65 @@ def test_a_tpu_that_is_not_there_is_an_error_that_says_what_to_do(tmp_path: Path
     for method in (estimator.train, estimator.evaluate, estimator.predict):
         with pytest.raises(TpuNotFound, match=r"no TPU found. Pass use_tpu=False"):
             method(programs.ones())
+
+
+def test_a_host_call_runs_after_the_last_step_of_a_loop_and_writes_its_summaries(
+    tmp_path: Path,
+) -> None:
+    def host_call(step: Any) -> Any:
+        writer = tf.summary.create_file_writer(str(tmp_path / "host"))
+        with writer.as_default(), tf.summary.record_if(True):
+            tf.summary.write("seen", tf.cast(step, tf.float32), step=step)
+        return v1.summary.all_v2_summary_ops()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        with tf.control_dependencies([spec.train_op]):
+            step = tf.identity(v1.train.get_global_step())
+        return dataclasses.replace(spec, host_call=(host_call, [step]))
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, iterations_per_loop=5)
+    estimator.train(programs.ones(), max_steps=15)
+    (path,) = (tmp_path / "host").glob("events.out.tfevents.*")
+    steps = [event.step for event in v1.train.summary_iterator(str(path)) if event.summary.value]
+    assert steps == [5, 10, 15]
+
+
+def test_the_same_seed_gives_the_same_layers_and_another_gives_others(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean(v1.layers.dense(features["x"], 3))
+        step = v1.train.get_global_step().assign_add(1)
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=step)
+
+    def kernel(name: str, seed: int) -> list[list[float]]:
+        config = trainer.RunConfig(model_dir=str(tmp_path / name), tf_random_seed=seed)
+        estimator = trainer.TPUEstimator(model_fn, config=config, use_tpu=False)
+        estimator.train(programs.ones(), max_steps=1)
+        return list(programs.variable(tmp_path / name, "dense/kernel").tolist())
+
+    assert kernel("a", 1) == kernel("b", 1) != kernel("c", 2)
+
+
+def test_a_model_with_a_loss_summary_of_its_own_keeps_the_name(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        v1.summary.scalar("loss", spec.loss * 2.0)
+        return spec
+
+    programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=4)
+    written = programs.scalars(tmp_path)
+    assert "loss_1" not in written
+    assert written["loss"][4] == 0.5**6
+
+
+def test_listeners_without_checkpoints_to_hear_of_are_refused(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, save_checkpoints_steps=None)
+    listener = tf.compat.v1.train.CheckpointSaverListener()
+    with pytest.raises(InvalidSetting, match="saving_listeners are given"):
+        estimator.train(programs.ones(), max_steps=1, saving_listeners=[listener])
+
+
+def test_model_fn_sees_the_model_directory_in_its_config(tmp_path: Path) -> None:
+    config = trainer.RunConfig()
+    estimator = trainer.TPUEstimator(programs.slope_model_fn, str(tmp_path), config, use_tpu=False)
+    assert estimator.config.model_dir == estimator.model_dir == str(tmp_path)

@@ -66,6 +66,8 @@ class _Demo:
     def run(self, keep: bool) -> None:
         training_file, test_file = self._work / "train.tfrecord", self._work / "test.tfrecord"
         with self._step("1/5 data") as done:
+            # Asked for now, and not after the training, in case it is missing.
+            serving.import_httpx()
             training_digits, test_digits = digits.load()
             digits.write(training_digits, training_file)
             digits.write(test_digits, test_file)

@@ -99,7 +99,8 @@ def test_infinity_is_written_as_tensorflow_serving_writes_it(client: Client) -> 
         ("/v1/models/a:b:predict", 400, "Malformed request: POST /v1/models/a:b:predict"),
         ("/v1/models/half:explain", 400, "Malformed request: POST /v1/models/half:explain"),
         ("/v1/models/half", 400, "Malformed request: POST /v1/models/half"),
-        ("/v2/a%20b?c=d", 400, "Malformed request: POST /v2/a%20b?c=d"),
+        ("/v1/a%20b?c=d", 400, "Malformed request: POST /v1/a%20b?c=d"),
+        ("/v2/a%20b?c=d", 404, "Not Found: /v2/a%20b?c=d"),
     ],
 )
 def test_other_paths_are_refused_with_their_text(
@@ -182,7 +183,7 @@ def test_status_tells_why_a_version_failed(
         ("/v1/models/other", 404, "Could not find any versions of model other"),
         ("/v1/models/half/versions/9", 404, "Could not find version 9 of model half"),
         ("/v1/models/half/", 400, "Malformed request: GET /v1/models/half/"),
-        ("/", 400, "Malformed request: GET /"),
+        ("/", 404, "Not Found: /"),
     ],
 )
 def test_status_of_what_is_not_there_is_an_error(
