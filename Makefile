@@ -42,14 +42,14 @@ protos:  ## Compile tpuserve/proto/*.proto.
 clean:  ## Remove .venv and what tools leave behind.
 	rm -rf .venv .venv-protos .mypy_cache .pytest_cache .ruff_cache
 
-.venv/demo.stamp: pyproject.toml
+.venv/demo.stamp: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about two minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[examples]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[examples]"
 	touch $@
 
-.venv/dev.stamp: pyproject.toml
+.venv/dev.stamp: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about two minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch .venv/demo.stamp $@

@@ -41,12 +41,20 @@ class Face(Protocol):
 class Server:
     """A repository, the manager of its models, a data plane and the faces of it."""
 
-    def __init__(self, settings: Settings, load: Load, on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        load: Load,
+        on_failure: Callable[[str], None],
+        grace_seconds: int = GRACE_SECONDS,
+    ) -> None:
         """Takes what to serve and how to load it.
 
         Args:
           on_failure: called with the reason, from any thread, should a face end by itself.
+          grace_seconds: how long requests in flight may take once `stop` is called.
         """
+        self._grace_seconds = grace_seconds
         self._settings = settings
         self._on_failure = on_failure
         self._manager = Manager(load)
@@ -100,7 +108,7 @@ class Server:
         from server.rpc.server import RpcServer
 
         settings = self._settings
-        face = RpcServer(self._dataplane, settings.host, settings.port, GRACE_SECONDS)
+        face = RpcServer(self._dataplane, settings.host, settings.port, self._grace_seconds)
         # gRPC binds by itself, and may as long as nobody listens; then the place is kept by it.
         with reserved:
             self._start_face(face, settings.port, "--port")
@@ -112,7 +120,7 @@ class Server:
 
         settings = self._settings
         app = build(self._dataplane)
-        face = RestServer(app, reserved, GRACE_SECONDS, self._on_failure)
+        face = RestServer(app, reserved, self._grace_seconds, self._on_failure)
         self._start_face(face, settings.rest_api_port, "--rest_api_port")
         path = f"/v1/models/{quote(settings.model_name, safe='')}"
         logger.info("REST API on http://%s:%d%s", settings.host, settings.rest_api_port, path)
@@ -125,11 +133,14 @@ class Server:
         self._faces.append(face)
 
 
-def run(settings: Settings, load: Load | None = None) -> None:
+def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE_SECONDS) -> None:
     """Serves until a signal says to stop, and returns once everything is closed.
+
+    Where a request outlasts the grace period, the process ends without it, with status 0.
 
     Args:
       load: turns a version's directory into a model; None loads SavedModels.
+      grace_seconds: how long requests in flight may take after the signal.
 
     Raises:
       TpuserveError: the server cannot start, or has failed.
@@ -143,7 +154,7 @@ def run(settings: Settings, load: Load | None = None) -> None:
         failures.append(reason)
         signals.request(reason)
 
-    server = Server(settings, load or saved_model_loader(settings), on_failure)
+    server = Server(settings, load or saved_model_loader(settings), on_failure, grace_seconds)
     try:
         server.start(before_serving=signals.serving)
         logger.info("ready")

@@ -1,6 +1,6 @@
 """Serves a fake model over REST in a process of its own.
 
-Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS.
+Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS.
 """
 
 import sys
@@ -35,4 +35,5 @@ def load(directory: Path) -> FakeModel:
 
 
 if __name__ == "__main__":
-    app.run(Settings(Path(sys.argv[1]), "half", 0, int(sys.argv[2]), "127.0.0.1"), load)
+    settings = Settings(Path(sys.argv[1]), "half", 0, int(sys.argv[2]), "127.0.0.1")
+    app.run(settings, load, grace_seconds=int(sys.argv[5]))

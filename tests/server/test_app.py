@@ -76,9 +76,15 @@ class Process:
     """A server in a process of its own, with what it says."""
 
     def __init__(
-        self, base_path: Path, port: int, load_seconds: float = 0, run_seconds: float = 0.5
+        self,
+        base_path: Path,
+        port: int,
+        load_seconds: float = 0,
+        run_seconds: float = 0.5,
+        grace_seconds: int = 20,
     ) -> None:
-        arguments = [str(base_path), str(port), str(load_seconds), str(run_seconds)]
+        numbers = (port, load_seconds, run_seconds, grace_seconds)
+        arguments = [str(base_path), *map(str, numbers)]
         self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.serve_fake", *arguments],
@@ -163,6 +169,36 @@ def test_second_signal_ends_the_process_at_once(base_path: Path, port: int) -> N
         process.send(signal.SIGINT)
         assert isinstance(reply.exception(), httpx.TransportError)
     assert process.finish()[0] == 128 + signal.SIGINT
+
+
+@pytest.mark.slow
+def test_request_that_outlasts_the_grace_period_does_not_keep_the_process(
+    base_path: Path, port: int
+) -> None:
+    process = Process(base_path, port, run_seconds=600, grace_seconds=1)
+    process.wait_until_ready()
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}', timeout=60)
+        process.wait_until_in_flight()
+        process.send(signal.SIGTERM)
+        status, said = process.finish()
+        assert reply.exception() or reply.result().status_code >= 500
+    assert status == 0
+    assert "still used by 1 requests, not closed" in said
+
+
+def test_signals_are_kept_from_before_the_first_request_can_come(
+    base_path: Path, port: int, loader: FakeLoader
+) -> None:
+    server = make(base_path, port, loader)
+
+    def refused() -> None:
+        assert loader.models
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"http://{LOOPBACK}:{port}/v1/models/a%2Fb")
+
+    server.start(before_serving=refused)
+    server.stop()
 
 
 @pytest.mark.slow
