@@ -1,11 +1,14 @@
 """SessionRunHooks of our own; they are called by the loop, and never own it."""
 
+import logging
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
 
 from trainer.loop import Loop
+
+logger = logging.getLogger("tensorflow.trainer")
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
@@ -26,6 +29,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Plans from the step that training starts after; a last_step of None plans no end."""
         self._loop = loop
         self._last_step = last_step
+        self._step = first_step
+        self._has_warned = False
         self._iterations = self._next_iterations(first_step)
 
     def before_run(self, run_context: Any) -> Any:
@@ -36,7 +41,16 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Plans the next loop, or stops."""
-        self._iterations = self._next_iterations(int(run_values.results))
+        step = int(run_values.results)
+        if step == self._step and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "global step %d has not moved in a training loop. Does train_op count it, as "
+                "minimize(loss, global_step=tf.train.get_global_step()) does?",
+                step,
+            )
+        self._step = step
+        self._iterations = self._next_iterations(step)
         if self._iterations < 1:
             run_context.request_stop()
 

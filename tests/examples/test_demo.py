@@ -95,6 +95,13 @@ def test_a_directory_with_something_in_it_is_left_alone(work: Path, screen: str)
     ]
 
 
+def test_a_directory_that_cannot_be_made_is_one_line() -> None:
+    done = processes.run("demo", "--directory=/proc/no/demo")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "--directory=/proc/no/demo cannot be made" in line
+
+
 def test_a_terminal_sees_a_progress_bar_and_ctrl_c_ends_it_in_one_line(tmp_path: Path) -> None:
     arguments = ["-m", "tpuserve", "demo", f"--directory={tmp_path / 'work'}", "--steps=400"]
     terminal = pexpect.spawn(sys.executable, arguments, timeout=120, dimensions=(40, 120))

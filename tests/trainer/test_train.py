@@ -208,3 +208,26 @@ def test_model_fn_sees_the_model_directory_in_its_config(tmp_path: Path) -> None
     config = trainer.RunConfig()
     estimator = trainer.TPUEstimator(programs.slope_model_fn, str(tmp_path), config, use_tpu=False)
     assert estimator.config.model_dir == estimator.model_dir == str(tmp_path)
+
+
+def test_a_train_op_that_counts_no_steps_is_told_about_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", initializer=0.0)
+        return trainer.TPUEstimatorSpec(mode, loss=w * 1.0, train_op=w.assign_add(1.0))
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, iterations_per_loop=2)
+
+    class StopAtThird(tf.compat.v1.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            self.runs += 1
+            if self.runs == 3:
+                run_context.request_stop()
+
+    estimator.train(programs.ones(), hooks=[StopAtThird()], max_steps=10)
+    told = [each for each in caplog.messages if "has not moved" in each]
+    assert len(told) == 1
+    assert "Does train_op count it" in told[0]

@@ -47,7 +47,12 @@ def demo(*, keep: bool, directory: Path | None, steps: int) -> None:
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidSetting(f"--directory={directory} is not empty. Name a new or an empty one.")
     work = directory or Path(tempfile.mkdtemp(prefix="tpuserve-demo-"))
-    work.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidSetting(
+            f"--directory={directory} cannot be made: {error.strerror}. Name another."
+        ) from error
     _quiet_tensorflow()
     try:
         _Demo(work.absolute(), steps).run(keep)
