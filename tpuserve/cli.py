@@ -43,11 +43,19 @@ class Commands(click.Group):
         return None
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="tpuserve")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
     """Train with TPUEstimator, export for CPU and TPU, and serve to TensorFlow Serving clients."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @cli.command()

@@ -66,6 +66,11 @@ def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str])
         assert f"\n  {command} " in text
 
 
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    assert "\n  inspect " in capsys.readouterr().out
+
+
 def test_every_option_of_every_command_has_a_help_text() -> None:
     context = cli.cli.make_context("tpuserve", ["inspect", "x"])
     for name in cli.cli.list_commands(context):
