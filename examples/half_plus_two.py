@@ -7,7 +7,7 @@
     {"predictions":[[2.5],[3.0],[4.5]]}
 """
 
-import sys
+import argparse
 
 import tensorflow.compat.v1 as tf
 
@@ -46,4 +46,6 @@ def main(directory):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", help="where checkpoints and exports go")
+    main(parser.parse_args().directory)

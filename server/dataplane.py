@@ -1,13 +1,16 @@
 """What a client can ask, without a word of HTTP or gRPC."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.manager import Manager
 from server.servable import Array, VersionStatus
-from tpuserve.errors import SignatureNotFound
+from tpuserve.errors import ModelExecutionError, SignatureNotFound
 from tpuserve.signature import DEFAULT_SIGNATURE, Signature
+
+logger = logging.getLogger(__name__)
 
 ReadInputs: TypeAlias = Callable[[Signature], Mapping[str, Array]]
 
@@ -73,7 +76,12 @@ class DataPlane:
             inputs = read_inputs(signature)
             signature.check_inputs(inputs.keys())
             signature.check_outputs(output_filter)
-            outputs = servable.model.run(name, inputs, list(output_filter) or None)
+            try:
+                outputs = servable.model.run(name, inputs, list(output_filter) or None)
+            except ModelExecutionError as error:
+                # No fault of the client's, so it is for who runs the server to know.
+                logger.error("%s: signature %s has failed: %s", servable, name, error)
+                raise
             return Prediction(target.model, servable.version, name, outputs)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:

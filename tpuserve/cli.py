@@ -59,18 +59,19 @@ def cli(context: click.Context, debug: bool) -> None:
 
 
 @cli.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-def inspect(directory: Path, as_json: bool) -> None:
+def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
     """Show what a SavedModel holds, without loading it or importing TensorFlow.
 
-    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
+    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1. Of several, each
+    is shown; as JSON, one object a directory.
     """
-    found = metagraph.read(directory)
-    if as_json:
-        click.echo(json.dumps(description.as_data(found), indent=2))
-    else:
-        description.print_tables(found)
+    for found in [metagraph.read(each) for each in directory]:
+        if as_json:
+            click.echo(json.dumps(description.as_data(found), indent=2))
+        else:
+            description.print_tables(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -94,6 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         _fail(text, EXIT_FAILED)
+    except BrokenPipeError:
+        # Who reads our output has seen enough. Nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        if "--debug" in arguments:
+            raise
+        _fail(f"{error}. Look at the place that is named.", EXIT_FAILED)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -111,6 +111,12 @@ class CheckpointNotFound(NotFound):
     """A trained model was asked for and its directory holds no checkpoint."""
 
 
+class CheckpointMismatch(TpuserveError):
+    """A checkpoint holds a variable in another shape than the model has it."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 class ExtraNotInstalled(TpuserveError):
     """A part of tpuserve needs a package that only one of its extras installs."""
 

@@ -108,6 +108,11 @@ def find_file(directory: Path) -> Path:
     for name in (BINARY_NAME, TEXT_NAME):
         if (directory / name).is_file():
             return directory / name
+    if directory.is_file():
+        raise SavedModelNotFound(
+            f"{directory} is a file. Name the directory that holds a {BINARY_NAME}, such as "
+            f"{directory.parent}."
+        )
     if not directory.is_dir():
         raise SavedModelNotFound(
             f"no directory {directory}. Name a directory that holds a {BINARY_NAME}."

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
-from tpuserve.errors import CheckpointNotFound
+from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
 from trainer.config import RunConfig
 
 GLOBAL_STEP = "global_step"
@@ -58,6 +58,25 @@ def find(model_dir: str, checkpoint_path: str | None = None) -> str:
             f"first, or name a checkpoint_path."
         )
     return str(path)
+
+
+def check_shapes(checkpoint: str) -> None:
+    """Refuses a checkpoint that does not fit the variables of the default graph.
+
+    A resource variable would take a value of another shape in silence.
+
+    Raises:
+      CheckpointMismatch: names the variable, both shapes and the checkpoint.
+    """
+    saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    for variable in tf.compat.v1.global_variables():
+        name = variable.op.name
+        if name in saved and not variable.shape.is_compatible_with(saved[name]):
+            raise CheckpointMismatch(
+                f"variable {name!r} has shape {variable.shape.as_list()} in the model and "
+                f"{saved[name]} in checkpoint {checkpoint}. Use the model that wrote it, or "
+                f"another model_dir."
+            )
 
 
 def can_save_graph() -> bool:

@@ -253,8 +253,8 @@ class TPUEstimator:
             return
         hardware = devices.find_hardware()
         raise TpuNotFound(
-            f"{method}() with use_tpu=True needs a TPU that trainer can run on; {hardware}. Pass "
-            f"use_tpu=False to run on the CPU."
+            f"{method}() with use_tpu=True: {hardware}, and trainer cannot run on a TPU yet, real "
+            f"or emulated. Pass use_tpu=False to run on the CPU."
         )
 
 

@@ -46,6 +46,7 @@ def evaluate(
     with graph.fresh(program.config) as global_step:
         inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.EVAL))
         spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL)
+        checkpoints.check_shapes(checkpoint)
         metrics = _metrics(spec)
         values = {each: value for each, (value, _) in metrics.items()}
         # Read at the end of the session, after the last update.

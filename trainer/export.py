@@ -12,7 +12,7 @@ from tensorflow.python.saved_model.model_utils.export_output import (
 )
 
 from tpuserve import tags
-from tpuserve.errors import ExportError
+from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import MetagraphSpec, SavedModelWriter, on_tpu
 from trainer import checkpoints, graph
 from trainer.program import Program
@@ -47,6 +47,11 @@ def export_saved_model(
       CheckpointNotFound: there is nothing to export.
       ExportError: neither metagraph is wanted, or an export output has no form on a TPU.
     """
+    if not callable(serving_input_receiver_fn):
+        raise InvalidSetting(
+            f"serving_input_receiver_fn is {serving_input_receiver_fn!r}. Give a function that "
+            f"returns a trainer.ServingInputReceiver."
+        )
     if not (to_cpu or to_tpu):
         raise ExportError(
             "export_to_cpu and export_to_tpu are both False, so there is nothing to write. Set "
@@ -76,7 +81,13 @@ def _metagraph(
 ) -> MetagraphSpec:
     with graph.fresh(program.config):
         receiver = serving_input_receiver_fn()
+        if not isinstance(receiver, ServingInputReceiver):
+            raise InvalidSetting(
+                f"serving_input_receiver_fn returned {type(receiver).__name__}. Return a "
+                f"trainer.ServingInputReceiver."
+            )
         spec = build(program, _apart_from_placeholders(receiver.features))
+        checkpoints.check_shapes(checkpoint)
         outputs = model_utils.get_export_outputs(spec.export_outputs, spec.predictions)
         signatures = model_utils.build_all_signature_defs(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives

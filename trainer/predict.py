@@ -41,6 +41,7 @@ def predict(
     with graph.fresh(program.config):
         inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.PREDICT))
         spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.PREDICT)
+        checkpoints.check_shapes(checkpoint)
         fetches = _selected(spec.predictions, predict_keys)
         all_hooks = [*hooks, *inputs.hooks, *(spec.prediction_hooks or ())]
         scaffold = checkpoints.with_saver(spec.scaffold(), program.config)

@@ -64,6 +64,8 @@ class TPUEstimatorSpec:
                 f"Missing {' and '.join(missing)} in the TPUEstimatorSpec of mode "
                 f"{self.mode!r}. Return it from model_fn."
             )
+        if self.mode != ModeKeys.PREDICT:
+            _demand_scalar("loss", self.loss)
         for name in ("eval_metrics", "host_call"):
             _demand_host_function(name, getattr(self, name))
         for name in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
@@ -79,6 +81,18 @@ def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
     """What the function of an eval_metrics or host_call pair returns for its tensors."""
     function, tensors = host_function
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+
+
+def _demand_scalar(name: str, value: Any) -> None:
+    if not tf.is_tensor(value):
+        raise InvalidSetting(
+            f"TPUEstimatorSpec {name} is {value!r}, which is no tensor. Give a scalar tensor."
+        )
+    if value.shape.rank not in (0, None):
+        raise InvalidSetting(
+            f"TPUEstimatorSpec {name} has shape {value.shape.as_list()}. Give a scalar, such as "
+            f"tf.reduce_mean of it."
+        )
 
 
 def _demand_host_function(name: str, pair: Any) -> None:

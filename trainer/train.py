@@ -47,6 +47,9 @@ def train(
     with graph.fresh(config) as global_step:
         inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.TRAIN))
         spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN)
+        newest = tf.train.latest_checkpoint(program.model_dir)
+        if newest is not None:
+            checkpoints.check_shapes(newest)
         # Built before the loop is, so that what it reads waits for the steps of the loop.
         host_call = [HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []
         summaries.add_loss(spec.loss)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from server.servable import Array
-from tpuserve.errors import InvalidTensor
+from tpuserve.errors import InvalidTensor, ModelExecutionError
 from tpuserve.signature import Signature, TensorSpec
 
 VECTOR = (None,)
@@ -37,6 +37,7 @@ class FakeModel:
         ),
         "ratio": Signature({"x": spec("float32")}, {"y": spec("float32")}),
         "nothing": Signature({}, {"y": spec("float32")}),
+        "failing": Signature({"x": spec("float32")}, {"y": spec("float32")}),
         "broken": Signature({"x": spec("float32")}, {"y": spec("float32")}),
     }
 
@@ -74,6 +75,8 @@ class FakeModel:
                 return {"y": np.float32(1) / inputs["x"]}
         if signature_name == "nothing":
             return {"y": np.array([7], np.float32)}
+        if signature_name == "failing":
+            raise ModelExecutionError("out of memory")
         if signature_name == "broken":
             raise RuntimeError("a fault that nobody has foreseen")
         return {"y": _half_plus_two(inputs["x"])}

@@ -7,7 +7,13 @@ import pytest
 
 from server.dataplane import DataPlane, Target
 from server.servable import Array
-from tpuserve.errors import InvalidInput, InvalidInputNames, ModelNotFound, SignatureNotFound
+from tpuserve.errors import (
+    InvalidInput,
+    InvalidInputNames,
+    ModelExecutionError,
+    ModelNotFound,
+    SignatureNotFound,
+)
 
 HALF = Target("half")
 TWO = Target("half", signature_name="two")
@@ -91,3 +97,13 @@ def test_unknown_output_is_refused(dataplane: DataPlane) -> None:
 def test_output_that_is_asked_for_twice_is_refused(dataplane: DataPlane) -> None:
     with pytest.raises(InvalidInput, match="^duplicate output tensor alias: sum$"):
         dataplane.predict(TWO, lambda _: ints(a=1, b=2), ["sum", "sum"])
+
+
+def test_model_that_fails_is_told_to_who_runs_the_server(
+    dataplane: DataPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ModelExecutionError):
+        dataplane.predict(
+            Target("half", signature_name="failing"), lambda _: {"x": np.ones(1, np.float32)}
+        )
+    assert "half/3: signature failing has failed: out of memory" in caplog.messages

@@ -102,3 +102,37 @@ def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[st
     newest = next(line for line in changelog.splitlines() if line.startswith("## ["))
     assert newest.startswith(f"## [{tpuserve.__version__}]")
     assert tpuserve.__version__ in capsys.readouterr().out
+
+
+def test_inspect_shows_each_of_several_directories(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("inspect", str(directory), str(directory)) == 0
+    assert capsys.readouterr().out.count("metagraph {serve, tpu}") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(directory: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpuserve", "inspect", str(directory)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_seen_enough_gets_no_traceback(directory: Path) -> None:
+    command = [sys.executable, "-m", "tpuserve", "inspect", *[str(directory)] * 50]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+    process.wait()

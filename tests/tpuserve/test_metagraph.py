@@ -65,3 +65,8 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own(
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(DamagedSavedModel, match=r"saved_model.pb cannot be read: Permission"):
         metagraph.read(directory)
+
+
+def test_a_file_leads_to_its_directory(directory: Path) -> None:
+    with pytest.raises(SavedModelNotFound, match=f"is a file. Name the directory .* {directory}"):
+        metagraph.read(directory / "saved_model.pb")

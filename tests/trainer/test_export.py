@@ -11,7 +11,7 @@ import trainer
 from tests.trainer import programs
 from tpuserve import loader, metagraph, tags
 from tpuserve.devices import Hardware
-from tpuserve.errors import CheckpointNotFound, ExportError
+from tpuserve.errors import CheckpointNotFound, ExportError, InvalidSetting
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -184,3 +184,11 @@ def test_the_saver_of_the_models_scaffold_decides_what_is_saved(tmp_path: Path) 
     saved = {name for name, _ in tf.train.list_variables(str(directory / "variables/variables"))}
     assert saved == {"w", "global_step"}
     assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
+
+
+@pytest.mark.parametrize("receiver", [None, lambda: {"x": 1}], ids=["none", "dict"])
+def test_what_is_no_serving_input_receiver_fn_is_refused(tmp_path: Path, receiver: Any) -> None:
+    with pytest.raises(
+        InvalidSetting, match=r"serving_input_receiver_fn .*trainer\.ServingInputReceiver"
+    ):
+        export(tmp_path, receiver)

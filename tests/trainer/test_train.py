@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
-from tpuserve.errors import InvalidSetting, TpuNotFound
+from tpuserve.errors import CheckpointMismatch, InvalidSetting, TpuNotFound
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -144,7 +144,7 @@ def test_impossible_numbers_of_steps_are_refused(tmp_path: Path) -> None:
 def test_a_tpu_that_is_not_there_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, use_tpu=True, train_batch_size=8)
     for method in (estimator.train, estimator.evaluate, estimator.predict):
-        with pytest.raises(TpuNotFound, match=r"no TPU found. Pass use_tpu=False"):
+        with pytest.raises(TpuNotFound, match="no TPU found, and .* Pass use_tpu=False"):
             method(programs.ones())
 
 
@@ -231,3 +231,28 @@ def test_a_train_op_that_counts_no_steps_is_told_about_once(
     told = [each for each in caplog.messages if "has not moved" in each]
     assert len(told) == 1
     assert "Does train_op count it" in told[0]
+
+
+def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        v1.get_variable("b", [params["size"]])
+        return programs.slope_model_fn(features, labels, mode, params)
+
+    def estimator(size: int) -> trainer.TPUEstimator:
+        params = {"rate": 0.5, "size": size}
+        return programs.estimator(tmp_path / "model", model_fn=model_fn, params=params)
+
+    def receiver_fn() -> trainer.ServingInputReceiver:
+        x = v1.placeholder(tf.float32, [None, 1])
+        return trainer.ServingInputReceiver({"x": x}, {"x": x})
+
+    estimator(1).train(programs.ones(), max_steps=1)
+    other = estimator(3)
+    for use in (
+        lambda: other.train(programs.ones(), max_steps=2),
+        lambda: other.evaluate(programs.ones(), steps=1),
+        lambda: next(other.predict(programs.ones())),
+        lambda: other.export_saved_model(str(tmp_path / "export"), receiver_fn),
+    ):
+        with pytest.raises(CheckpointMismatch, match=r"'b' has shape \[3\] .* and \[1\] in"):
+            use()

@@ -19,7 +19,11 @@ DEFAULT_STEPS = 1_200
     help="Where to work, new or empty; by default a new temporary directory.",
 )
 @click.option(
-    "--steps", default=DEFAULT_STEPS, show_default=True, type=click.IntRange(1), help="To train."
+    "--steps",
+    default=DEFAULT_STEPS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How long to train; fewer may end below the accuracy that the demo promises.",
 )
 def demo(keep: bool, directory: Path | None, steps: int) -> None:
     """Train, export and serve real digits, the whole way once.

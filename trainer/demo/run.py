@@ -99,6 +99,8 @@ class _Demo:
             done(f"all {count} answers agree; probabilities to {difference:.1e}")
         if keep:
             self._print_curl(base_path, asked)
+        else:
+            self._say("With --keep the model stays, and you are told how to serve and ask it.")
         self._print_summary()
         if accuracy < LEAST_ACCURACY:
             raise DemoFailed(
