@@ -66,8 +66,12 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, fetches: Any) -> None:
         """Also starts and closes the tf.summary writers that the graph has."""
         self._fetches = fetches
-        self._initialize = tf.group(summary_ops_v2.summary_writer_initializer_op())
-        self._flush = summary_ops_v2.flush()
+        initializers = summary_ops_v2.summary_writer_initializer_op()
+        self._initialize = tf.group(*initializers)
+        # The first input of each is the writer itself.
+        self._flush = tf.group(
+            *(tf.raw_ops.FlushSummaryWriter(writer=each.inputs[0]) for each in initializers)
+        )
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Starts the writers."""
