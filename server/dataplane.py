@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from server.manager import Manager
 from server.servable import Array, VersionStatus
-from tpuserve.errors import ModelExecutionError, SignatureNotFound
+from tpuserve import signature as signatures
+from tpuserve.errors import ModelExecutionError
 from tpuserve.signature import DEFAULT_SIGNATURE, Signature
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class DataPlane:
         """
         with self._manager.use(target.model, target.version) as servable:
             name = target.effective_signature_name
-            signature = _find(servable.model.signatures, name)
+            signature = signatures.find(servable.model.signatures, name)
             inputs = read_inputs(signature)
             signature.check_inputs(inputs.keys())
             signature.check_outputs(output_filter)
@@ -91,9 +92,3 @@ class DataPlane:
           ModelNotFound: no version of the model is known, or not that one.
         """
         return self._manager.status(model, version)
-
-
-def _find(signatures: Mapping[str, Signature], name: str) -> Signature:
-    if name not in signatures:
-        raise SignatureNotFound(f'Serving signature key "{name}" not found.')
-    return signatures[name]

@@ -45,7 +45,6 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
-    no_args_is_help=False,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

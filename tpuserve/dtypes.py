@@ -3,6 +3,9 @@
 Source: tensorflow/core/framework/types.proto.
 """
 
+INT32 = 3
+STRING = 7
+
 NAME_OF_NUMBER: dict[int, str] = {
     1: "float32",
     2: "float64",

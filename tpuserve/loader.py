@@ -17,12 +17,12 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import devices, dtypes, metagraph
+from tpuserve import signature as signatures
 from tpuserve.devices import Hardware
 from tpuserve.errors import (
     DamagedSavedModel,
     InvalidTensor,
     ModelExecutionError,
-    SignatureNotFound,
     TpuserveError,
 )
 from tpuserve.lowering import lower
@@ -81,7 +81,7 @@ class LoadedModel:
           InvalidTensor: an input of another type, or of a shape that the graph refuses.
           ModelExecutionError: the graph failed for another reason.
         """
-        signature = self._signature(signature_name)
+        signature = signatures.find(self.signatures, signature_name)
         names = sorted(signature.inputs)
         signature.check_inputs(inputs.keys())
         feeds = [_checked(inputs[each], signature, each) for each in names]
@@ -101,11 +101,6 @@ class LoadedModel:
     def close(self) -> None:
         """Frees the session; `run` fails from here on."""
         self._session.close()
-
-    def _signature(self, name: str) -> Signature:
-        if name not in self.signatures:
-            raise SignatureNotFound(f'Serving signature key "{name}" not found.')
-        return self.signatures[name]
 
     def _callable(self, signature_name: str, wanted: tuple[str, ...]) -> Any:
         key = signature_name, wanted

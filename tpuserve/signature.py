@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tpuserve.errors import InvalidInput, InvalidInputNames
+from tpuserve.errors import InvalidInput, InvalidInputNames, SignatureNotFound
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -81,6 +81,17 @@ class Signature:
                 )
             if name in wanted[:position]:
                 raise InvalidInput(f"duplicate output tensor alias: {name}")
+
+
+def find(signatures: Mapping[str, Signature], name: str) -> Signature:
+    """The signature of a name.
+
+    Raises:
+      SignatureNotFound: there is none; the text is TensorFlow Serving's.
+    """
+    if name not in signatures:
+        raise SignatureNotFound(f'Serving signature key "{name}" not found.')
+    return signatures[name]
 
 
 def _show(names: Collection[str]) -> str:

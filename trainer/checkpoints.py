@@ -30,12 +30,9 @@ def with_saver(scaffold: Any, config: RunConfig) -> Any:
     return scaffold
 
 
-def latest_step(model_dir: str) -> int:
-    """The global step of the newest checkpoint; 0 where there is none."""
-    path = tf.train.latest_checkpoint(model_dir)
-    if path is None:
-        return 0
-    return int(tf.train.load_checkpoint(path).get_tensor(GLOBAL_STEP))
+def step_of(checkpoint: str) -> int:
+    """The global step that a checkpoint was written at."""
+    return int(tf.train.load_checkpoint(checkpoint).get_tensor(GLOBAL_STEP))
 
 
 def find(model_dir: str, checkpoint_path: str | None = None) -> str:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer import checkpoints, graph, input_pipeline, session, summaries
-from trainer.hooks import HostCallHook, StopAfterHook
+from trainer.hooks import StopAfterHook, host_call_hooks
 from trainer.program import Program
 from trainer.spec import ModeKeys, TPUEstimatorSpec, call_on_host
 
@@ -55,7 +55,7 @@ def evaluate(
             *hooks,
             *inputs.hooks,
             StopAfterHook(steps),
-            *([HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []),
+            *host_call_hooks(spec),
             *(spec.evaluation_hooks or ()),
             final,
         ]

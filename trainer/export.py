@@ -130,7 +130,7 @@ def _whole_on_tpu(program: Program, features: Any) -> TPUEstimatorSpec:
     results = on_tpu(computation, features)
     (spec,) = built
     outputs = {
-        name: _rebuilt(each, results["export_outputs"][name])
+        name: type(each)(**results["export_outputs"][name])
         for name, each in _export_outputs(spec).items()
     }
     return TPUEstimatorSpec(
@@ -158,7 +158,3 @@ def _tensors(name: str, output: Any) -> dict[str, Any]:
         f"export output {name!r} is a {type(output).__name__}, which has no form on a TPU. Give "
         f"a PredictOutput, ClassificationOutput or RegressionOutput."
     )
-
-
-def _rebuilt(output: Any, tensors: Mapping[str, Any]) -> Any:
-    return type(output)(**tensors)

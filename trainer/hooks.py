@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
 
 from trainer.loop import Loop
+from trainer.spec import TPUEstimatorSpec, call_on_host
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -84,6 +85,11 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         """Adds the host call to the run."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
+
+
+def host_call_hooks(spec: TPUEstimatorSpec) -> list[HostCallHook]:
+    """The hook that runs a spec's host_call, if it has one; builds its ops in the default graph."""
+    return [HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []
 
 
 class StopAfterHook(tf.compat.v1.train.SessionRunHook):

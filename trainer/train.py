@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer import checkpoints, graph, input_pipeline, loop, progress, session, summaries
-from trainer.hooks import HostCallHook, StepLimitHook
+from trainer.hooks import StepLimitHook, host_call_hooks
 from trainer.program import Program
-from trainer.spec import ModeKeys, call_on_host
+from trainer.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -39,7 +39,8 @@ def train(
       saving_listeners: told about each checkpoint.
     """
     config = program.config
-    first_step = checkpoints.latest_step(program.model_dir)
+    newest = tf.train.latest_checkpoint(program.model_dir)
+    first_step = 0 if newest is None else checkpoints.step_of(newest)
     last_step = first_step + steps if steps is not None else max_steps
     if last_step is not None and first_step >= last_step:
         logger.info("nothing to train: step %d of %d is reached", first_step, last_step)
@@ -47,11 +48,10 @@ def train(
     with graph.fresh(config) as global_step:
         inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.TRAIN))
         spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN)
-        newest = tf.train.latest_checkpoint(program.model_dir)
         if newest is not None:
             checkpoints.check_shapes(newest)
         # Built before the loop is, so that what it reads waits for the steps of the loop.
-        host_call = [HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []
+        host_call = host_call_hooks(spec)
         summaries.add_loss(spec.loss)
         steps_in_one_run = loop.repeat(
             spec.train_op, spec.loss, global_step, config.tpu_config.iterations_per_loop

@@ -1,3 +1,5 @@
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,19 @@ v1 = tf.compat.v1
 def trained(tmp_path: Path) -> trainer.TPUEstimator:
     """w = 0.75 after two steps."""
     return programs.estimator(tmp_path).train(programs.ones(), max_steps=2)
+
+
+def trained_with(model_dir: Path, metric_fn: Callable[..., Any]) -> trainer.TPUEstimator:
+    """The slope model after one step, with other metrics, of the labels alone."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode != trainer.ModeKeys.EVAL:
+            return spec
+        return dataclasses.replace(spec, eval_metrics=(metric_fn, [labels]))
+
+    estimator = programs.estimator(model_dir, model_fn=model_fn)
+    return estimator.train(programs.ones(), max_steps=1)
 
 
 def test_metrics_loss_and_global_step_are_those_of_the_checkpoint(
@@ -53,15 +68,7 @@ def test_results_reach_tensorboard_under_the_evaluations_name(
 
 
 def test_a_metric_named_loss_is_refused(tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        spec = programs.slope_model_fn(features, labels, mode, params)
-        if mode != trainer.ModeKeys.EVAL:
-            return spec
-        metrics = (lambda y: {"loss": v1.metrics.mean(y)}), [labels]
-        return trainer.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
-
-    estimator = programs.estimator(tmp_path, model_fn=model_fn)
-    estimator.train(programs.ones(), max_steps=1)
+    estimator = trained_with(tmp_path, lambda y: {"loss": v1.metrics.mean(y)})
     with pytest.raises(InvalidSetting, match="a metric named 'loss'"):
         estimator.evaluate(programs.ones(), steps=1)
 
@@ -72,15 +79,7 @@ def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_metric_can_be_a_vector(tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        spec = programs.slope_model_fn(features, labels, mode, params)
-        if mode != trainer.ModeKeys.EVAL:
-            return spec
-        metrics = (lambda y: {"both": v1.metrics.mean_tensor(y)}), [labels]
-        return trainer.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
-
-    estimator = programs.estimator(tmp_path, model_fn=model_fn)
-    estimator.train(programs.ones(), max_steps=1)
+    estimator = trained_with(tmp_path, lambda y: {"both": v1.metrics.mean_tensor(y)})
     results = estimator.evaluate(programs.ones(), steps=1)
     assert results["both"].tolist() == [[1.0], [1.0]]
     assert programs.scalars(tmp_path / "eval").keys() == {"loss"}

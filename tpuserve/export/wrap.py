@@ -35,7 +35,7 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
       ExportError: the computation returned something that is no tensor.
     """
     graph = tf.compat.v1.get_default_graph()
-    untouched = {id(each): each for each in tf.nest.flatten(inputs, expand_composites=True)}
+    untouched = {id(each) for each in tf.nest.flatten(inputs, expand_composites=True)}
     returned: list[Any] = []
 
     def rewritten() -> Any:

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from tpuserve import dtypes
 from tpuserve.lowering.rule import Rule, become, control_inputs, data_inputs
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-_DT_INT32 = 3
 
 
 def _partitioned_call(node: "NodeDef") -> None:
@@ -21,9 +20,9 @@ def _partitioned_call(node: "NodeDef") -> None:
 
 def _ordinal_selector(node: "NodeDef") -> None:
     become(node, "Const", [])
-    node.attr["dtype"].type = _DT_INT32
+    node.attr["dtype"].type = dtypes.INT32
     ordinals = node.attr["value"].tensor
-    ordinals.dtype = _DT_INT32
+    ordinals.dtype = dtypes.INT32
     ordinals.tensor_shape.dim.add().size = 1
     ordinals.int_val.append(0)
 

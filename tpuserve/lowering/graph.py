@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from tpuserve import dtypes
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import calls, replication
 from tpuserve.lowering.rule import Rule
@@ -24,7 +25,6 @@ _TPU_OP = re.compile(
     r"|WorkerHeartbeat"
 )
 
-_DT_STRING = 7
 _MUST_COMPILE = "_XlaMustCompile"
 
 
@@ -75,7 +75,7 @@ def _refuse_strings(function: "FunctionDef") -> None:
         ("returns", function.signature.output_arg),
     ):
         for argument in arguments:
-            if argument.type == _DT_STRING:
+            if argument.type == dtypes.STRING:
                 raise LoweringError(
                     f"TPU computation {function.signature.name!r} {direction} the string "
                     f"{argument.name!r}, which a TPU cannot hold. Put the ops on strings into "

@@ -2,13 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from tpuserve import dtypes
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.rule import Rule, become, data_inputs
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-_DT_STRING = 7
 
 
 def _metadata(node: "NodeDef") -> None:
@@ -19,9 +18,9 @@ def _metadata(node: "NodeDef") -> None:
 def _compilation_result(node: "NodeDef") -> None:
     # An empty CompilationResultProto says that compiling succeeded.
     become(node, "Const", [])
-    node.attr["dtype"].type = _DT_STRING
+    node.attr["dtype"].type = dtypes.STRING
     status = node.attr["value"].tensor
-    status.dtype = _DT_STRING
+    status.dtype = dtypes.STRING
     status.tensor_shape.SetInParent()
     status.string_val.append(b"")
 
