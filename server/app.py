@@ -136,7 +136,8 @@ class Server:
 def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE_SECONDS) -> None:
     """Serves until a signal says to stop, and returns once everything is closed.
 
-    Where a request outlasts the grace period, the process ends without it, with status 0.
+    Where a request outlasts the grace period, the process ends without it: with status 0 after a
+    signal, and 1 after a failure.
 
     Args:
       load: turns a version's directory into a model; None loads SavedModels.
@@ -165,7 +166,7 @@ def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE
     if not is_closed:
         # The threads of those requests would keep the process alive for as long as they like.
         logging.shutdown()
-        os._exit(0)
+        os._exit(1 if failures else 0)
     if failures:
         raise Unavailable(f"{failures[0]}; the log says why. Start the server again.")
 
