@@ -5,6 +5,8 @@ Source: tensorflow/core/framework/types.proto.
 
 INT32 = 3
 STRING = 7
+RESOURCE = 20
+WHOLE_NUMBERS = frozenset((3, 9, 10, 22, 23))
 
 NAME_OF_NUMBER: dict[int, str] = {
     1: "float32",

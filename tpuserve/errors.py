@@ -60,6 +60,10 @@ class InvalidSetting(InvalidInput, ValueError):
     """A flag, environment variable or constructor argument with an impossible value."""
 
 
+class InvalidType(InvalidSetting, TypeError):
+    """An argument of another type than it takes."""
+
+
 class UnsupportedType(TpuserveError):
     """A tensor type that the requested encoding has no form for."""
 

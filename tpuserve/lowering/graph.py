@@ -1,12 +1,14 @@
 """A whole graph and its functions, lowered."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from tpuserve import dtypes
 from tpuserve.errors import LoweringError
-from tpuserve.lowering import calls, replication
+from tpuserve.lowering import body as bodies
+from tpuserve.lowering import calls, computations, feeds, ops, replication, system
+from tpuserve.lowering.expansion import MUST_COMPILE
 from tpuserve.lowering.rule import Rule
 from tpuserve.metagraph import HOST_ATTRIBUTE, functions_of
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-RULES: Mapping[str, Rule] = {**calls.RULES, **replication.RULES}
+RULES: Mapping[str, Rule] = {**calls.RULES, **replication.RULES, **system.RULES}
 
 # The ops of the TPU runtime. None has a CPU kernel, so one that no rule replaces cannot run.
 # Source: tensorflow/core/ops/tpu_*.cc.
@@ -24,8 +26,6 @@ _TPU_OP = re.compile(
     r"|CollectivePermute|(Infeed|Outfeed|Prelinearize).*|.*TPUEmbedding.*|.*DistributedTPU.*"
     r"|WorkerHeartbeat"
 )
-
-_MUST_COMPILE = "_XlaMustCompile"
 
 
 def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
@@ -45,28 +45,49 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     lowered = type(graph)()
     lowered.CopyFrom(graph)
     functions = {each.signature.name: each for each in lowered.library.function}
-    if compiled:
-        _compile_computations(lowered, functions)
-    _lower_nodes(lowered.node, where="the main graph")
-    for function in functions.values():
-        renamed = _lower_nodes(function.node_def, where=f"function {function.signature.name!r}")
-        _rename_references(function, renamed)
+    called_before = _called(lowered, functions)
+    _compile_calls(lowered, functions, compiled=compiled)
+    if any(computations.MEMBER_ATTRIBUTE in node.attr for node in lowered.node):
+        body = computations.lowered(bodies.of_nodes(lowered.node), functions, compiled=compiled)
+        del lowered.node[:]
+        bodies.to_nodes(body.nodes.values(), lowered.node)
+    _lower_nodes(lowered.node, where="the main graph", in_function=False)
+    called = _called(lowered, functions)
+    for name in called:
+        renamed = _lower_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
+        _rename_references(functions[name], renamed)
+    # Of a body that was expanded, only the expanded form is called.
+    unused = called_before - called
+    if unused or len(functions) != len(lowered.library.function):
+        del lowered.library.function[:]
+        lowered.library.function.extend(
+            each for name, each in functions.items() if name not in unused
+        )
     return lowered
 
 
-def _compile_computations(graph: "GraphDef", functions: "Mapping[str, FunctionDef]") -> None:
-    bodies = [graph.node, *(each.node_def for each in functions.values())]
-    for node in (node for body in bodies for node in body if node.op == "TPUPartitionedCall"):
+def _compile_calls(
+    graph: "GraphDef", functions: "dict[str, FunctionDef]", *, compiled: bool
+) -> None:
+    """Lets XLA compile what TPUPartitionedCalls call: whole, or between its parts on the host."""
+    nodes = [graph.node, *(each.node_def for each in functions.values())]
+    for node in [node for each in nodes for node in each if node.op == "TPUPartitionedCall"]:
         name = node.attr["f"].func.name
         if name not in functions:
             raise LoweringError(
                 f"TPUPartitionedCall {node.name!r} calls function {name!r}, which is not in the "
                 f"graph. Export the model again."
             )
-        if not _has_host_part(name, functions):
-            _refuse_strings(functions[name])
-            node.attr[_MUST_COMPILE].b = True
-            functions[name].attr[_MUST_COMPILE].b = True
+        function = functions[name]
+        if _has_host_part(function, functions):
+            body = bodies.of_function(function, functions)
+            bodies.replace_body(
+                function, computations.lowered(body, functions, compiled=compiled), functions
+            )
+        elif compiled:
+            _refuse_strings(function)
+            node.attr[MUST_COMPILE].b = True
+            function.attr[MUST_COMPILE].b = True
 
 
 def _refuse_strings(function: "FunctionDef") -> None:
@@ -83,21 +104,31 @@ def _refuse_strings(function: "FunctionDef") -> None:
                 )
 
 
-def _has_host_part(name: str, functions: "Mapping[str, FunctionDef]") -> bool:
-    pending, seen = [name], {name}
+def _has_host_part(function: "FunctionDef", functions: "Mapping[str, FunctionDef]") -> bool:
+    return any(
+        HOST_ATTRIBUTE in each.attr
+        for node in function.node_def
+        for each in ops.with_called(node, functions)
+    )
+
+
+def _called(graph: "GraphDef", functions: "Mapping[str, FunctionDef]") -> set[str]:
+    """The names of all functions that the main graph calls, at any depth."""
+    found: set[str] = set()
+    pending = list(graph.node)
     while pending:
-        for node in functions[pending.pop()].node_def:
-            if HOST_ATTRIBUTE in node.attr:
-                return True
-            called = {each for each in functions_of(node) if each in functions} - seen
-            seen |= called
-            pending.extend(called)
-    return False
+        node = pending.pop()
+        for name in {node.op, *functions_of(node)} & functions.keys() - found:
+            found.add(name)
+            pending.extend(functions[name].node_def)
+    return found
 
 
-def _lower_nodes(nodes: "Iterable[NodeDef]", where: str) -> dict[str, Mapping[str, str]]:
+def _lower_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Mapping[str, str]]:
     """Lowers nodes in place; returns, by node, the output arguments that got another name."""
-    renamed: dict[str, Mapping[str, str]] = {}
+    renamed: dict[str, Mapping[str, str]] = {
+        **feeds.lower_host_side(nodes, in_function=in_function)
+    }
     for node in nodes:
         rule = RULES.get(node.op)
         if rule is not None:
@@ -113,7 +144,8 @@ def _lower_nodes(nodes: "Iterable[NodeDef]", where: str) -> dict[str, Mapping[st
 
 
 def _drop_placement(node: "NodeDef") -> None:
-    for name in [name for name in node.attr if name.startswith(("_tpu", HOST_ATTRIBUTE))]:
+    dropped = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTRIBUTE)
+    for name in [name for name in node.attr if name.startswith(dropped)]:
         del node.attr[name]
     if "TPU" in node.device.upper():
         node.device = ""

@@ -2,27 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from tpuserve import dtypes
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.rule import Rule, become, data_inputs
+from tpuserve.lowering.system import constant_text
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 
 def _metadata(node: "NodeDef") -> None:
-    _demand_one_replica(node, node.attr["num_replicas"].i)
     become(node, "NoOp", [])
 
 
 def _compilation_result(node: "NodeDef") -> None:
     # An empty CompilationResultProto says that compiling succeeded.
-    become(node, "Const", [])
-    node.attr["dtype"].type = dtypes.STRING
-    status = node.attr["value"].tensor
-    status.dtype = dtypes.STRING
-    status.tensor_shape.SetInParent()
-    status.string_val.append(b"")
+    constant_text(node, b"")
 
 
 def _replicated_input(node: "NodeDef") -> None:

@@ -1,0 +1,504 @@
+"""A body that N replicas run in step, as one body that runs on a CPU."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tpuserve.errors import LoweringError
+from tpuserve.lowering import body as bodies
+from tpuserve.lowering import collectives, coupled, feeds, ops, units
+from tpuserve.lowering.body import Body, Node, Output
+from tpuserve.lowering.uniform import uniform_outputs
+from tpuserve.lowering.units import Closure, Kind, Unit
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+
+MUST_COMPILE = "_XlaMustCompile"
+_SEED_DISTANCE = 0x5EED
+
+# Not worth a call into XLA, when nothing else is there.
+_TRIVIAL = frozenset(("Identity", "NoOp", "Const"))
+
+
+@dataclass
+class Replicas:
+    """Who runs a body, and how.
+
+    Attributes:
+      cores: for each replica, the ordinal of the core whose infeed and outfeed it has.
+      library: function name → function; those that lowering makes are added.
+      compiled: whether XLA compiles each computation.
+    """
+
+    cores: Sequence[int]
+    library: "dict[str, FunctionDef]"
+    compiled: bool = True
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.cores)
+
+    def add(self, body: Body, name: str, *, must_compile: bool = False) -> str:
+        """Makes a function of a body; returns its name, which is new to the library."""
+        name = next(
+            each
+            for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(1)))
+            if each not in self.library
+        )
+        function = bodies.to_function(body, name, self.library)
+        if must_compile:
+            function.attr[MUST_COMPILE].b = True
+        self.library[name] = function
+        return name
+
+
+@dataclass
+class Expanded:
+    """The one body of all replicas.
+
+    Attributes:
+      nodes: in order.
+      values: argument or output of the original body → what each replica has in its place.
+      after: node of the original body → the nodes to wait for in its place.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[Output, list[Output]] = field(default_factory=dict)
+    after: dict[str, list[str]] = field(default_factory=dict)
+
+
+def expand(
+    body: Body,
+    values: Mapping[Output, list[Output]],
+    replicas: Replicas,
+    prefix: str,
+    taken: Iterable[str] = (),
+) -> Expanded:
+    """What all replicas of a body do, in ops that a CPU has.
+
+    Args:
+      body: what one replica does.
+      values: what each replica has in place of each argument of the body, and of each output of
+        a node that the body refers to and does not hold.
+      replicas: who runs it.
+      prefix: of the names of functions that are made.
+      taken: names that nodes must not have.
+
+    Raises:
+      LoweringError: something has no form on a CPU.
+    """
+    return _Expansion(body, values, replicas, prefix, taken).run()
+
+
+class _Expansion:
+    def __init__(
+        self,
+        body: Body,
+        values: Mapping[Output, list[Output]],
+        replicas: Replicas,
+        prefix: str,
+        taken: Iterable[str],
+    ) -> None:
+        self._body = _without_dead_nodes(_without_identities(body), replicas.library)
+        self._replicas = replicas
+        self._prefix = prefix
+        self._taken = {*taken, *body.arguments}
+        self._out = Expanded(values=dict(values))
+        same = {
+            output for output, each in values.items() if all(value == each[0] for value in each)
+        }
+        self._uniform = uniform_outputs(self._body, same, replicas.count, replicas.library)
+
+    def run(self) -> Expanded:
+        library = self._replicas.library
+        cut = units.cut(self._body, self._uniform, library)
+        closures = [
+            units.close(unit, self._body, self._uniform, library)
+            if unit.kind is not Kind.ALONE
+            else Closure({}, list(unit.nodes[0].inputs))
+            for unit in cut
+        ]
+        order = _Order(self._body, library)
+        for unit, closure in zip(cut, closures, strict=True):
+            before = order.before(unit, closure)
+            if unit.kind is Kind.ALONE:
+                made = self._alone(unit.nodes[0], before)
+            else:
+                wanted = units.used_outside(unit, closures, self._body)
+                made = self._computation(unit, closure, list(wanted), before)
+            order.done(unit, closure, made)
+        return self._out
+
+    # Nodes that stand alone.
+
+    def _alone(self, node: Node, before: list[str]) -> list[str]:
+        definition, library = node.definition, self._replicas.library
+        controls = [*before, *self._controls(node.controls)]
+        first = len(self._out.nodes)
+        if definition.op in ops.COLLECTIVES:
+            copies = self._values(node.inputs[0])
+            results = collectives.lowered(
+                node, self._body.nodes, copies, self._maker(node.name, controls)
+            )
+            self._out.values[Output(node.name)] = results
+        elif definition.op in ops.DEQUEUES:
+            self._each_replica(node, feeds.dequeue, controls)
+        elif definition.op in ops.ENQUEUES:
+            self._each_replica(node, feeds.enqueue, controls)
+        elif ops.is_coupled(definition, library) and not units.is_on_host(node):
+            self._coupled(node, controls)
+        else:
+            self._plain(node, controls)
+        made = [each.name for each in self._out.nodes[first:]]
+        self._out.after[node.name] = made or controls
+        return made
+
+    def _each_replica(
+        self, node: Node, make: Callable[..., list[Output]], controls: list[str]
+    ) -> None:
+        kinds = [each for _, each in ops.outputs_of(node.definition, self._replicas.library)]
+        copies = [
+            make(
+                node.definition,
+                core,
+                [self._values(each)[replica] for each in node.inputs],
+                self._maker(f"{node.name}/replica_{replica}", controls),
+            )
+            for replica, core in enumerate(self._replicas.cores)
+        ]
+        for number in range(len(kinds)):
+            self._out.values[Output(node.name, number)] = [each[number] for each in copies]
+
+    def _plain(self, node: Node, controls: list[str]) -> None:
+        outputs = ops.outputs_of(node.definition, self._replicas.library)
+        is_once = all(each in self._uniform for each in node.inputs) and not ops.draws(
+            node.definition, self._replicas.library
+        )
+        copies = []
+        for replica in range(1 if is_once else self._replicas.count):
+            name = node.name if is_once else f"{node.name}/replica_{replica}"
+            inputs = [self._values(each)[replica] for each in node.inputs]
+            copies.append(self._add(name, node.definition, inputs, controls))
+        for number in range(len(outputs)):
+            self._out.values[Output(node.name, number)] = [
+                Output(copies[0 if is_once else replica], number)
+                for replica in range(self._replicas.count)
+            ]
+
+    def _coupled(self, node: Node, controls: list[str]) -> None:
+        definition, inputs, is_uniform = coupled.merged(
+            node,
+            [self._values(each) for each in node.inputs],
+            self._uniform,
+            self._replicas,
+            self._prefix,
+            self._expand_function,
+        )
+        name = self._add(node.name, definition, inputs, controls)
+        number = itertools.count()
+        for position, each in enumerate(is_uniform):
+            copies = [
+                Output(name, next(number)) for _ in range(1 if each else self._replicas.count)
+            ]
+            self._out.values[Output(node.name, position)] = (
+                copies * self._replicas.count if each else copies
+            )
+
+    def _expand_function(
+        self, name: str, is_uniform_argument: Sequence[bool], is_uniform_result: Sequence[bool]
+    ) -> str:
+        """A function that does for all replicas what the named one does for one."""
+        body = bodies.of_function(self._replicas.library[name], self._replicas.library)
+        arguments: dict[str, int] = {}
+        values: dict[Output, list[Output]] = {}
+        for (argument, kind), is_uniform in zip(
+            body.arguments.items(), is_uniform_argument, strict=True
+        ):
+            names = (
+                [argument]
+                if is_uniform
+                else [f"{argument}_replica_{each}" for each in range(self._replicas.count)]
+            )
+            arguments.update(dict.fromkeys(names, kind))
+            copies = [Output(each) for each in names]
+            values[Output(argument)] = copies * self._replicas.count if is_uniform else copies
+        expanded = expand(body, values, self._replicas, name, arguments)
+        results = []
+        for result, is_uniform in zip(body.results, is_uniform_result, strict=True):
+            copies = expanded.values[resolved(result, body)]
+            results += copies[:1] if is_uniform else copies
+        kept = [each for name in body.kept for each in expanded.after.get(name, ())]
+        return self._replicas.add(
+            Body(
+                {each.name: each for each in expanded.nodes},
+                arguments,
+                results=results,
+                kept=list(dict.fromkeys(kept)),
+            ),
+            f"{name}_replicated",
+        )
+
+    # Computations.
+
+    def _computation(
+        self, unit: Unit, closure: Closure, wanted: list[Output], before: list[str]
+    ) -> list[str]:
+        members = {each.name for each in unit.nodes}
+        controls = [
+            *before,
+            *self._controls(
+                each for node in unit.nodes for each in node.controls if each not in members
+            ),
+        ]
+        kept = [
+            each.name
+            for each in unit.nodes
+            if ops.is_stateful(each.definition, self._replicas.library)
+        ]
+        if not wanted and not kept:
+            for each in unit.nodes:
+                self._out.after[each.name] = controls
+            return []
+        names = {each: f"input_{number}" for number, each in enumerate(closure.inputs)}
+        types = bodies.types_of(self._body, self._replicas.library)
+        inner = Body(
+            {
+                each.name: Node(
+                    each.name,
+                    each.definition,
+                    [Output(names[i]) if i in names else i for i in each.inputs],
+                    [c for c in each.controls if c in closure.nodes],
+                )
+                for each in closure.nodes.values()
+            },
+            {name: types[each] for each, name in names.items()},
+            results=wanted,
+            kept=kept,
+        )
+        self._refuse_diverging(unit, wanted)
+        is_trivial = all(each.definition.op in _TRIVIAL for each in closure.nodes.values())
+        must_compile = self._replicas.compiled and not is_trivial
+        label = f"{self._prefix}/{unit.kind.name.lower()}_{unit.level}"
+        count = self._replicas.count if unit.kind is Kind.REPLICATED else 1
+        is_seeded = not must_compile and any(map(_is_seeded, inner.nodes.values()))
+        function, made = "", []
+        for replica in range(count):
+            if not function or is_seeded:
+                function = self._replicas.add(
+                    _reseeded(inner, replica) if is_seeded else inner,
+                    label.replace("/", "_"),
+                    must_compile=must_compile,
+                )
+            call = _call(function, self._replicas.library[function], must_compile=must_compile)
+            name = f"{label}/replica_{replica}" if count > 1 else label
+            inputs = [self._values(each)[replica] for each in closure.inputs]
+            made.append(self._add(name, call, inputs, controls))
+        for number, output in enumerate(wanted):
+            copies = [Output(name, number) for name in made]
+            self._out.values[output] = copies * (self._replicas.count // count)
+        for each in unit.nodes:
+            self._out.after[each.name] = made
+        return made
+
+    def _refuse_diverging(self, unit: Unit, wanted: list[Output]) -> None:
+        if unit.kind is not Kind.WRITING or self._replicas.count == 1:
+            return
+        for each in wanted:
+            if each not in self._uniform:
+                node = self._body.nodes[each.producer]
+                raise LoweringError(
+                    f"{node.definition.op} {node.name!r} updates a variable and gives a result "
+                    f"that differs between replicas, which has no form on a CPU. Make the update "
+                    f"an op of its own, outside of the function or branch."
+                )
+
+    # What both need.
+
+    def _values(self, output: Output) -> list[Output]:
+        if output not in self._out.values:
+            node = self._body.nodes.get(output.producer)
+            if node is None or node.definition.op != "Const":
+                raise LoweringError(
+                    f"output {output.number} of {output.producer!r} is needed and nobody gives it."
+                )
+            name = self._add(node.name, node.definition, [], [])
+            self._out.values[output] = [Output(name)] * self._replicas.count
+        return self._out.values[output]
+
+    def _controls(self, names: Iterable[str]) -> list[str]:
+        # A node that is not of this body keeps its name: it lies outside.
+        return [
+            after
+            for each in names
+            for after in self._out.after.get(each, [] if each in self._body.nodes else [each])
+        ]
+
+    def _maker(self, prefix: str, controls: list[str]) -> Callable[..., Output]:
+        from tensorflow.core.framework.node_def_pb2 import NodeDef
+        from tensorflow.python.framework import tensor_util
+
+        def make(op: Any, inputs: Sequence[Output], **attributes: Any) -> Output:
+            definition = op if isinstance(op, NodeDef) else NodeDef(op=op)
+            if definition.op == "Const" and attributes:
+                value = tensor_util.make_tensor_proto(attributes.pop("value"))
+                definition.attr["dtype"].type = value.dtype
+                definition.attr["value"].tensor.CopyFrom(value)
+            for name, value in attributes.items():
+                _set(definition.attr[name], name, value)
+            return Output(
+                self._add(f"{prefix}/{definition.op}", definition, list(inputs), controls)
+            )
+
+        return make
+
+    def _add(self, name: str, definition: Any, inputs: list[Output], controls: list[str]) -> str:
+        name = next(
+            each
+            for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(1)))
+            if each not in self._taken
+        )
+        self._taken.add(name)
+        # An edge to what it reads already would say nothing.
+        data = {each.producer for each in inputs}
+        after = [each for each in dict.fromkeys(controls) if each not in data and each != name]
+        self._out.nodes.append(Node(name, definition, inputs, after))
+        return name
+
+
+class _Order:
+    """Keeps updates of a variable after the reads that come before, and before those after."""
+
+    def __init__(self, body: Body, library: "Mapping[str, FunctionDef]") -> None:
+        types = bodies.types_of(body, library)
+        self._is_handle = {each for each, kind in types.items() if ops.is_handle(kind)}
+        self._library = library
+        self._done: list[tuple[set[Output], bool, list[str]]] = []
+
+    def before(self, unit: Unit, closure: Closure) -> list[str]:
+        """The nodes made so far that a unit must wait for, because of variables they share."""
+        touched, writes = self._touched(unit, closure)
+        return [
+            name
+            for others, other_writes, names in self._done
+            if (writes or other_writes) and touched & others
+            for name in names
+        ]
+
+    def done(self, unit: Unit, closure: Closure, names: list[str]) -> None:
+        """Notes what was made of a unit."""
+        touched, writes = self._touched(unit, closure)
+        if touched and names:
+            self._done.append((touched, writes, names))
+
+    def _touched(self, unit: Unit, closure: Closure) -> tuple[set[Output], bool]:
+        touched = {each for each in closure.inputs if each in self._is_handle}
+        return touched, any(ops.writes(each.definition, self._library) for each in unit.nodes)
+
+
+def resolved(output: Output, body: Body) -> Output:
+    """What an output is once identities are looked through."""
+    node = body.nodes.get(output.producer)
+    while node is not None and _is_mere_identity(node):
+        output = node.inputs[0]
+        node = body.nodes.get(output.producer)
+    return output
+
+
+def _is_mere_identity(node: Node) -> bool:
+    return node.definition.op == "Identity" and not node.controls and not units.is_on_host(node)
+
+
+def _without_identities(body: Body) -> Body:
+    nodes = {
+        each.name: Node(
+            each.name,
+            each.definition,
+            [resolved(one, body) for one in each.inputs],
+            [
+                resolved(Output(one), body).producer if one in body.nodes else one
+                for one in each.controls
+            ],
+        )
+        for each in body.nodes.values()
+        if not _is_mere_identity(each)
+    }
+    results = [resolved(each, body) for each in body.results]
+    kept = [resolved(Output(each), body).producer for each in body.kept]
+    return dataclasses.replace(
+        body, nodes=bodies.in_order(nodes.values()), results=results, kept=kept
+    )
+
+
+def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+    pending = [
+        *(each.producer for each in body.results),
+        *body.kept,
+        *(
+            each.name
+            for each in body.nodes.values()
+            if ops.writes(each.definition, library)
+            or (
+                ops.is_coupled(each.definition, library)
+                and each.definition.op not in ops.COLLECTIVES
+            )
+        ),
+    ]
+    alive: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in alive or name not in body.nodes:
+            continue
+        alive.add(name)
+        pending.extend(bodies.needs(body.nodes[name]))
+    nodes = {name: node for name, node in body.nodes.items() if name in alive}
+    return dataclasses.replace(body, nodes=nodes)
+
+
+def _call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> Any:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    call = NodeDef(op="StatefulPartitionedCall")
+    call.attr["f"].func.name = function
+    call.attr["Tin"].list.type.extend(each.type for each in signature_of.signature.input_arg)
+    call.attr["Tout"].list.type.extend(each.type for each in signature_of.signature.output_arg)
+    call.attr["Tin"].list.SetInParent()
+    call.attr["Tout"].list.SetInParent()
+    for name in ("config", "config_proto", "executor_type"):
+        call.attr[name].s = b""
+    if must_compile:
+        call.attr[MUST_COMPILE].b = True
+    return call
+
+
+def _is_seeded(node: Node) -> bool:
+    attributes = node.definition.attr
+    return "seed" in attributes and "seed2" in attributes
+
+
+def _reseeded(body: Body, replica: int) -> Body:
+    # An op's generator starts from its seeds: with the same ones all replicas would drop out the
+    # same units.
+    nodes = {}
+    for node in body.nodes.values():
+        definition = node.definition
+        if _is_seeded(node):
+            definition = type(definition)()
+            definition.CopyFrom(node.definition)
+            seed = definition.attr["seed2"]
+            if seed.i or definition.attr["seed"].i:
+                seed.i = (seed.i + replica * _SEED_DISTANCE) % 2**31
+        nodes[node.name] = Node(node.name, definition, node.inputs, node.controls)
+    return dataclasses.replace(body, nodes=nodes)
+
+
+def _set(attribute: Any, name: str, value: Any) -> None:
+    if isinstance(value, list):
+        attribute.list.type.extend(value)
+    elif name in ("T", "Tidx", "dtype"):
+        attribute.type = value
+    else:
+        attribute.i = value

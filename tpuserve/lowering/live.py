@@ -1,0 +1,102 @@
+"""Lowering inside of a live graph, for a session that holds its variables and hooks already."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.lowering.graph import lower
+from tpuserve.lowering.renaming import rename_changed
+
+
+def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> list[Any]:
+    """Lowered twins of ops and tensors, in the same graph.
+
+    What the targets need is copied, lowered and added to the default graph. Variables,
+    iterators, tables and what is fed are not copied: both forms of the graph share them.
+
+    Args:
+      targets: operations and tensors of the default graph.
+      compiled: whether XLA compiles what each core computes.
+
+    Raises:
+      LoweringError: something has no form on a CPU.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    operations = operations_of_one_run([getattr(each, "op", each) for each in targets])
+    outside = _outside_inputs(operations)
+    definition = _definition(graph, operations, outside)
+    lowered = lower(definition, compiled=compiled)
+    rename_changed(lowered, definition)
+    stand_ins = {name: tensor for tensor, name in outside.values()}
+    inside = [node for node in lowered.node if node.name not in stand_ins]
+    del lowered.node[:]
+    lowered.node.extend(inside)
+    twins: list[Any] = tf.graph_util.import_graph_def(
+        lowered,
+        input_map={f"{name}:0": tensor for name, tensor in stand_ins.items()},
+        return_elements=[each.name for each in targets],
+        name="emulated",
+    )
+    return twins
+
+
+def operations_of_one_run(targets: Iterable[Any]) -> dict[str, Any]:
+    """All operations that the targets need, but for those whose result outlives a run."""
+    pending, found = list(targets), {}
+    while pending:
+        operation = pending.pop()
+        if operation.name in found or outlives_a_run(operation):
+            continue
+        found[operation.name] = operation
+        pending.extend(each.op for each in operation.inputs)
+        pending.extend(operation.control_inputs)
+    return found
+
+
+# The resources of version 1's control flow and its gradients.
+_MADE_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
+
+
+def outlives_a_run(operation: Any) -> bool:
+    """Whether an operation stands for something that is there before and after a run."""
+    if operation.type in ("Placeholder", "PlaceholderWithDefault"):
+        return True
+    # A variable, table, queue or iterator; an op that takes a resource only hands it on.
+    makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(
+        each.dtype == tf.resource for each in operation.inputs
+    )
+    return makes_resource and operation.type not in _MADE_IN_EACH_RUN
+
+
+def _outside_inputs(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Name of each tensor from outside → the tensor, and the name of its stand-in."""
+    found: dict[str, tuple[Any, str]] = {}
+    for operation in operations.values():
+        for tensor in operation.inputs:
+            if tensor.op.name not in operations and tensor.name not in found:
+                found[tensor.name] = (tensor, f"outside_{len(found)}")
+    return found
+
+
+def _definition(graph: Any, operations: dict[str, Any], outside: dict[str, tuple[Any, str]]) -> Any:
+    whole = graph.as_graph_def()
+    definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
+    for tensor, name in outside.values():
+        stand_in = definition.node.add(name=name, op="Placeholder")
+        stand_in.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
+    for node in whole.node:
+        operation = operations.get(node.name)
+        if operation is None:
+            continue
+        copy = definition.node.add()
+        copy.CopyFrom(node)
+        # Variables stay where they are, so there is nothing in the copy to be colocated with.
+        copy.attr.pop("_class", None)
+        del copy.input[:]
+        for tensor in operation.inputs:
+            copy.input.append(outside[tensor.name][1] if tensor.name in outside else tensor.name)
+        copy.input.extend(
+            f"^{each.name}" for each in operation.control_inputs if each.name in operations
+        )
+    return definition

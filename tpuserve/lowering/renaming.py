@@ -1,0 +1,51 @@
+"""New names for functions that were changed, where a graph still has the old ones."""
+
+from typing import TYPE_CHECKING, Any
+
+from tpuserve.metagraph import functions_of
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+
+
+def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowered") -> None:
+    """Renames, in place, each function that differs from the original's of the same name.
+
+    Those that call such a function differ by that, and are renamed as well. Functions that are
+    the same are dropped from the graph's library: whoever has the original has them.
+    """
+    before = {each.signature.name: each for each in original.library.function}
+    after = {each.signature.name: each for each in graph.library.function}
+    same = {name for name, each in after.items() if name in before and each == before[name]}
+    changed = after.keys() - same
+    while True:
+        callers = {
+            name
+            for name in same
+            if any({node.op, *functions_of(node)} & changed for node in after[name].node_def)
+        }
+        if not callers:
+            break
+        same -= callers
+        changed |= callers
+    new = {name: name + suffix if name in before else name for name in changed}
+    for node in graph.node:
+        _rename_in(node, new)
+    for name in changed:
+        after[name].signature.name = new[name]
+        for node in after[name].node_def:
+            _rename_in(node, new)
+    kept = [after[name] for name in after if name in changed]
+    del graph.library.function[:]
+    graph.library.function.extend(kept)
+
+
+def _rename_in(node: Any, new: dict[str, str]) -> None:
+    node.op = new.get(node.op, node.op)
+    for attribute in node.attr.values():
+        kind = attribute.WhichOneof("value")
+        if kind == "func":
+            attribute.func.name = new.get(attribute.func.name, attribute.func.name)
+        elif kind == "list":
+            for each in attribute.list.func:
+                each.name = new.get(each.name, each.name)

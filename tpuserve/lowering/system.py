@@ -1,0 +1,42 @@
+"""Bringing the TPU system up and down: an emulated one is always up."""
+
+from typing import TYPE_CHECKING
+
+from tpuserve import dtypes
+from tpuserve.lowering.rule import Rule, become, data_inputs
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+
+def constant_text(node: "NodeDef", text: bytes) -> None:
+    """Turns a node into a constant that is a string."""
+    become(node, "Const", [])
+    node.attr["dtype"].type = dtypes.STRING
+    value = node.attr["value"].tensor
+    value.dtype = dtypes.STRING
+    value.tensor_shape.SetInParent()
+    value.string_val.append(text)
+
+
+def _no_op(node: "NodeDef") -> None:
+    become(node, "NoOp", [])
+
+
+def _configure(node: "NodeDef") -> None:
+    # The topology that a real system would tell of is known before an emulated one is asked.
+    constant_text(node, b"")
+
+
+def _sharding(node: "NodeDef") -> None:
+    element_type = node.attr["T"].type
+    become(node, "Identity", data_inputs(node))
+    node.attr["T"].type = element_type
+
+
+RULES = {
+    "ConfigureDistributedTPU": Rule(_configure, {"topology": "output"}),
+    "ShutdownDistributedTPU": Rule(_no_op),
+    "TPUCompileSucceededAssert": Rule(_no_op),
+    "XlaSharding": Rule(_sharding),
+}
