@@ -70,6 +70,12 @@ class UnsupportedType(TpuserveError):
     code = Code.UNIMPLEMENTED
 
 
+class WrongContext(TpuserveError, RuntimeError):
+    """Something asked where it has no answer: of input_fn's context in model_fn, or the reverse."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 # What was asked for and is not there.
 
 
@@ -152,6 +158,18 @@ class ModelExecutionError(TpuserveError):
     """A model failed while it ran, through no fault of the request."""
 
     code = Code.INTERNAL
+
+
+class TpuRunError(TpuserveError):
+    """A run on a TPU that cannot go on."""
+
+    code = Code.ABORTED
+
+
+class UnsupportedOnTpu(TpuserveError):
+    """A computation holds an op that the TPU's compiler has no form for."""
+
+    code = Code.UNIMPLEMENTED
 
 
 class ModelLoadError(TpuserveError):

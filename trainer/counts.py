@@ -1,26 +1,63 @@
-"""Whole numbers that a user gives: steps, rows, iterations."""
+"""Numbers that a user gives: steps, rows, iterations, seconds."""
 
+import numbers
 import operator
 from typing import Any
 
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import InvalidSetting, InvalidType
 
 
-def check(name: str, value: Any, *, least: int, optional: bool = True) -> None:
+def check(name: str, value: Any, *, least: int | None = None, optional: bool = True) -> None:
     """Refuses what is no whole number, or less than the least; None passes where it may.
 
+    Args:
+      name: what the number is called where the user gave it.
+      value: what the user gave.
+      least: the least that is allowed; None allows every whole number.
+      optional: whether None passes.
+
     Raises:
-      InvalidSetting: names the setting, and shows what it is.
+      InvalidType: it is no whole number.
+      InvalidSetting: it is less than the least. Both name the setting and show what it is.
     """
     if value is None and optional:
         return
+    wanted = "a whole number" + ("" if least is None else f" of at least {least}")
+    message = f"{name} is {value!r}. Give {wanted}{', or None' if optional else ''}."
     try:
         # Takes numpy's integers as well; True is an int only by an accident of history.
-        is_whole = not isinstance(value, bool) and operator.index(value) >= least
+        number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        is_whole = False
-    if not is_whole:
-        or_none = ", or None" if optional else ""
-        raise InvalidSetting(
-            f"{name} is {value!r}. Give a whole number of at least {least}{or_none}."
-        )
+        number = None
+    if number is None:
+        raise InvalidType(f"{message[:-1]}; it must be int.")
+    if least is not None and number < least:
+        raise InvalidSetting(message)
+
+
+def check_duration(
+    name: str, value: Any, *, zero: bool = True, unit: str = "seconds", optional: bool = True
+) -> None:
+    """Refuses what is no number, whole or not, or negative; None passes where it may.
+
+    Args:
+      name: what the duration is called where the user gave it.
+      value: what the user gave.
+      zero: whether 0 passes.
+      unit: what it counts.
+      optional: whether None passes.
+
+    Raises:
+      InvalidType: it is no number.
+      InvalidSetting: it is negative, zero where it may not be, or no number by its value.
+    """
+    if value is None and optional:
+        return
+    bound = "at least 0" if zero else "more than 0"
+    message = f"{name} is {value!r}. Give {bound} {unit}{', or None' if optional else ''}."
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidType(message)
+    number = float(value)
+    # Written so that a NaN, which compares false to everything, is refused.
+    if not (number >= 0 if zero else number > 0):
+        raise InvalidSetting(message)

@@ -1,0 +1,273 @@
+"""What the environment variable TF_CONFIG says: the cluster, and this process's part in it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpuserve.errors import InvalidSetting, InvalidType
+
+VARIABLE = "TF_CONFIG"
+
+# Job names with a part of their own.
+DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
+
+CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A process's part in its cluster; by default, alone.
+
+    Attributes:
+      task_type: 'chief', 'master', 'worker', 'ps', 'evaluator' or another job of the cluster.
+      task_id: number of the task within its type.
+      is_chief: whether this process saves checkpoints and summaries.
+      master: session target for training; '' is this process.
+      evaluation_master: session target for evaluation; '' is this process.
+      num_worker_replicas: tasks that train, the chief included; 0 for an evaluator.
+      num_ps_replicas: parameter servers.
+      global_id_in_cluster: number of this task among all, the chief's being 0 and parameter
+        servers last; None for an evaluator, which is in no cluster.
+      jobs: job name → task number → address; empty where there is no cluster.
+      service: what TF_CONFIG says of the platform, untouched.
+      model_dir: the model directory that TF_CONFIG names.
+    """
+
+    task_type: str = WORKER
+    task_id: int = 0
+    is_chief: bool = True
+    master: str = ""
+    evaluation_master: str = ""
+    num_worker_replicas: int = 1
+    num_ps_replicas: int = 0
+    global_id_in_cluster: int | None = 0
+    jobs: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    service: Mapping[str, Any] | None = None
+    model_dir: str | None = None
+
+
+def read_config(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The object in TF_CONFIG; empty where the variable is unset.
+
+    Raises:
+      InvalidSetting: it is no JSON.
+      InvalidType: it, its cluster, its task or its service is no JSON object.
+    """
+    text = environ.get(VARIABLE) or "{}"
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"{VARIABLE}={text!r} is no JSON: {error}. Give an object, or unset it."
+        ) from error
+    if not isinstance(config, dict):
+        raise InvalidType(f"{VARIABLE} is {config!r}. Give a JSON object, or unset it.")
+    for key in ("cluster", "task", "service"):
+        if not isinstance(config.get(key) or {}, dict):
+            raise InvalidType(
+                f'If "{key}" is set in {VARIABLE}, it must be a dict. It is {config[key]!r}.'
+            )
+    return config
+
+
+def read_task(environ: Mapping[str, str]) -> Task:
+    """This process's part in the cluster that TF_CONFIG describes.
+
+    Raises:
+      InvalidSetting: the cluster has not exactly one chief or master, or an evaluator, or the
+        task is not in it.
+      InvalidType: a part of the variable has another JSON type than it takes.
+    """
+    config = read_config(environ)
+    jobs = _jobs(config)
+    common = {"service": config.get("service"), "model_dir": config.get("model_dir")}
+    if not jobs:
+        return _alone(config, common)
+    return _member(config, jobs, common)
+
+
+def tpu_job(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
+    """Job name of the TPU workers; None where they are this very process.
+
+    Args:
+      master: session target; '' and 'local' are this process.
+      tpu_job_name: the name, where the user gave it.
+      jobs: the jobs of the session's cluster.
+
+    Raises:
+      InvalidSetting: the cluster's jobs leave it open which are the TPU workers.
+    """
+    if master in ("", "local"):
+        return None
+    if tpu_job_name is not None:
+        return tpu_job_name
+    if DEFAULT_TPU_JOB in jobs:
+        raise InvalidSetting(
+            f"The cluster has a job {DEFAULT_TPU_JOB!r}, which is not an allowed job name: it "
+            f"stands for a cluster that names none. Rename it, or give TPUConfig tpu_job_name."
+        )
+    if not jobs:
+        return DEFAULT_TPU_JOB
+    workers = [job for job in jobs if job != COORDINATOR] if len(jobs) == 2 else list(jobs)
+    if len(workers) != 1:
+        raise InvalidSetting(
+            f"Cannot infer the job of the TPU workers: the cluster has {', '.join(sorted(jobs))}. "
+            f"Give TPUConfig tpu_job_name."
+        )
+    return workers[0]
+
+
+def _alone(config: dict[str, Any], common: dict[str, Any]) -> Task:
+    task = config.get("task") or {}
+    task_type, task_id = task.get("type", WORKER), task.get("index", 0)
+    if task_type != WORKER:
+        raise InvalidSetting(
+            f'If "cluster" is not set in {VARIABLE}, task type must be {WORKER}. It is '
+            f"{task_type!r}. Set the cluster, or leave the task out."
+        )
+    if _whole(task_id) != 0:
+        raise InvalidSetting(
+            f'If "cluster" is not set in {VARIABLE}, task index must be 0. It is {task_id!r}. '
+            f"Set the cluster, or leave the task out."
+        )
+    return Task(
+        master=config.get("session_master", ""),
+        evaluation_master=config.get("eval_session_master", ""),
+        **common,
+    )
+
+
+def _member(
+    config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
+) -> Task:
+    chief = _chief_type(jobs)
+    task_type, task_id = _place(config, jobs)
+    if task_type == EVALUATOR:
+        if chief == MASTER:
+            raise InvalidSetting(
+                f'{VARIABLE} has task type {EVALUATOR!r}, and its cluster a "{MASTER}" node, '
+                f'which evaluates by itself. Name that node "{CHIEF}".'
+            )
+        # An evaluator works alone and reads what the others save.
+        target = config.get("eval_session_master", config.get("session_master", ""))
+        return Task(
+            EVALUATOR,
+            task_id,
+            is_chief=False,
+            master=config.get("session_master", ""),
+            evaluation_master=target,
+            num_worker_replicas=0,
+            global_id_in_cluster=None,
+            **common,
+        )
+    return Task(
+        task_type,
+        task_id,
+        is_chief=task_type == chief,
+        master=config.get("session_master", _target(config, jobs, task_type, task_id)),
+        evaluation_master=config.get("eval_session_master", ""),
+        num_worker_replicas=len(jobs.get(WORKER, ())) + len(jobs[chief]),
+        num_ps_replicas=len(jobs.get(PS, ())),
+        global_id_in_cluster=_global_id(jobs, chief, task_type, task_id),
+        jobs=jobs,
+        **common,
+    )
+
+
+def _jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
+    jobs: dict[str, dict[int, str]] = {}
+    for job, tasks in (config.get("cluster") or {}).items():
+        numbered: Any = tasks
+        if isinstance(tasks, list):
+            numbered = dict(enumerate(tasks))
+        if not isinstance(numbered, dict) or not all(isinstance(a, str) for a in numbered.values()):
+            raise InvalidType(
+                f'Job {job!r} of the "cluster" in {VARIABLE} is {tasks!r}. Give a list of '
+                f"addresses."
+            )
+        if any(_whole(number) is None for number in numbered):
+            raise InvalidSetting(
+                f'Job {job!r} of the "cluster" in {VARIABLE} numbers its tasks '
+                f"{', '.join(map(str, numbered))}. Give whole numbers, or a list of addresses."
+            )
+        jobs[job] = {int(number): address for number, address in numbered.items()}
+    return jobs
+
+
+def _chief_type(jobs: dict[str, dict[int, str]]) -> str:
+    if MASTER in jobs and CHIEF in jobs:
+        raise InvalidSetting(
+            f'The "cluster" in {VARIABLE} has both a "{MASTER}" and a "{CHIEF}" node. Keep one.'
+        )
+    chief = MASTER if MASTER in jobs else CHIEF
+    if chief not in jobs:
+        raise InvalidSetting(
+            f'If "cluster" is set in {VARIABLE}, it must have one "{CHIEF}" node. It has '
+            f"{', '.join(sorted(jobs))}."
+        )
+    if len(jobs[chief]) != 1:
+        raise InvalidSetting(
+            f'The "cluster" in {VARIABLE} must have only one "{chief}" node. It has '
+            f"{len(jobs[chief])}."
+        )
+    if EVALUATOR in jobs:
+        raise InvalidSetting(
+            f'The "cluster" in {VARIABLE} has a job {EVALUATOR!r}. An evaluator works outside '
+            f"the cluster: name it as the task type only."
+        )
+    return chief
+
+
+def _place(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tuple[str, int]:
+    task = config.get("task") or {}
+    for key in ("type", "index"):
+        if task.get(key) in (None, ""):
+            raise InvalidSetting(
+                f'If "cluster" is set in {VARIABLE}, task {key} must be set. Its task is {task}.'
+            )
+    task_type, task_id = task["type"], _whole(task["index"])
+    if task_id is None or task_id < 0:
+        raise InvalidSetting(
+            f"The index of the task in {VARIABLE} is {task['index']!r}. Give a number of at "
+            f"least 0."
+        )
+    if task_type == EVALUATOR:
+        return EVALUATOR, task_id
+    if task_type not in jobs:
+        raise InvalidSetting(
+            f"The type of the task in {VARIABLE} is {task_type!r}, which is no job of its "
+            f"cluster. Give one of {', '.join(sorted(jobs))}, or {EVALUATOR}."
+        )
+    if task_id not in jobs[task_type]:
+        raise InvalidSetting(
+            f"The index of the task in {VARIABLE} is {task_id}, and the cluster's job "
+            f"{task_type!r} has tasks {', '.join(map(str, sorted(jobs[task_type])))}. Give one "
+            f"of these."
+        )
+    return task_type, task_id
+
+
+def _whole(number: Any) -> int | None:
+    # Launchers write numbers as strings, too.
+    if isinstance(number, bool | float):
+        return None
+    try:
+        return int(number)
+    except (TypeError, ValueError):
+        return None
+
+
+def _target(
+    config: dict[str, Any], jobs: dict[str, dict[int, str]], task_type: str, task_id: int
+) -> str:
+    if len(jobs) == 1 and len(jobs[task_type]) == 1:
+        return ""
+    return f"{config.get('rpc_layer') or 'grpc'}://{jobs[task_type][task_id]}"
+
+
+def _global_id(jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int) -> int:
+    others = sorted(job for job in jobs if job not in (chief, PS))
+    order = [chief, *others, PS]
+    before = order[: order.index(task_type)]
+    return task_id + sum(len(jobs.get(job, ())) for job in before)
