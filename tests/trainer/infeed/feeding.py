@@ -1,0 +1,111 @@
+"""Runs an infeed where there is no TPU: each core's queue is an ordinary queue."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from trainer import infeed
+from trainer.config import InputPipelineConfig, TPUConfig
+from trainer.topology import System, Topology
+
+v1 = tf.compat.v1
+
+
+def topology(
+    hosts: int, cores: int, mode: Any, batch_size: int, cores_per_replica: int | None = None
+) -> Topology:
+    """Hosts with so many cores each, fed in one of the input modes.
+
+    Args:
+      hosts: in a system of worker processes.
+      cores: of each.
+      mode: one of InputPipelineConfig.
+      batch_size: the global one.
+      cores_per_replica: see TPUConfig.
+    """
+    system = System(hosts, hosts * cores, job="tpu_worker")
+    if mode == InputPipelineConfig.SLICED:
+        return Topology(
+            system, TPUConfig(eval_training_input_configuration=mode), "eval", batch_size
+        )
+    config = TPUConfig(num_cores_per_replica=cores_per_replica, per_host_input_for_training=mode)
+    return Topology(system, config, "train", batch_size)
+
+
+def fed(
+    input_fn: Callable[..., Any], topology: Topology, *runs: int, **options: Any
+) -> list[list[infeed.Batch]]:
+    """What each replica dequeues, batch by batch.
+
+    Args:
+      input_fn: takes the pipeline, gives a Dataset or tensors.
+      topology: whom to feed.
+      runs: iterations of each run of `enqueue`; one run of one batch if there are none.
+      options: of `infeed.build`.
+    """
+    with tf.Graph().as_default() as graph:
+        built = infeed.build(input_fn, topology, **options)
+        dequeued = []
+        for replica in range(topology.replicas):
+            with tf.name_scope(f"replica_{replica}"):
+                dequeued.append(built.dequeue())
+    parts = [(each.features, each.labels, each.mask) for each in dequeued]
+    names = tf.nest.map_structure(lambda each: None if each is None else each.name, parts)
+    with session(graph, topology) as run:
+        for hook in built.hooks:
+            run.run(hook._initializer.name)
+        for iterations in runs or (1,):
+            run.run(built.enqueue.name, {built.iterations.name: iterations})
+        return [[infeed.Batch(*_run(run, each)) for _ in range(sum(runs) or 1)] for each in names]
+
+
+def _run(run: Any, names: Any) -> Any:
+    values = iter(run.run([each for each in tf.nest.flatten(names) if each is not None]))
+    flat = [None if each is None else next(values).tolist() for each in tf.nest.flatten(names)]
+    return tf.nest.pack_sequence_as(names, flat)
+
+
+def session(graph: Any, topology: Topology) -> Any:
+    """A session of a graph whose infeed ops work on queues.
+
+    A dequeue in the name scope "replica_1" takes from replica 1's first core, "replica_1_core_2"
+    names another one; all of them are on its host.
+    """
+    definition = graph.as_graph_def()
+    for node in definition.node:
+        if node.op == "InfeedDequeueTuple":
+            replica, *core = map(int, re.findall(r"\d+", node.name.split("/")[0]))
+            device = topology.host_device(topology.host_of(replica))
+            node.attr["device_ordinal"].i = topology.ordinal_of(replica, *core)
+            node.device = tf.DeviceSpec.from_string(device).to_string()
+    _put_queues(definition.node, "")
+    for function in definition.library.function:
+        _put_queues(function.node_def, "handle:")
+    with tf.Graph().as_default() as lowered:
+        tf.graph_util.import_graph_def(definition, name="")
+    return v1.Session(graph=lowered)
+
+
+def _put_queues(nodes: Any, output: str) -> None:
+    for node in list(nodes):
+        device, node.device = node.device, ""
+        node.attr.pop("_class", None)
+        if node.op not in ("InfeedEnqueueTuple", "InfeedDequeueTuple"):
+            continue
+        queue = nodes.add(name=f"{node.name}/queue", op="FIFOQueueV2")
+        queue.attr["component_types"].CopyFrom(node.attr["dtypes"])
+        queue.attr["shapes"].CopyFrom(node.attr["shapes"])
+        queue.attr["capacity"].i = 100
+        ordinal = node.attr["device_ordinal"].i
+        queue.attr["shared_name"].s = f"{device}, core {ordinal}".encode()
+        node.op, types = {
+            "InfeedEnqueueTuple": ("QueueEnqueueV2", "Tcomponents"),
+            "InfeedDequeueTuple": ("QueueDequeueV2", "component_types"),
+        }[node.op]
+        inputs = [f"{queue.name}:{output}0", *node.input]
+        del node.input[:]
+        node.input.extend(inputs)
+        node.attr.clear()
+        node.attr[types].CopyFrom(queue.attr["component_types"])

@@ -1,0 +1,99 @@
+"""The ops of one host that feed the cores, once or many times in a `session.run`."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.ops import while_v2
+from tensorflow.python.tpu.ops import tpu_ops
+
+from trainer import loop
+from trainer.config import InputPipelineConfig
+from trainer.infeed import shards
+from trainer.infeed.partition import Partition
+from trainer.infeed.source import Source
+
+if TYPE_CHECKING:
+    from trainer.topology import Pipeline, Topology
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+def once(
+    source: Source,
+    topology: "Topology",
+    pipeline: "Pipeline",
+    *,
+    parallel_get_next: bool,
+    partition: Partition | None,
+    device_assignment: Any,
+) -> Any:
+    """The op that feeds one batch to each replica of a pipeline.
+
+    Args:
+      source: the pipeline's batches.
+      topology: which core is whose.
+      pipeline: whom it feeds.
+      parallel_get_next, device_assignment: see `trainer.infeed.build`.
+      partition: how a shard is spread over a replica's cores; None for all to the first.
+    """
+    replicas = pipeline.replicas
+    if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
+        fed = shards.one_each(source.next, len(replicas), in_order=not parallel_get_next)
+    elif topology.input_mode == InputPipelineConfig.BROADCAST:
+        fed = [source.next()] * len(replicas)
+    else:
+        fed = source.split()
+    return tf.group(
+        *(
+            _to_core(part, topology, replica, core, device_assignment)
+            for replica, tensors in zip(replicas, fed, strict=True)
+            for core, part in enumerate(partition.parts(tensors) if partition else [tensors])
+            if part
+        )
+    )
+
+
+def _to_core(
+    part: list[Any], topology: "Topology", replica: int, core: int, device_assignment: Any
+) -> Any:
+    host = topology.host_of(replica)
+    if device_assignment is not None:
+        coordinates = device_assignment.coordinates(replica, core)
+        host = device_assignment.topology.task_ordinal_at_coordinates(coordinates)
+    with tf.device(topology.host_device(host)):
+        return tpu_ops.infeed_enqueue_tuple(
+            inputs=part,
+            shapes=[each.shape for each in part],
+            device_ordinal=topology.ordinal_of(replica, core),
+            name=f"enqueue_{replica}" if core == 0 else f"enqueue_{replica}_core_{core}",
+        )
+
+
+def repeat(build_once: Callable[[], Any], iterations: Any) -> Any:
+    """The op that runs `iterations` times, one after the other, what a function builds."""
+
+    def body(done: Any) -> Any:
+        with tf.control_dependencies([build_once()]):
+            return done + 1
+
+    done = while_v2.while_loop(
+        lambda done: done < iterations,
+        body,
+        [tf.constant(0)],
+        # Batches would overtake each other.
+        parallel_iterations=1,
+        name="batches",
+    )
+    return tf.group(done)
+
+
+def repeat_copies(once: Any, iterations: Any) -> tuple[Any, int | None]:
+    """The same for ops that are there already, with the most iterations that it can make."""
+    nodes = loop._step_operations([once])
+    obstacle = loop._obstacle(nodes)
+    if obstacle is not None:
+        logger.warning("one batch of the input a session.run: %s", obstacle)
+        return once, 1
+    return loop._loop_over_copies(nodes, once, iterations), None
