@@ -1,0 +1,73 @@
+from typing import Any
+
+import pytest
+
+from trainer.exporters import FinalExporter
+from trainer.run_specs import EvalSpec, TrainSpec
+
+pytestmark = pytest.mark.slow
+
+
+def input_fn() -> Any:
+    raise AssertionError("nobody calls it")
+
+
+def receiver_fn() -> Any:
+    raise AssertionError("nobody calls it")
+
+
+def test_the_defaults_are_the_originals() -> None:
+    train, evaluation = TrainSpec(input_fn), EvalSpec(input_fn)
+    assert (train.max_steps, train.hooks, train.saving_listeners) == (None, (), ())
+    assert (evaluation.steps, evaluation.name, evaluation.hooks) == (100, None, ())
+    assert (evaluation.exporters, evaluation.start_delay_secs) == ((), 120)
+    assert evaluation.throttle_secs == 600
+
+
+def test_one_exporter_is_as_good_as_a_list_of_one() -> None:
+    exporter = FinalExporter("final", receiver_fn)
+    assert EvalSpec(input_fn, exporters=exporter).exporters == (exporter,)
+
+
+@pytest.mark.parametrize("max_steps", [0, -1])
+def test_max_steps_must_be_positive(max_steps: int) -> None:
+    with pytest.raises(ValueError, match=f"max_steps is {max_steps}"):
+        TrainSpec(input_fn, max_steps=max_steps)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"steps": 0}, "EvalSpec steps is 0"),
+        ({"start_delay_secs": -1}, "start_delay_secs is -1. Give at least 0"),
+        ({"throttle_secs": -0.5}, "throttle_secs is -0.5"),
+        ({"exporters": [FinalExporter("a", receiver_fn)] * 2}, "two or more exporters .* 'a'"),
+        ({"exporters": FinalExporter("", receiver_fn)}, "name that is None or empty; found ''"),
+    ],
+)
+def test_impossible_evaluations_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        EvalSpec(input_fn, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"input_fn": 1}, "EvalSpec input_fn is 1, which cannot be called"),
+        ({"name": 1}, "EvalSpec name is 1"),
+        ({"hooks": ["x"]}, "EvalSpec hooks holds 'x'. Give SessionRunHook"),
+        ({"exporters": 1}, "an Exporter, an iterable of Exporter, or None; found 1"),
+        ({"exporters": ["x"]}, r"found \['x'\]"),
+        ({"exporters": FinalExporter(1, receiver_fn)}, "a string name; found 1"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_types_are_type_errors(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        EvalSpec(**{"input_fn": input_fn, **changes})
+
+
+def test_a_train_spec_checks_its_types() -> None:
+    with pytest.raises(TypeError, match="TrainSpec input_fn is None"):
+        TrainSpec(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="TrainSpec hooks holds 1"):
+        TrainSpec(input_fn, hooks=[1])
