@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast check lint types format dev protos clean
+.PHONY: help demo test test-fast check lint types format dev bench-train protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ format: .venv/dev.stamp  ## Format the code and mend what can be mended.
 	$(BIN)/ruff format
 
 dev: .venv/dev.stamp  ## Set up .venv for work on the code.
+
+bench-train: .venv/dev.stamp  ## Measure training against TensorFlow's own TPUEstimator.
+	$(BIN)/python -m benchmarks.train $(ARGS)
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile tpuserve/proto/*.proto.

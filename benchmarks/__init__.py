@@ -1,0 +1,1 @@
+"""Benchmarks: programs that measure, and are no part of the installed packages."""

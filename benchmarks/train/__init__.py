@@ -1,0 +1,1 @@
+"""Training here against training with the original."""

@@ -1,0 +1,180 @@
+"""One training program for both sides of the benchmark: TensorFlow's TPUEstimator and ours.
+
+    python program.py --model=cnn --batch_size=32 --iterations_per_loop=20
+
+Prints one line of JSON: see `measurements`. Which TPUEstimator it is depends on nothing but the
+environment that it runs in.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from typing import Any
+
+if importlib.util.find_spec("tensorflow_estimator"):
+    import tensorflow.compat.v1 as tf
+    import tensorflow.compat.v1.estimator.tpu as tpu
+else:
+    import trainer as tpu
+
+    import tensorflow.compat.v1 as tf  # isort: skip
+
+EXAMPLES = 2_560
+CLASSES = 10
+
+
+def softmax_regression(image: Any) -> Any:
+    """Logits of a single layer."""
+    return tf.layers.dense(image, CLASSES)
+
+
+def cnn(image: Any) -> Any:
+    """Logits of the documented MNIST network, without its dropout."""
+    image = tf.reshape(image, [-1, 28, 28, 1])
+    conv1 = tf.layers.conv2d(image, 32, 5, padding="same", activation=tf.nn.relu)
+    pool1 = tf.layers.max_pooling2d(conv1, 2, 2)
+    conv2 = tf.layers.conv2d(pool1, 64, 5, padding="same", activation=tf.nn.relu)
+    pool2 = tf.layers.max_pooling2d(conv2, 2, 2)
+    dense = tf.layers.dense(tf.reshape(pool2, [-1, 7 * 7 * 64]), 128, activation=tf.nn.relu)
+    return tf.layers.dense(dense, CLASSES)
+
+
+MODELS = {"softmax": softmax_regression, "cnn": cnn}
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Either model with gradient descent."""
+    logits = MODELS[params["model"]](features)
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
+    step = tf.train.get_global_step()
+    optimizer = tf.train.GradientDescentOptimizer(
+        tf.train.exponential_decay(0.05, step, 100_000, 0.96)
+    )
+    if params["use_tpu"]:
+        # Off the TPU the original's makes an op that no CPU runs.
+        optimizer = tpu.CrossShardOptimizer(optimizer)
+    train_op = optimizer.minimize(loss, global_step=step)
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def input_fn(params: dict[str, Any]) -> Any:
+    """Batches that tf.data keeps in memory: its own work is not what is compared.
+
+    They are drawn from a seed within the graph. As constants of it they would be megabytes of
+    graph.pbtxt, and writing those is all that the start of a run would measure.
+    """
+    batch_size = params["batch_size"]
+
+    def draw(number: Any) -> Any:
+        image = tf.random.stateless_uniform([batch_size, 784], [1, number], -0.5, 0.5)
+        label = tf.random.stateless_uniform([batch_size], [2, number], 0, CLASSES, tf.int32)
+        return image, label
+
+    dataset = tf.data.Dataset.range(EXAMPLES // batch_size).map(draw)
+    return dataset.cache().repeat().prefetch(2)
+
+
+class Stopwatch(tf.train.SessionRunHook):  # type: ignore[misc]
+    """Notes global step and time after each session.run; stops when the window has gone by."""
+
+    def __init__(self, warmup_steps: int, seconds: float) -> None:
+        """The window opens once the warm-up is over."""
+        self._warmup_steps = warmup_steps
+        self._seconds = seconds
+        self.first_run: float | None = None
+        self._opened: tuple[int, float] | None = None
+        self._last: tuple[int, float] | None = None
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the step."""
+        return tf.train.SessionRunArgs(tf.train.get_global_step())
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Notes one run."""
+        now, step = time.monotonic(), int(run_values.results)
+        if self.first_run is None:
+            self.first_run = now
+        if self._opened is None and step >= self._warmup_steps:
+            self._opened = (step, now)
+        self._last = (step, now)
+        if self._opened is not None and now - self._opened[1] >= self._seconds:
+            run_context.request_stop()
+
+    def steps_per_second(self) -> float | None:
+        """The speed within the window, or None where training ended before it."""
+        if self._opened is None or self._last is None or self._last == self._opened:
+            return None
+        (opened_step, opened), (last_step, last) = self._opened, self._last
+        return (last_step - opened_step) / (last - opened)
+
+
+def measurements(flags: argparse.Namespace) -> dict[str, Any]:
+    """Trains once, and says how it went.
+
+    Returns:
+      steps_per_second and ms_per_step, in the window; first_step_seconds, from the start of the
+      process to the end of the first session.run; peak_memory_mb of the process.
+    """
+    tf.logging.set_verbosity(tf.logging.INFO)
+    options = {} if flags.compile is None else {"compile_emulated": flags.compile == "yes"}
+    with tempfile.TemporaryDirectory() as model_dir:
+        config = tpu.RunConfig(
+            tpu.TPUConfig(iterations_per_loop=flags.iterations_per_loop, **options),
+            model_dir=model_dir,
+            tf_random_seed=1,
+        )
+        estimator = tpu.TPUEstimator(
+            model_fn,
+            config=config,
+            params={"model": flags.model},
+            use_tpu=flags.use_tpu,
+            train_batch_size=flags.batch_size,
+        )
+        stopwatch = Stopwatch(flags.warmup_steps, flags.seconds)
+        estimator.train(input_fn, hooks=[stopwatch], max_steps=flags.max_steps)
+    speed = stopwatch.steps_per_second()
+    started, first_run = flags.started, stopwatch.first_run
+    return {
+        "steps_per_second": speed,
+        "ms_per_step": 1000 / speed if speed else None,
+        "first_step_seconds": first_run - started if started and first_run else None,
+        "peak_memory_mb": peak_memory_mb(),
+        "tensorflow": tf.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process has held, in MB."""
+    # ru_maxrss counts what the parent held before the exec; Linux has a number without that.
+    if os.path.exists("/proc/self/status"):
+        with open("/proc/self/status") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) / 1024
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def main() -> None:
+    """Parses, trains, prints."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=sorted(MODELS), default="cnn")
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--iterations_per_loop", type=int, default=20)
+    parser.add_argument("--warmup_steps", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=3, help="length of the window")
+    parser.add_argument("--max_steps", type=int)
+    parser.add_argument("--use_tpu", action="store_true")
+    parser.add_argument("--compile", choices=["yes", "no"], help="emulated TPU only")
+    parser.add_argument("--started", type=float, help="time.monotonic() of whoever started it")
+    print(json.dumps(measurements(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
