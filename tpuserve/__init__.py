@@ -6,5 +6,7 @@ Importing this package does not import TensorFlow; `tpuserve.loader`, `tpuserve.
 
 from importlib.metadata import version
 
+from tpuserve.devices import emulated_tpu
+
 __version__ = version("tpuserve")
-__all__ = ["__version__"]
+__all__ = ["__version__", "emulated_tpu"]

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from tpuserve.errors import InvalidSetting
 
 EMULATION_VARIABLE = "TPUSERVE_EMULATED_TPU"
+COMPILATION_VARIABLE = "TPUSERVE_EMULATED_TPU_COMPILED"
 
 _initialising = threading.Lock()
 _is_initialised = False
+_emulated_in_process: "Hardware | None" = None
 
 _TOPOLOGY = re.compile(r"(?:(?P<hosts>[1-9]\d*)x)?(?P<cores>[1-9]\d*)")
 
@@ -24,11 +26,16 @@ class Hardware:
       tpu_cores: cores of the whole TPU system; 0 where there is none.
       hosts: machines that the cores are attached to; 0 where there is no TPU.
       is_emulated: the cores are this machine's CPU, because someone asked for that.
+      is_compiled: on an emulated system, XLA compiles what a core computes, and refuses what the
+        compiler of a TPU refuses.
+      asked_by: who asked for emulation.
     """
 
     tpu_cores: int = 0
     hosts: int = 0
     is_emulated: bool = False
+    is_compiled: bool = True
+    asked_by: str = EMULATION_VARIABLE
 
     @property
     def has_tpu(self) -> bool:
@@ -42,25 +49,75 @@ class Hardware:
             return f"{self.tpu_cores} TPU cores found"
         cores = f"{self.tpu_cores} core" + ("s" if self.tpu_cores > 1 else "")
         hosts = f" on {self.hosts} hosts" if self.hosts > 1 else ""
-        return f"emulated TPU of {cores}{hosts}, from {EMULATION_VARIABLE}"
+        return f"emulated TPU of {cores}{hosts}, from {self.asked_by}"
+
+
+class EmulatedTpu:
+    """An emulated TPU system in place from now on; as a context manager, until the block ends."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        """Takes the place of whatever find_hardware would find."""
+        global _emulated_in_process
+        self.hardware = hardware
+        self._previous = _emulated_in_process
+        _emulated_in_process = hardware
+
+    def __enter__(self) -> Hardware:
+        return self.hardware
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Puts back what was there before."""
+        global _emulated_in_process
+        _emulated_in_process = self._previous
+
+
+def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> EmulatedTpu:
+    """Emulates a TPU system on this machine's CPU, for this process, from now on.
+
+    Used in a with statement, it ends with the block. The environment can ask for the same, and
+    this call goes before it: see `find_hardware`.
+
+    Args:
+      cores: TPU cores of all hosts together.
+      hosts: machines that the cores are spread over; they all live in this process.
+      compiled: whether XLA compiles what a core computes, as a TPU's compiler would. False
+        starts faster, and refuses less.
+
+    Raises:
+      InvalidSetting: the cores are no multiple of the hosts, or there are none.
+    """
+    if cores < 1 or hosts < 1 or cores % hosts:
+        raise InvalidSetting(
+            f"emulated_tpu got cores={cores} and hosts={hosts}. Give at least one host, and a "
+            f"number of cores that divides among the hosts."
+        )
+    return EmulatedTpu(
+        Hardware(cores, hosts, is_emulated=True, is_compiled=compiled, asked_by="emulated_tpu()")
+    )
 
 
 def find_hardware(environ: Mapping[str, str] = os.environ) -> Hardware:
-    """The TPU system to use: the emulated one if the environment asks for it, else a real one.
+    """The TPU system to use: the emulated one if somebody asks for it, else a real one.
 
-    Emulation is never chosen by itself: TPUSERVE_EMULATED_TPU=8 asks for 8 cores on one host,
-    =2x4 for two hosts with 4 cores each. Unset, empty and 0 mean none.
+    Emulation is never chosen by itself. `emulated_tpu` asks for it, or the environment:
+    TPUSERVE_EMULATED_TPU=8 for 8 cores on one host, =2x4 for two hosts with 4 cores each. Unset,
+    empty and 0 mean none. TPUSERVE_EMULATED_TPU_COMPILED=0 turns XLA's compiling off.
 
     Raises:
-      InvalidSetting: the variable holds something else.
+      InvalidSetting: a variable holds something else.
     """
+    if _emulated_in_process is not None:
+        return _emulated_in_process
     asked = environ.get(EMULATION_VARIABLE, "").strip()
     if asked not in ("", "0"):
-        return _emulated(asked)
+        return _emulated(asked, is_compiled=_is_compiled(environ))
     return _real()
 
 
-def _emulated(asked: str) -> Hardware:
+def _emulated(asked: str, *, is_compiled: bool) -> Hardware:
     match = _TOPOLOGY.fullmatch(asked)
     if match is None:
         raise InvalidSetting(
@@ -68,7 +125,22 @@ def _emulated(asked: str) -> Hardware:
             f"(8), to HOSTSxCORES (2x4), or unset it."
         )
     hosts = int(match["hosts"] or 1)
-    return Hardware(tpu_cores=hosts * int(match["cores"]), hosts=hosts, is_emulated=True)
+    return Hardware(
+        tpu_cores=hosts * int(match["cores"]),
+        hosts=hosts,
+        is_emulated=True,
+        is_compiled=is_compiled,
+    )
+
+
+def _is_compiled(environ: Mapping[str, str]) -> bool:
+    asked = environ.get(COMPILATION_VARIABLE, "").strip()
+    if asked not in ("", "0", "1"):
+        raise InvalidSetting(
+            f"{COMPILATION_VARIABLE} is {asked!r}. Set it to 1 to have XLA compile what an "
+            f"emulated TPU computes, to 0 not to, or unset it for 1."
+        )
+    return asked != "0"
 
 
 def _real() -> Hardware:

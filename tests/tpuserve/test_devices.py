@@ -1,5 +1,6 @@
 import pytest
 
+import tpuserve
 from tpuserve.devices import Hardware, find_hardware
 from tpuserve.errors import InvalidSetting
 
@@ -28,3 +29,29 @@ def test_hardware_says_what_it_is() -> None:
     assert str(Hardware()) == "no TPU found"
     assert str(Hardware(4, 1)) == "4 TPU cores found"
     assert str(Hardware(8, 2, is_emulated=True)).startswith("emulated TPU of 8 cores on 2 hosts")
+
+
+def test_a_process_can_ask_for_emulation_until_a_block_ends() -> None:
+    asked_by_environment = {"TPUSERVE_EMULATED_TPU": "4"}
+    with tpuserve.emulated_tpu(cores=8, hosts=2, compiled=False):
+        found = find_hardware(asked_by_environment)
+    assert (found.tpu_cores, found.hosts, found.is_compiled) == (8, 2, False)
+    assert find_hardware(asked_by_environment).tpu_cores == 4
+
+
+@pytest.mark.parametrize(("cores", "hosts"), [(0, 1), (8, 0), (8, 3)])
+def test_cores_must_divide_among_hosts(cores: int, hosts: int) -> None:
+    with pytest.raises(InvalidSetting, match=f"cores={cores} and hosts={hosts}"):
+        tpuserve.emulated_tpu(cores=cores, hosts=hosts)
+
+
+@pytest.mark.parametrize(("value", "is_compiled"), [("", True), ("1", True), ("0", False)])
+def test_the_environment_can_turn_compiling_off(value: str, is_compiled: bool) -> None:
+    environ = {"TPUSERVE_EMULATED_TPU": "8", "TPUSERVE_EMULATED_TPU_COMPILED": value}
+    assert find_hardware(environ).is_compiled is is_compiled
+
+
+def test_another_value_for_compiling_is_an_error_that_shows_it() -> None:
+    environ = {"TPUSERVE_EMULATED_TPU": "8", "TPUSERVE_EMULATED_TPU_COMPILED": "maybe"}
+    with pytest.raises(InvalidSetting, match="'maybe'"):
+        find_hardware(environ)

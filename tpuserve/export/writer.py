@@ -36,6 +36,7 @@ class SavedModelWriter:
         *,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
+        strip_default_attrs: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Writes nothing yet.
@@ -44,11 +45,13 @@ class SavedModelWriter:
           base_directory: where version directories live; created if missing.
           assets_extra: path below assets.extra/ → file to copy there.
           as_text: write saved_model.pbtxt in place of saved_model.pb.
+          strip_default_attrs: leave out attributes of ops that have their default value.
           clock: gives the time in seconds that versions are named by.
         """
         self._base = base_directory
         self._assets_extra = dict(assets_extra or {})
         self._as_text = as_text
+        self._strip_default_attrs = strip_default_attrs
         self._clock = clock
         self.directory = ""
         # Two exports at once must not write into one place.
@@ -78,7 +81,7 @@ class SavedModelWriter:
             "signature_def_map": dict(metagraph.signatures),
             "assets_collection": metagraph.graph.get_collection(_ASSET_FILEPATHS),
             "main_op": metagraph.init_op,
-            "strip_default_attrs": True,
+            "strip_default_attrs": self._strip_default_attrs,
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)

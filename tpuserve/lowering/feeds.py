@@ -78,8 +78,8 @@ def types_of(definition: "NodeDef") -> list[int]:
     return [definition.attr["dtype"].type]
 
 
-def queue_name(direction: str, core: int) -> str:
-    """The name by which both ends find the queue of a core."""
+def queue_name(direction: str, core: int | str) -> str:
+    """The name by which both ends find the queue of a core; for "", what all begin with."""
     return f"emulated_tpu/{direction}/{core}"
 
 

@@ -1,15 +1,32 @@
 """Lowering inside of a live graph, for a session that holds its variables and hooks already."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.lowering.feeds import queue_name
 from tpuserve.lowering.graph import lower
 from tpuserve.lowering.renaming import rename_changed
 
 
-def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> list[Any]:
+@dataclass(frozen=True)
+class Lowered:
+    """A part of a live graph in its lowered form.
+
+    Attributes:
+      twins: of the targets, in their order.
+      end_infeeds, end_outfeeds: ops that wake whoever waits at a queue of a core: what is in it
+        can still be taken, and then taking raises tf.errors.OutOfRangeError.
+    """
+
+    twins: list[Any]
+    end_infeeds: Any
+    end_outfeeds: Any
+
+
+def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> Lowered:
     """Lowered twins of ops and tensors, in the same graph.
 
     What the targets need is copied, lowered and added to the default graph. Variables,
@@ -27,6 +44,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> list[Any
     outside = _outside_inputs(operations)
     definition = _definition(graph, operations, outside)
     lowered = lower(definition, compiled=compiled)
+    queues = _queues(lowered)
     rename_changed(lowered, definition)
     stand_ins = {name: tensor for tensor, name in outside.values()}
     inside = [node for node in lowered.node if node.name not in stand_ins]
@@ -38,7 +56,33 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> list[Any
         return_elements=[each.name for each in targets],
         name="emulated",
     )
-    return twins
+    return Lowered(twins, _end(queues, "infeed"), _end(queues, "outfeed"))
+
+
+def _queues(graph: Any) -> dict[str, Any]:
+    """The nodes that stand for a core's queue, by its name; one of each."""
+    nodes = (graph.node, *(each.node_def for each in graph.library.function))
+    return {
+        node.attr["shared_name"].s.decode(): node
+        for each in nodes
+        for node in each
+        if node.op == "FIFOQueueV2"
+    }
+
+
+def _end(queues: dict[str, Any], direction: str) -> Any:
+    ends = []
+    for name, node in queues.items():
+        if name.startswith(queue_name(direction, "")):
+            queue = tf.raw_ops.FIFOQueueV2(
+                component_types=[
+                    tf.as_dtype(each) for each in node.attr["component_types"].list.type
+                ],
+                capacity=node.attr["capacity"].i,
+                shared_name=name,
+            )
+            ends.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
+    return tf.group(*ends)
 
 
 def operations_of_one_run(targets: Iterable[Any]) -> dict[str, Any]:
