@@ -4,63 +4,32 @@ TensorFlow is imported when the first name is used, so that `import trainer` cos
 those who only look, and so that legacy Keras, which tf.compat.v1.layers needs, is chosen first.
 """
 
+import ast
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tensorflow.python.saved_model.model_utils.export_output import (
-        ClassificationOutput,
-        PredictOutput,
-        RegressionOutput,
-    )
-
-    from trainer.config import RunConfig, TPUConfig
-    from trainer.cross_shard import CrossShardOptimizer
-    from trainer.estimator import TPUEstimator
-    from trainer.receivers import (
-        ServingInputReceiver,
-        build_parsing_serving_input_receiver_fn,
-        build_raw_serving_input_receiver_fn,
-    )
-    from trainer.spec import ModeKeys, TPUEstimatorSpec
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
-_HOMES = {
-    "ClassificationOutput": "trainer.export",
-    "CrossShardOptimizer": "trainer.cross_shard",
-    "ModeKeys": "trainer.spec",
-    "PredictOutput": "trainer.export",
-    "RegressionOutput": "trainer.export",
-    "RunConfig": "trainer.config",
-    "ServingInputReceiver": "trainer.receivers",
-    "TPUConfig": "trainer.config",
-    "TPUEstimator": "trainer.estimator",
-    "TPUEstimatorSpec": "trainer.spec",
-    "build_parsing_serving_input_receiver_fn": "trainer.receivers",
-    "build_raw_serving_input_receiver_fn": "trainer.receivers",
-}
 
-__all__ = [
-    "ClassificationOutput",
-    "CrossShardOptimizer",
-    "ModeKeys",
-    "PredictOutput",
-    "RegressionOutput",
-    "RunConfig",
-    "ServingInputReceiver",
-    "TPUConfig",
-    "TPUEstimator",
-    "TPUEstimatorSpec",
-    "build_parsing_serving_input_receiver_fn",
-    "build_raw_serving_input_receiver_fn",
-]
+def _homes() -> dict[str, str]:
+    """Name → module, read from what type checkers read, so that both say the same."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [each for each in stub.body if isinstance(each, ast.ImportFrom)]
+    return {name.name: str(each.module) for each in imports for name in each.names}
+
+
+_HOMES = _homes()
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'trainer' has no attribute {name!r}")
+    if _HOMES[name] == __name__:
+        return importlib.import_module(f"{__name__}.{name}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

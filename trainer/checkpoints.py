@@ -18,6 +18,9 @@ logger = logging.getLogger("tensorflow.trainer")
 def with_saver(scaffold: Any, config: RunConfig) -> Any:
     """The model's Scaffold, or a new one, with a saver that keeps what the config says."""
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
+    savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
+    if scaffold.saver is None and savers:
+        scaffold._saver = savers[0]
     if scaffold.saver is None:
         scaffold._saver = tf.compat.v1.train.Saver(
             max_to_keep=config.keep_checkpoint_max,
@@ -27,6 +30,8 @@ def with_saver(scaffold: Any, config: RunConfig) -> Any:
             # Built when the graph is finalized, with what hooks have added by then.
             defer_build=True,
         )
+        # Where a CheckpointSaverHook of the model's own looks for it.
+        savers.append(scaffold._saver)
     return scaffold
 
 
@@ -41,6 +46,24 @@ def find(model_dir: str, checkpoint_path: str | None = None) -> str:
     Raises:
       CheckpointNotFound: it is not there.
     """
+    path = find_or_none(model_dir, checkpoint_path)
+    if path is None:
+        raise CheckpointNotFound(
+            f"Couldn't find trained model at {model_dir}: no checkpoint there. Call train() "
+            f"first, or name a checkpoint_path."
+        )
+    return path
+
+
+def find_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
+    """The checkpoint to read: the one asked for, else the newest, or None where there is none.
+
+    The newest is the last that the file `checkpoint` names, which is written after the files of a
+    checkpoint are: what a killed process has left half written is never found.
+
+    Raises:
+      CheckpointNotFound: the one asked for is not there.
+    """
     if checkpoint_path is not None:
         if not tf.compat.v1.train.checkpoint_exists(checkpoint_path):
             raise CheckpointNotFound(
@@ -48,13 +71,26 @@ def find(model_dir: str, checkpoint_path: str | None = None) -> str:
                 f"ending .index: model.ckpt-1000."
             )
         return checkpoint_path
-    path = tf.train.latest_checkpoint(model_dir)
-    if path is None:
-        raise CheckpointNotFound(
-            f"Couldn't find trained model at {model_dir}: no checkpoint there. Call train() "
-            f"first, or name a checkpoint_path."
-        )
-    return str(path)
+    newest: str | None = tf.train.latest_checkpoint(model_dir)
+    return newest
+
+
+def missing_variables(saver: Any, checkpoint: str) -> list[str]:
+    """The names, in order, that a built saver saves and a checkpoint does not hold."""
+    saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    listed = saver._var_list
+    if isinstance(listed, dict):
+        names = set(listed)
+    else:
+        names = {_saved_name(each) for each in listed or ()}
+    return sorted(names - set(saved))
+
+
+def _saved_name(saveable: Any) -> str:
+    part = getattr(saveable, "_save_slice_info", None)
+    if part is not None:
+        return str(part.full_name)
+    return str(saveable.op.name if hasattr(saveable, "op") else saveable.name)
 
 
 def check_shapes(checkpoint: str) -> None:

@@ -91,3 +91,18 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
 
 def _replicas() -> int:
     return tpu_function.get_tpu_context().number_of_shards or 1
+
+
+def cross_replica_sum(
+    x: Any, group_assignment: Sequence[Sequence[int]] | None = None, name: str | None = None
+) -> Any:
+    """The sum of a tensor over all replicas, in each of them; off the TPU the tensor itself.
+
+    Args:
+      x: this replica's tensor.
+      group_assignment: lists of replica numbers that sum among themselves; None for all.
+      name: of the op.
+    """
+    if _replicas() == 1:
+        return tf.identity(x, name=name)
+    return tf.compat.v1.tpu.cross_replica_sum(x, group_assignment, name=name)

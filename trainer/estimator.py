@@ -1,31 +1,44 @@
-"""TPUEstimator: checks what it is asked for, then lets the mode's own file do it."""
+"""Estimator: checks what it is asked for, then lets the mode's own file do it."""
 
+import copy
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tpuserve import devices
-from tpuserve.errors import InvalidSetting, TpuNotFound
-from trainer import counts, evaluate, export, predict, train
+from tpuserve.errors import InvalidSetting, InvalidType
+from trainer import (
+    checkpoints,
+    counts,
+    evaluate,
+    overrides,
+    predict,
+    saved_models,
+    spec_checks,
+    train,
+    warm_start,
+)
+from trainer import params as hyperparameters
 from trainer.config import RunConfig
 from trainer.program import Program
-from trainer.receivers import ServingInputReceiver
 from trainer.spec import ModeKeys
 
+Self = TypeVar("Self", bound="Estimator")
 
-class TPUEstimator:
+
+class Estimator:
     """Trains, evaluates, predicts with and exports the model that a model_fn builds.
 
     Example:
-      estimator = TPUEstimator(model_fn, config=RunConfig(model_dir="/tmp/digits"),
-                               use_tpu=False, train_batch_size=64)
+      estimator = Estimator(model_fn, model_dir="/tmp/digits", params={"rate": 0.1})
       estimator.train(input_fn, max_steps=1000)
       estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
 
     Attributes:
-      config, params, model_dir, model_fn: as given to the constructor.
+      config, params: copies of what the constructor was given.
+      model_dir: where checkpoints and summaries are.
+      model_fn: the model_fn as a function of features, labels, mode and config.
     """
 
     def __init__(
@@ -33,62 +46,62 @@ class TPUEstimator:
         model_fn: Callable[..., Any],
         model_dir: str | None = None,
         config: RunConfig | None = None,
-        params: Mapping[str, Any] | None = None,
-        use_tpu: bool = True,
-        train_batch_size: int | None = None,
-        eval_batch_size: int | None = None,
-        predict_batch_size: int | None = None,
-        *,
-        export_to_tpu: bool = True,
-        export_to_cpu: bool = True,
+        params: Any = None,
+        warm_start_from: Any = None,
     ) -> None:
         """Sets the estimator up; nothing runs yet.
 
         Args:
           model_fn: takes features, labels, mode, params and config, those of them it names, and
-            returns a TPUEstimatorSpec.
+            returns an EstimatorSpec.
           model_dir: where checkpoints and summaries go; by default the config's, else a new
             temporary directory.
-          config: how to run; cannot be None.
-          params: hyperparameters for model_fn and input_fn; "batch_size" and "context" are
-            reserved.
-          use_tpu: run on a TPU. False runs on the CPU.
-          train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows,
-            which functions find in params["batch_size"].
-          export_to_tpu, export_to_cpu: which metagraphs an export holds.
+          config: how to run; None for the defaults.
+          params: hyperparameters for model_fn and input_fn, a dict or an HParams.
+          warm_start_from: a checkpoint, a SavedModel or a WarmStartSettings that gives initial
+            values to a training that has no checkpoint of its own.
 
         Raises:
           InvalidSetting: an argument is missing, impossible, or contradicts another.
+          InvalidType: an argument is of a wrong type.
         """
+        config = RunConfig() if config is None else config
+        self._set_up(Program, model_fn, model_dir, config, params, warm_start_from)
+
+    def _set_up(
+        self,
+        kind: type[Program],
+        model_fn: Any,
+        model_dir: str | None,
+        config: Any,
+        params: Any,
+        warm_start_from: Any,
+        **more: Any,
+    ) -> None:
+        overrides.refuse(type(self))
+        if model_fn is None:
+            raise InvalidSetting("model_fn must be provided to Estimator. It is None.")
         if not isinstance(config, RunConfig):
-            raise InvalidSetting(f"config is {config!r}. Give a trainer.RunConfig.")
-        if use_tpu and train_batch_size is None:
-            raise InvalidSetting("train_batch_size is None with use_tpu=True. Give it.")
+            raise InvalidType(f"config is {config!r}. Give a trainer.RunConfig.")
         model_dir = _model_dir(model_dir, config)
-        self._program = Program(
+        self._program = kind(
             model_fn=model_fn,
-            params=_checked_params(params),
+            params=hyperparameters.checked(params),
             config=config.replace(model_dir=model_dir),
             model_dir=model_dir,
-            batch_sizes={
-                ModeKeys.TRAIN: train_batch_size,
-                ModeKeys.EVAL: eval_batch_size,
-                ModeKeys.PREDICT: predict_batch_size,
-            },
+            warm_start=warm_start.settings(warm_start_from),
+            **more,
         )
-        self._use_tpu = use_tpu
-        self._export_to_tpu = export_to_tpu
-        self._export_to_cpu = export_to_cpu
 
     @property
     def config(self) -> RunConfig:
-        """How the estimator runs."""
-        return self._program.config
+        """A copy of how the estimator runs."""
+        return copy.deepcopy(self._program.config)
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> Any:
         """A copy of the hyperparameters."""
-        return dict(self._program.params)
+        return copy.deepcopy(self._program.params)
 
     @property
     def model_dir(self) -> str:
@@ -97,22 +110,46 @@ class TPUEstimator:
 
     @property
     def model_fn(self) -> Callable[..., Any]:
-        """The function that builds the model."""
-        return self._program.model_fn
+        """The function that builds the model, of features, labels, mode and config."""
+
+        def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            return self._program.call_model_fn(features, labels, mode, config=config)
+
+        return model_fn
 
     def latest_checkpoint(self) -> str | None:
         """The newest checkpoint of model_dir, or None."""
-        path: str | None = tf.train.latest_checkpoint(self.model_dir)
-        return path
+        return checkpoints.find_or_none(self.model_dir)
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Where the results of the evaluation of that name are written."""
+        return evaluate.directory_of(self.model_dir, name)
+
+    def get_variable_names(self) -> list[str]:
+        """The names of all variables in the newest checkpoint.
+
+        Raises:
+          CheckpointNotFound: nothing is trained.
+        """
+        checkpoint = checkpoints.find(self.model_dir)
+        return [name for name, _ in tf.train.list_variables(checkpoint)]
+
+    def get_variable_value(self, name: str) -> Any:
+        """The value of a variable in the newest checkpoint, as a numpy array.
+
+        Raises:
+          CheckpointNotFound: nothing is trained.
+        """
+        return tf.train.load_variable(checkpoints.find(self.model_dir), name)
 
     def train(
-        self,
+        self: Self,
         input_fn: Callable[..., Any],
         hooks: Sequence[Any] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
         saving_listeners: Sequence[Any] | None = None,
-    ) -> "TPUEstimator":
+    ) -> Self:
         """Trains from the newest checkpoint, or from initial values.
 
         Leaves a checkpoint of the last step, unless the config switches checkpoints off.
@@ -128,23 +165,49 @@ class TPUEstimator:
           The estimator.
 
         Raises:
-          InvalidSetting: both or impossible numbers of steps.
-          TpuNotFound: use_tpu is True and there is no TPU.
+          InvalidSetting: both or impossible numbers of steps, or this task does not train.
+          InvalidType: a hook or a listener is none.
+          SystemExit: with 0, at a SIGTERM, after the running loop and its checkpoint.
         """
         if steps is not None and max_steps is not None:
-            raise InvalidSetting(f"steps is {steps} and max_steps {max_steps}. Give one of them.")
+            raise InvalidSetting(
+                f"Can not provide both steps and max_steps: steps is {steps} and max_steps "
+                f"{max_steps}. Give one of them."
+            )
         counts.check("steps", steps, least=1)
         counts.check("max_steps", max_steps, least=1)
-        self._demand_device("train")
+        if self._program.config.task_type in ("evaluator", "ps"):
+            raise InvalidSetting(
+                f"train() was called by a task of type {self._program.config.task_type!r}, which "
+                f"does not train. Call it in the chief and the workers, or use "
+                f"train_and_evaluate."
+            )
+        hooks = spec_checks.checked_hooks("train() hooks", hooks)
+        for each in saving_listeners or ():
+            if not isinstance(each, tf.compat.v1.train.CheckpointSaverListener):
+                raise InvalidType(
+                    f"saving_listeners holds {each!r}: saving_listeners must be a list of "
+                    f"CheckpointSaverListener instances."
+                )
+        self._train(input_fn, hooks, steps, max_steps, tuple(saving_listeners or ()))
+        return self
+
+    def _train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any],
+        steps: int | None,
+        max_steps: int | None,
+        saving_listeners: Sequence[Any],
+    ) -> None:
         train.train(
             self._program,
             input_fn,
-            hooks=hooks or (),
+            hooks=hooks,
             steps=steps,
             max_steps=max_steps,
-            saving_listeners=saving_listeners or (),
+            saving_listeners=saving_listeners,
         )
-        return self
 
     def evaluate(
         self,
@@ -160,20 +223,22 @@ class TPUEstimator:
           input_fn: gives batches of (features, labels).
           steps: how many batches; None goes on until the input ends.
           hooks: SessionRunHooks, called after each batch.
-          checkpoint_path: which checkpoint; None for the newest.
+          checkpoint_path: which checkpoint; None for the newest, or for initial values where
+            there is none.
           name: tells several evaluations of one model apart, on disk and in TensorBoard.
 
         Raises:
-          CheckpointNotFound: there is nothing to evaluate.
-          TpuNotFound: use_tpu is True and there is no TPU.
+          InvalidSetting: an impossible number of steps.
+          InvalidType: a hook is none.
+          CheckpointNotFound: the checkpoint that was asked for is not there.
         """
         counts.check("steps", steps, least=1)
-        self._demand_device("evaluate")
+        hooks = spec_checks.checked_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,
             input_fn,
             steps=steps,
-            hooks=hooks or (),
+            hooks=hooks,
             checkpoint_path=checkpoint_path,
             name=name,
         )
@@ -196,15 +261,15 @@ class TPUEstimator:
           yield_single_examples: yield row by row; False yields whole batches.
 
         Raises:
+          InvalidType: a hook is none.
           CheckpointNotFound: there is nothing to predict with.
-          TpuNotFound: use_tpu is True and there is no TPU.
         """
-        self._demand_device("predict")
+        hooks = spec_checks.checked_hooks("predict() hooks", hooks)
         return predict.predict(
             self._program,
             input_fn,
             predict_keys=predict_keys,
-            hooks=hooks or (),
+            hooks=hooks,
             checkpoint_path=checkpoint_path,
             yield_single_examples=yield_single_examples,
         )
@@ -212,15 +277,13 @@ class TPUEstimator:
     def export_saved_model(
         self,
         export_dir_base: str,
-        serving_input_receiver_fn: Callable[[], ServingInputReceiver],
+        serving_input_receiver_fn: Callable[[], Any],
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Writes a SavedModel with a CPU and a TPU metagraph; returns its version directory.
-
-        The metagraph {serve} is the model as it is; in {serve, tpu} the whole model runs on a
-        TPU. Both have the same signatures and share one set of variables. Needs no TPU.
+        """Writes a SavedModel; returns its version directory. Needs no TPU.
 
         Args:
           export_dir_base: where version directories live.
@@ -228,6 +291,8 @@ class TPUEstimator:
           assets_extra: path below assets.extra/ → file to copy there.
           as_text: write saved_model.pbtxt in place of saved_model.pb.
           checkpoint_path: which checkpoint; None for the newest.
+          experimental_mode: the mode of model_fn to export; TRAIN and EVAL want a function that
+            returns a SupervisedInputReceiver.
 
         Returns:
           The directory's path as bytes, as tf.estimator did.
@@ -236,38 +301,78 @@ class TPUEstimator:
           CheckpointNotFound: there is nothing to export.
           ExportError: the model cannot be exported as asked.
         """
-        directory = export.export_saved_model(
+        functions = {experimental_mode: serving_input_receiver_fn}
+        return self._export(export_dir_base, functions, assets_extra, as_text, checkpoint_path)
+
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """Writes a SavedModel for serving, under the older name; see `export_saved_model`.
+
+        Args:
+          export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path: see
+            there.
+          strip_default_attrs: leave out attributes of ops that have their default value.
+        """
+        return self._export(
+            export_dir_base,
+            {ModeKeys.PREDICT: serving_input_receiver_fn},
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Writes a SavedModel with a metagraph for each of several modes.
+
+        Args:
+          input_receiver_fn_map: mode → function that returns a ServingInputReceiver (PREDICT) or a
+            SupervisedInputReceiver (TRAIN, EVAL).
+          export_dir_base, assets_extra, as_text, checkpoint_path: see `export_saved_model`.
+        """
+        return self._export(
+            export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
+        )
+
+    def _export(
+        self,
+        export_dir_base: str,
+        input_receiver_fns: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        checkpoint_path: str | None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        directory = saved_models.write(
             self._program,
             export_dir_base,
-            serving_input_receiver_fn,
-            to_cpu=self._export_to_cpu,
-            to_tpu=self._export_to_tpu,
+            input_receiver_fns,
             assets_extra=assets_extra,
             as_text=as_text,
             checkpoint_path=checkpoint_path,
+            strip_default_attrs=strip_default_attrs,
         )
         return directory.encode()
 
-    def _demand_device(self, method: str) -> None:
-        if not self._use_tpu:
-            return
-        hardware = devices.find_hardware()
-        raise TpuNotFound(
-            f"{method}() with use_tpu=True: {hardware}, and trainer cannot run on a TPU yet, real "
-            f"or emulated. Pass use_tpu=False to run on the CPU."
-        )
-
 
 def _model_dir(model_dir: str | None, config: RunConfig) -> str:
-    if model_dir and config.model_dir and model_dir != config.model_dir:
+    if model_dir and config.model_dir and str(model_dir) != config.model_dir:
         raise InvalidSetting(
-            f"model_dir is {model_dir!r}, and the config's is {config.model_dir!r}. Give one of "
-            f"them, or the same."
+            f"model_dir is {str(model_dir)!r}, and the config's is {config.model_dir!r}. Give one "
+            f"of them, or the same."
         )
-    return model_dir or config.model_dir or tempfile.mkdtemp(prefix="trainer-")
-
-
-def _checked_params(params: Any) -> dict[str, Any]:
-    if params is not None and not isinstance(params, Mapping):
-        raise InvalidSetting(f"params is {params!r}. Give a dict of hyperparameters, or None.")
-    return dict(params or {})
+    return str(model_dir or config.model_dir or tempfile.mkdtemp(prefix="trainer-"))

@@ -8,16 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.config import RunConfig
+from trainer.one_replica import OneReplicaGraph
 
 
 @contextmanager
-def fresh(config: RunConfig) -> Iterator[Any]:
+def fresh(config: RunConfig, *, has_one_replica: bool = False) -> Iterator[Any]:
     """A new default graph with the run's seed and a global step; yields the global step.
 
+    With `has_one_replica`, sums over replicas are built as identities: see `OneReplicaGraph`.
     Variables made in it are resources: those can be captured by the training loop and by a TPU
     computation, and have the same names and checkpoints as the reference variables of version 1.
     """
-    with tf.Graph().as_default(), _repeatable_layers(config.tf_random_seed):
+    graph = OneReplicaGraph() if has_one_replica else tf.Graph()
+    with graph.as_default(), _repeatable_layers(config.tf_random_seed):
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         scope = tf.compat.v1.get_variable_scope()
         with tf.compat.v1.variable_scope(scope, use_resource=True):

@@ -1,13 +1,15 @@
 """SessionRunHooks of our own; they are called by the loop, and never own it."""
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
 
+from trainer.iteration_count import FixedIterations, IterationPlan
 from trainer.loop import Loop
-from trainer.spec import TPUEstimatorSpec, call_on_host
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -24,24 +26,45 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StepLimitHook(tf.compat.v1.train.SessionRunHook):
-    """Makes each loop as long as it may be, and stops after a given global step."""
+    """Makes each loop as long as its plan says, and stops after a given global step."""
 
-    def __init__(self, loop: Loop, first_step: int, last_step: int | None) -> None:
-        """Plans from the step that training starts after; a last_step of None plans no end."""
+    def __init__(
+        self,
+        loop: Loop,
+        first_step: int,
+        last_step: int | None,
+        plan: IterationPlan | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Plans from the step that training starts after.
+
+        Args:
+          loop: what makes the steps.
+          first_step: the step that training starts after.
+          last_step: the step to stop after; None plans no end.
+          plan: says how many steps a run makes; None for as many as the loop can.
+          clock: gives the time in seconds that runs are measured by.
+        """
         self._loop = loop
         self._last_step = last_step
+        self._plan = plan or FixedIterations(loop.max_iterations)
+        self._clock = clock
+        self._started = 0.0
         self._step = first_step
         self._has_warned = False
         self._iterations = self._next_iterations(first_step)
 
     def before_run(self, run_context: Any) -> Any:
         """Says how many steps to make."""
+        self._started = self._clock()
+        self._loop.announce(self._iterations)
         return tf.compat.v1.train.SessionRunArgs(
             self._loop.step, feed_dict={self._loop.iterations: self._iterations}
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Plans the next loop, or stops."""
+        self._plan.record(self._iterations, self._clock() - self._started)
         step = int(run_values.results)
         if step == self._step and not self._has_warned:
             self._has_warned = True
@@ -56,17 +79,14 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _next_iterations(self, step: int) -> int:
-        if self._last_step is None:
-            return self._loop.max_iterations
-        return min(self._loop.max_iterations, self._last_step - step)
+        steps_left = None if self._last_step is None else self._last_step - step
+        return min(self._plan.next(steps_left), self._loop.max_iterations)
 
 
-class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs what a host_call returned along with each training loop."""
+class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
+    """Starts the tf.summary writers that the graph has, and flushes them at the end."""
 
-    def __init__(self, fetches: Any) -> None:
-        """Also starts and closes the tf.summary writers that the graph has."""
-        self._fetches = fetches
+    def __init__(self) -> None:
         initializers = summary_ops_v2.summary_writer_initializer_op()
         self._initialize = tf.group(*initializers)
         # The first input of each is the writer itself.
@@ -82,14 +102,18 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
         """Writes out what the writers hold."""
         session.run(self._flush)
 
+
+class HostCallHook(SummaryWritersHook):
+    """Runs what a host_call returned along with each training loop."""
+
+    def __init__(self, fetches: Any) -> None:
+        """Also looks after the writers that the call has made."""
+        super().__init__()
+        self._fetches = fetches
+
     def before_run(self, run_context: Any) -> Any:
         """Adds the host call to the run."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
-
-
-def host_call_hooks(spec: TPUEstimatorSpec) -> list[HostCallHook]:
-    """The hook that runs a spec's host_call, if it has one; builds its ops in the default graph."""
-    return [HostCallHook(call_on_host(spec.host_call))] if spec.host_call else []
 
 
 class StopAfterHook(tf.compat.v1.train.SessionRunHook):

@@ -6,7 +6,7 @@ same nodes. So one call costs the graph's overhead once, and model_fn is called 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,10 @@ _SEED_DISTANCE = 0x5EED
 _MADE_IN_EACH_STEP = ("StackV2", "TensorArrayV3")
 
 
+def _nobody_listens(iterations: int) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Loop:
     """A step, and the op that makes several of it.
@@ -31,6 +35,7 @@ class Loop:
       loss: of the last of them.
       step: the global step after the last of them.
       max_iterations: the most steps one run can make.
+      announce: to be called with the number of steps that the run which begins will make.
     """
 
     iterations: Any
@@ -38,6 +43,7 @@ class Loop:
     loss: Any
     step: Any
     max_iterations: int
+    announce: Callable[[int], None] = _nobody_listens
 
 
 def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int) -> Loop:

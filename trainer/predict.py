@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer import checkpoints, graph, input_pipeline, session
+from trainer import checkpoints, graph, off_tpu, session
 from trainer.program import Program
 from trainer.spec import ModeKeys
 
@@ -38,13 +38,11 @@ def predict(
       CheckpointNotFound: there is nothing to predict with.
     """
     checkpoint = checkpoints.find(program.model_dir, checkpoint_path)
-    with graph.fresh(program.config):
-        inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.PREDICT))
-        spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.PREDICT)
-        checkpoints.check_shapes(checkpoint)
-        fetches = _selected(spec.predictions, predict_keys)
-        all_hooks = [*hooks, *inputs.hooks, *(spec.prediction_hooks or ())]
-        scaffold = checkpoints.with_saver(spec.scaffold(), program.config)
+    with graph.fresh(program.config, has_one_replica=True):
+        model = off_tpu.build(program, input_fn, ModeKeys.PREDICT, checkpoint)
+        fetches = _selected(model.spec.predictions, predict_keys)
+        all_hooks = [*hooks, *model.hooks, *(model.spec.prediction_hooks or ())]
+        scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
         predicting = session.monitored(
             program.config, scaffold, all_hooks, checkpoint_path=checkpoint
         )

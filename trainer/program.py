@@ -1,15 +1,15 @@
 """A user's program, its model_fn and settings, and how its functions are called."""
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from tpuserve.errors import InvalidSetting
 from trainer import counts
+from trainer import params as hyperparameters
 from trainer.config import RunConfig
-from trainer.spec import ModeKeys, TPUEstimatorSpec
+from trainer.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 RESERVED_PARAMS = ("batch_size", "context")
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
@@ -21,25 +21,21 @@ class Program:
 
     Attributes:
       model_fn: takes features and, where it names them, labels, mode, params and config.
-      params: hyperparameters; each call gets a copy with what the run adds to it.
+      params: hyperparameters, a dict or an HParams; each call gets a copy.
       config: how to run.
       model_dir: where checkpoints and summaries are.
-      batch_sizes: mode → global batch size, in rows; None where none was given.
+      warm_start: the WarmStartSettings of a training without a checkpoint; None for none.
     """
 
     model_fn: Callable[..., Any]
-    params: Mapping[str, Any]
+    params: Any
     config: RunConfig
     model_dir: str
-    batch_sizes: Mapping[str, int | None]
+    warm_start: Any = None
+
+    specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec,)
 
     def __post_init__(self) -> None:
-        reserved = [name for name in RESERVED_PARAMS if name in self.params]
-        if reserved:
-            raise InvalidSetting(
-                f"params has {', '.join(map(repr, reserved))}; {' and '.join(RESERVED_PARAMS)} "
-                f"are reserved keys that the run sets. Name yours otherwise."
-            )
         arguments = _arguments(self.model_fn)
         if "features" not in arguments:
             raise InvalidSetting(
@@ -53,36 +49,54 @@ class Program:
                 f"fills. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
                 f"functools.partial."
             )
-        for mode, size in self.batch_sizes.items():
-            counts.check(f"batch size for mode {mode!r}", size, least=1)
+        if self.has_params() and "params" not in (*arguments, *_bound(self.model_fn)):
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} has no argument 'params', and params are given. "
+                f"Declare it, or leave them out."
+            )
+
+    def has_params(self) -> bool:
+        """Whether the caller gave hyperparameters."""
+        values = getattr(self.params, "values", None)
+        return bool(values()) if callable(values) else bool(self.params)
+
+    def model_params(self, mode: str, *, is_export: bool = False) -> Any:
+        """The hyperparameters for one call of model_fn."""
+        return hyperparameters.with_items(self.params, {})
+
+    def input_params(self, mode: str) -> Any:
+        """The hyperparameters for one call of an input_fn."""
+        return hyperparameters.with_items(self.params, {})
 
     def call_model_fn(
-        self, features: Any, labels: Any, mode: str, *, is_export: bool = False
-    ) -> TPUEstimatorSpec:
+        self, features: Any, labels: Any, mode: str, *, is_export: bool = False, config: Any = None
+    ) -> AnySpec:
         """What model_fn returns for one mode, checked to be a spec of that mode.
 
         Raises:
-          InvalidSetting: it returned something else, or wants labels that are not there.
+          InvalidSetting: it returned something else, or does not take the labels that are there.
         """
-        params = copy.deepcopy(dict(self.params))
-        params["use_tpu"] = False
-        batch_size = self.batch_sizes.get(mode)
-        if batch_size is not None and not is_export:
-            params["batch_size"] = batch_size
-        available = {"labels": labels, "mode": mode, "params": params, "config": self.config}
+        available = {
+            "labels": labels,
+            "mode": mode,
+            "params": self.model_params(mode, is_export=is_export),
+            "config": config or self.config,
+        }
         arguments = _arguments(self.model_fn)
         if labels is not None and "labels" not in arguments:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'labels', and the input_fn "
                 f"gives some. Declare it, or return features alone."
             )
-        spec = self.model_fn(
+        spec: AnySpec = self.model_fn(
             features, **{name: available[name] for name in arguments if name in available}
         )
-        if not isinstance(spec, TPUEstimatorSpec):
+        if not isinstance(spec, self.specs):
+            wanted = " or ".join(each.__name__ for each in reversed(self.specs))
+            article = "an" if wanted[0] in "AEIOU" else "a"
             raise InvalidSetting(
-                f"model_fn {_name(self.model_fn)} returned {type(spec).__name__}. Return a "
-                f"TPUEstimatorSpec."
+                f"model_fn {_name(self.model_fn)} returned {type(spec).__name__}. Return "
+                f"{article} {wanted}."
             )
         if spec.mode != mode:
             raise InvalidSetting(
@@ -92,28 +106,67 @@ class Program:
         return spec
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """What input_fn returns for one mode: a Dataset, or tensors.
+        """What input_fn returns for one mode: a Dataset, or tensors."""
+        available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
+        arguments = _arguments(input_fn)
+        return input_fn(**{name: available[name] for name in arguments if name in available})
 
-        Off the TPU there is one replica on one host: params["batch_size"] is the global one.
+
+@dataclass(frozen=True)
+class TPUProgram(Program):
+    """A program whose functions find more in params, so that they can run on a TPU.
+
+    Attributes:
+      batch_sizes: mode → global batch size, in rows; None where none was given.
+    """
+
+    batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
+
+    specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        reserved = [name for name in RESERVED_PARAMS if name in self.params]
+        if reserved:
+            raise InvalidSetting(
+                f"params has {', '.join(map(repr, reserved))}; {' and '.join(RESERVED_PARAMS)} "
+                f"are reserved keys that the run sets. Name yours otherwise."
+            )
+        for mode, size in self.batch_sizes.items():
+            counts.check(_batch_size_argument(mode), size, least=1)
+
+    def model_params(self, mode: str, *, is_export: bool = False) -> Any:
+        """The hyperparameters with use_tpu and, but in an export, the batch size."""
+        added = {} if is_export else self._batch_size(mode)
+        return hyperparameters.with_items(self.params, {"use_tpu": False, **added})
+
+    def input_params(self, mode: str) -> Any:
+        """The hyperparameters with the batch size, the global one: off the TPU there is but one."""
+        return hyperparameters.with_items(self.params, self._batch_size(mode))
+
+    def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
+        """What input_fn returns for one mode: a Dataset, or tensors.
 
         Raises:
           InvalidSetting: input_fn wants a batch size and none was given for the mode.
         """
-        arguments = _arguments(input_fn)
-        params = copy.deepcopy(dict(self.params))
-        if self.batch_sizes.get(mode) is not None:
-            params["batch_size"] = self.batch_sizes[mode]
-        available = {"params": params, "config": self.config, "mode": mode}
         try:
-            return input_fn(**{name: available[name] for name in arguments if name in available})
+            return super().call_input_fn(input_fn, mode)
         except KeyError as error:
-            if error.args == ("batch_size",) and "batch_size" not in params:
-                argument = {ModeKeys.PREDICT: "predict_batch_size"}.get(mode, f"{mode}_batch_size")
-                raise InvalidSetting(
-                    f"input_fn {_name(input_fn)} reads params['batch_size'], and none was given. "
-                    f"Pass {argument} to TPUEstimator."
-                ) from error
-            raise
+            if error.args != ("batch_size",) or self._batch_size(mode):
+                raise
+            raise InvalidSetting(
+                f"input_fn {_name(input_fn)} reads params['batch_size'], and none was given. Pass "
+                f"{_batch_size_argument(mode)} to TPUEstimator."
+            ) from error
+
+    def _batch_size(self, mode: str) -> dict[str, int]:
+        size = self.batch_sizes.get(mode)
+        return {} if size is None else {"batch_size": size}
+
+
+def _batch_size_argument(mode: str) -> str:
+    return "predict_batch_size" if mode == ModeKeys.PREDICT else f"{mode}_batch_size"
 
 
 def _arguments(function: Callable[..., Any]) -> list[str]:
@@ -123,8 +176,12 @@ def _arguments(function: Callable[..., Any]) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     # An argument that functools.partial has bound by name stays in the signature as
     # keyword-only with a default; it is not for us to fill.
-    bound = getattr(function, "keywords", {})
+    bound = _bound(function)
     return [each.name for each in parameters if each.kind in kinds and each.name not in bound]
+
+
+def _bound(function: Callable[..., Any]) -> Mapping[str, Any]:
+    return getattr(function, "keywords", {})
 
 
 def _name(function: Callable[..., Any]) -> str:

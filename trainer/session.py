@@ -9,10 +9,16 @@ from trainer.config import RunConfig
 
 
 def config_proto(config: RunConfig) -> Any:
-    """The ConfigProto of a run: the user's, else one that lets ops without a GPU kernel run."""
+    """The ConfigProto of a run: the user's, else one that lets ops without a GPU kernel run.
+
+    The graph is optimized once over, not twice: the second time costs a start more than it gains.
+    """
     if config.session_config is not None:
         return config.session_config
-    return tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    proto = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    options = proto.graph_options.rewrite_options
+    options.meta_optimizer_iterations = options.ONE
+    return proto
 
 
 def monitored(

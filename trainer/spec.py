@@ -1,12 +1,14 @@
 """What a model_fn returns."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
-
 from tpuserve.errors import InvalidSetting
+from trainer import host_functions, spec_checks
+from trainer.hooks import HostCallHook
+from trainer.host_functions import call_on_host as call_on_host
 
 
 class ModeKeys:
@@ -17,9 +19,71 @@ class ModeKeys:
     PREDICT = "infer"
 
 
+_NEEDED = {
+    ModeKeys.TRAIN: ("loss", "train_op"),
+    ModeKeys.EVAL: ("loss",),
+    ModeKeys.PREDICT: ("predictions",),
+}
+
+
+@dataclass(frozen=True)
+class EstimatorSpec:
+    """The ops and tensors of one mode.
+
+    Attributes:
+      mode: one of `ModeKeys`.
+      predictions: a tensor, or a dict of tensors with one first dimension; PREDICT needs it.
+      loss: a scalar; TRAIN and EVAL need it.
+      train_op: makes one step, the global step included; TRAIN needs it.
+      eval_metric_ops: name → (value, update op), or a tf_keras Metric that was updated.
+      export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
+        `RegressionOutput`; in PREDICT the default signature is filled in.
+      training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks of
+        each mode; a chief is the only one of a run on one machine.
+      scaffold: a tf.compat.v1.train.Scaffold.
+
+    Raises:
+      InvalidSetting: a part is missing, does not fit, or is of another graph.
+      InvalidType: a part is of a wrong type.
+    """
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Mapping[str, Any] | None = None
+    export_outputs: Mapping[str, Any] | None = None
+    training_chief_hooks: Sequence[Any] | None = None
+    training_hooks: Sequence[Any] | None = None
+    scaffold: Any = None
+    evaluation_hooks: Sequence[Any] | None = None
+    prediction_hooks: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_what_both_have(self)
+        _set(self, "predictions", {} if self.predictions is None else self.predictions)
+        _set(self, "eval_metric_ops", spec_checks.metric_ops(_name(self), self.eval_metric_ops))
+        if self.mode == ModeKeys.PREDICT:
+            outputs = spec_checks.export_outputs(_name(self), self.export_outputs, self.predictions)
+            _set(self, "export_outputs", outputs)
+        _set_hooks(
+            self, "training_chief_hooks", "training_hooks", "evaluation_hooks", "prediction_hooks"
+        )
+        spec_checks.scaffold(_name(self), self.scaffold)
+
+    def as_estimator_spec(self) -> "EstimatorSpec":
+        """Itself."""
+        return self
+
+    def _replace(self, **changes: Any) -> "EstimatorSpec":
+        """A spec with some fields changed; the mode is not one of them."""
+        spec: EstimatorSpec = _replaced(self, changes)
+        return spec
+
+
 @dataclass(frozen=True)
 class TPUEstimatorSpec:
-    """The ops and tensors of one mode.
+    """The ops and tensors of one mode, in a form that a TPU can run.
 
     Attributes:
       mode: one of `ModeKeys`.
@@ -34,6 +98,10 @@ class TPUEstimatorSpec:
       scaffold_fn: returns a tf.compat.v1.train.Scaffold.
       host_call: (function, tensors): runs on the host, once a training loop.
       training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks of each mode.
+
+    Raises:
+      InvalidSetting: a part is missing, does not fit, or is of another graph.
+      InvalidType: a part is of a wrong type.
     """
 
     mode: str
@@ -49,72 +117,80 @@ class TPUEstimatorSpec:
     prediction_hooks: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
-        needed = {
-            ModeKeys.TRAIN: ("loss", "train_op"),
-            ModeKeys.EVAL: ("loss",),
-            ModeKeys.PREDICT: ("predictions",),
-        }
-        if self.mode not in needed:
-            raise InvalidSetting(
-                f"TPUEstimatorSpec mode is {self.mode!r}. Give one of {', '.join(needed)}."
-            )
-        missing = [name for name in needed[self.mode] if getattr(self, name) is None]
-        if missing:
-            raise InvalidSetting(
-                f"Missing {' and '.join(missing)} in the TPUEstimatorSpec of mode "
-                f"{self.mode!r}. Return it from model_fn."
-            )
-        if self.mode != ModeKeys.PREDICT:
-            _demand_scalar("loss", self.loss)
+        _check_what_both_have(self)
+        if self.mode == ModeKeys.PREDICT and self.export_outputs is not None:
+            spec_checks.export_outputs(_name(self), self.export_outputs, self.predictions)
         for name in ("eval_metrics", "host_call"):
-            _demand_host_function(name, getattr(self, name))
-        for name in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
-            for hook in getattr(self, name) or ():
-                _demand_hook(name, hook)
+            host_functions.check(f"{_name(self)} {name}", getattr(self, name))
+        _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
-    def scaffold(self) -> Any:
-        """The Scaffold that scaffold_fn gives, or None where there is no such function."""
-        return self.scaffold_fn() if self.scaffold_fn is not None else None
+    def as_estimator_spec(self) -> EstimatorSpec:
+        """The spec off the TPU: host functions are called in the default graph.
 
-
-def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
-    """What the function of an eval_metrics or host_call pair returns for its tensors."""
-    function, tensors = host_function
-    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
-
-
-def _demand_scalar(name: str, value: Any) -> None:
-    if not tf.is_tensor(value):
-        raise InvalidSetting(
-            f"TPUEstimatorSpec {name} is {value!r}, which is no tensor. Give a scalar tensor."
-        )
-    if value.shape.rank not in (0, None):
-        raise InvalidSetting(
-            f"TPUEstimatorSpec {name} has shape {value.shape.as_list()}. Give a scalar, such as "
-            f"tf.reduce_mean of it."
+        A host_call becomes a hook that runs it once in each `session.run`.
+        """
+        metrics = call_on_host(self.eval_metrics) if self.eval_metrics else None
+        host_call = (HostCallHook(call_on_host(self.host_call)),) if self.host_call else ()
+        return EstimatorSpec(
+            mode=self.mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metric_ops=metrics,
+            export_outputs=self.export_outputs,
+            training_hooks=(*host_call, *(self.training_hooks or ())),
+            scaffold=self.scaffold_fn() if self.scaffold_fn is not None else None,
+            evaluation_hooks=(*host_call, *(self.evaluation_hooks or ())),
+            prediction_hooks=(*host_call, *(self.prediction_hooks or ())),
         )
 
-
-def _demand_host_function(name: str, pair: Any) -> None:
-    if pair is None:
-        return
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InvalidSetting(
-            f"TPUEstimatorSpec {name} is {pair!r}. Give a pair (function, tensors)."
-        )
-    if not callable(pair[0]):
-        raise InvalidSetting(
-            f"TPUEstimatorSpec {name} starts with {pair[0]!r}, which cannot be called. Give a "
-            f"pair (function, tensors)."
-        )
-    if not isinstance(pair[1], (tuple, list, Mapping)):
-        raise InvalidSetting(
-            f"TPUEstimatorSpec {name} has tensors {pair[1]!r}. Give a list or a dict of tensors."
-        )
+    def _replace(self, **changes: Any) -> "TPUEstimatorSpec":
+        """A spec with some fields changed; the mode is not one of them."""
+        spec: TPUEstimatorSpec = _replaced(self, changes)
+        return spec
 
 
-def _demand_hook(name: str, hook: Any) -> None:
-    if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
+AnySpec = EstimatorSpec | TPUEstimatorSpec
+
+
+def _check_what_both_have(spec: AnySpec) -> None:
+    name = _name(spec)
+    if spec.mode not in _NEEDED:
+        raise InvalidSetting(f"{name} mode is {spec.mode!r}. Give one of {', '.join(_NEEDED)}.")
+    missing = [each for each in _NEEDED[spec.mode] if getattr(spec, each) is None]
+    if missing:
         raise InvalidSetting(
-            f"TPUEstimatorSpec {name} holds {hook!r}. Give tf.compat.v1.train.SessionRunHooks."
+            f"Missing {' and '.join(missing)} in the {name} of mode {spec.mode!r}. Return it from "
+            f"model_fn."
         )
+    spec_checks.train_op(name, spec.train_op)
+    _set(spec, "loss", spec_checks.scalar_loss(name, spec.loss))
+    spec_checks.predictions(name, spec.predictions)
+
+
+def _set_hooks(spec: AnySpec, *names: str) -> None:
+    for each in names:
+        _set(spec, each, spec_checks.hooks(_name(spec), each, getattr(spec, each)))
+
+
+def _replaced(spec: Any, changes: Mapping[str, Any]) -> Any:
+    unknown = sorted(set(changes) - {each.name for each in dataclasses.fields(spec)})
+    if unknown:
+        raise InvalidSetting(
+            f"{_name(spec)} has no field {', '.join(unknown)}. It has "
+            f"{', '.join(each.name for each in dataclasses.fields(spec))}."
+        )
+    if changes.get("mode", spec.mode) != spec.mode:
+        raise InvalidSetting(
+            f"the mode of an {_name(spec)} cannot be changed, from {spec.mode!r} to "
+            f"{changes['mode']!r}. Make a new one."
+        )
+    return dataclasses.replace(spec, **changes)
+
+
+def _set(spec: AnySpec, name: str, value: Any) -> None:
+    object.__setattr__(spec, name, value)
+
+
+def _name(spec: Any) -> str:
+    return type(spec).__name__

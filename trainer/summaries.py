@@ -56,6 +56,11 @@ def write_scalars(directory: str, values: Mapping[str, float], step: int) -> Non
             for name, value in values.items()
         ]
     )
+    write(directory, summary, step)
+
+
+def write(directory: str, summary: Any, step: int) -> None:
+    """Writes a Summary to the event file of a directory, and flushes it."""
     writer = _writer(directory)
     writer.add_summary(summary, step)
     writer.flush()

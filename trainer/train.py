@@ -8,10 +8,20 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer import checkpoints, graph, input_pipeline, loop, progress, session, summaries
-from trainer.hooks import StepLimitHook, host_call_hooks
+from trainer import (
+    checkpoints,
+    graph,
+    iteration_count,
+    loop,
+    off_tpu,
+    progress,
+    summaries,
+    termination,
+)
+from trainer import session as sessions
+from trainer.hooks import StepLimitHook
+from trainer.profiling import ProfileStepsHook
 from trainer.program import Program
-from trainer.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -37,6 +47,9 @@ def train(
       steps: how many steps to make from here.
       max_steps: the global step to stop at; nothing is done where it is reached already.
       saving_listeners: told about each checkpoint.
+
+    Raises:
+      SystemExit: with 0, at a SIGTERM, after the running loop and its checkpoint.
     """
     config = program.config
     newest = tf.train.latest_checkpoint(program.model_dir)
@@ -45,47 +58,41 @@ def train(
     if last_step is not None and first_step >= last_step:
         logger.info("nothing to train: step %d of %d is reached", first_step, last_step)
         return
-    with graph.fresh(config) as global_step:
-        inputs = input_pipeline.build(program.call_input_fn(input_fn, ModeKeys.TRAIN))
-        spec = program.call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN)
-        if newest is not None:
-            checkpoints.check_shapes(newest)
-        # Built before the loop is, so that what it reads waits for the steps of the loop.
-        host_call = host_call_hooks(spec)
-        summaries.add_loss(spec.loss)
-        steps_in_one_run = loop.repeat(
-            spec.train_op, spec.loss, global_step, config.tpu_config.iterations_per_loop
-        )
-        scaffold = checkpoints.with_saver(spec.scaffold(), config)
+    with (
+        termination.watched() as ending,
+        graph.fresh(config, has_one_replica=True) as global_step,
+    ):
+        plan = iteration_count.plan(config.tpu_config)
+        training = off_tpu.build_training(program, input_fn, global_step, newest, plan)
+        scaffold = checkpoints.with_saver(training.spec.scaffold, config)
         reporter = progress.reporter(last_step, config.log_step_count_steps)
+        profiles = _profile_hooks(program, training.loop, first_step)
         all_hooks = [
             *hooks,
-            *inputs.hooks,
-            StepLimitHook(steps_in_one_run, first_step, last_step),
-            tf.compat.v1.train.NanTensorHook(steps_in_one_run.loss),
+            *training.hooks,
+            StepLimitHook(training.loop, first_step, last_step, plan),
+            tf.compat.v1.train.NanTensorHook(training.loop.loss),
             progress.ProgressHook(
-                steps_in_one_run,
-                first_step,
-                reporter,
-                program.model_dir,
-                config.save_summary_steps,
+                training.loop, first_step, reporter, program.model_dir, config.save_summary_steps
             ),
-            *_summary_hooks(program, steps_in_one_run, scaffold, first_step),
-            *host_call,
-            *(spec.training_hooks or ()),
-            *_checkpoint_hooks(program, scaffold, saving_listeners),
+            *_summary_hooks(program, training.loop, scaffold, first_step),
+            *(training.spec.training_hooks or ()),
+            *(training.spec.training_chief_hooks or ()),
+            *profiles,
+            ending,
         ]
+        all_hooks += _checkpoint_hooks(program, scaffold, all_hooks, saving_listeners)
         for hook in all_hooks:
-            _tell_steps_per_run(hook, steps_in_one_run.max_iterations)
-        with (
-            # A failed run must not leave a bar behind that goes on drawing itself.
-            contextlib.closing(reporter),
-            session.monitored(
-                config, scaffold, all_hooks, checkpoint_dir=program.model_dir
-            ) as training,
-        ):
-            while not training.should_stop():
-                training.run(steps_in_one_run.train_op)
+            _tell_steps_per_run(hook, training.loop.max_iterations)
+        with contextlib.ExitStack() as closing:
+            # A failed run must not leave a bar that goes on drawing itself, nor a profiler.
+            for each in (reporter, *profiles):
+                closing.callback(each.close)
+            session = closing.enter_context(
+                sessions.monitored(config, scaffold, all_hooks, checkpoint_dir=program.model_dir)
+            )
+            while not session.should_stop():
+                session.run(training.loop.train_op)
 
 
 def _summary_hooks(
@@ -101,15 +108,30 @@ def _summary_hooks(
     ]
 
 
+def _profile_hooks(
+    program: Program, steps_in_one_run: loop.Loop, first_step: int
+) -> list[ProfileStepsHook]:
+    steps = program.config.profile_steps
+    if steps is None:
+        return []
+    return [ProfileStepsHook(steps_in_one_run, program.model_dir, first_step, steps)]
+
+
 def _checkpoint_hooks(
-    program: Program, scaffold: Any, saving_listeners: Sequence[Any]
+    program: Program, scaffold: Any, others: Sequence[Any], saving_listeners: Sequence[Any]
 ) -> list[Any]:
+    """The hook that saves checkpoints, unless the program has brought one."""
     config = program.config
+    own = [each for each in others if isinstance(each, tf.compat.v1.train.CheckpointSaverHook)]
+    if own:
+        own[0]._listeners.extend(saving_listeners)
+        return []
     if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
         if saving_listeners:
             raise InvalidSetting(
                 "saving_listeners are given, and the config writes no checkpoints that they "
-                "could be told about. Set save_checkpoints_steps or save_checkpoints_secs."
+                "could be told about: there is no CheckpointSaverHook. Set save_checkpoints_steps "
+                "or save_checkpoints_secs."
             )
         return []
     return [
@@ -119,7 +141,7 @@ def _checkpoint_hooks(
             save_secs=config.save_checkpoints_secs,
             scaffold=scaffold,
             listeners=list(saving_listeners),
-            save_graph_def=checkpoints.can_save_graph(),
+            save_graph_def=config.checkpoint_save_graph_def and checkpoints.can_save_graph(),
         )
     ]
 

@@ -1,5 +1,6 @@
 """Small programs whose results can be worked out by hand."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,11 @@ def estimator(
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop), model_dir=str(model_dir), **settings
     )
-    return trainer.TPUEstimator(
-        **{"model_fn": slope_model_fn, "use_tpu": False, "params": {"rate": rate}, **options},
-        config=config,
-    )
+    arguments = {"model_fn": slope_model_fn, "use_tpu": False, **options}
+    model_fn = arguments["model_fn"]
+    is_without = callable(model_fn) and "params" not in inspect.signature(model_fn).parameters
+    params = None if is_without else {"rate": rate}
+    return trainer.TPUEstimator(**{"params": params, **arguments}, config=config)
 
 
 _CONFIG_FIELDS = {"save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"}

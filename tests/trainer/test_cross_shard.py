@@ -1,8 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+import trainer
+from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.cross_shard import CrossShardOptimizer
 
@@ -53,3 +56,41 @@ def test_other_reductions_and_keras_optimizers_are_refused() -> None:
         CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1), reduction="none")
     with pytest.raises(InvalidSetting, match="no tf.compat.v1.train.Optimizer"):
         CrossShardOptimizer("sgd")
+
+
+def test_a_sum_over_one_replica_is_the_tensor_itself() -> None:
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        assert session.run(trainer.cross_replica_sum(tf.constant([2.0]), [[0]])) == [2.0]
+        assert "CrossReplicaSum" not in {op.type for op in graph.get_operations()}
+
+
+def tensorflows_model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """The slope model with TensorFlow's own sums, one of them in a branch."""
+    w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+    y = v1.tpu.cross_replica_sum(features["x"] * w)
+    y = tf.cond(tf.reduce_sum(features["x"]) > 0.0, lambda: v1.tpu.cross_replica_sum(y), lambda: -y)
+    if mode == trainer.ModeKeys.PREDICT:
+        return trainer.TPUEstimatorSpec(mode, predictions={"y": y})
+    loss = tf.reduce_mean((y - labels) ** 2) / 2.0
+    if mode == trainer.ModeKeys.EVAL:
+        return trainer.TPUEstimatorSpec(mode, loss=v1.tpu.cross_replica_sum(loss))
+    step = v1.train.get_global_step()
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(params["rate"]))
+    gradients = optimizer.compute_gradients(loss)
+    train_op = tf.cond(
+        step < 1000, lambda: optimizer.apply_gradients(gradients, step), lambda: tf.no_op()
+    )
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+@pytest.mark.parametrize("iterations_per_loop", [1, 4])
+def test_tensorflows_own_sums_and_optimizer_work_off_the_tpu(
+    tmp_path: Path, iterations_per_loop: int
+) -> None:
+    estimator = programs.estimator(
+        tmp_path, model_fn=tensorflows_model_fn, iterations_per_loop=iterations_per_loop
+    )
+    estimator.train(programs.ones(), max_steps=6)
+    assert estimator.get_variable_value("w") == 1 - 0.5**6
+    assert estimator.evaluate(programs.ones(), steps=1)["loss"] == 0.5**12 / 2
+    assert next(estimator.predict(programs.ones()))["y"] == 1 - 0.5**6

@@ -64,6 +64,7 @@ def test_results_reach_tensorboard_under_the_evaluations_name(
 ) -> None:
     trained.evaluate(programs.ones(), steps=1, name="test")
     written = programs.scalars(Path(trained.model_dir) / "eval_test")
+    assert written.pop("checkpoint_path").keys() == {2}
     assert written == {"mean_y": {2: 0.75}, "loss": {2: 0.25**2 / 2}}
 
 
@@ -73,13 +74,53 @@ def test_a_metric_named_loss_is_refused(tmp_path: Path) -> None:
         estimator.evaluate(programs.ones(), steps=1)
 
 
-def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointNotFound, match=f"find trained model at {tmp_path}"):
-        programs.estimator(tmp_path).evaluate(programs.ones(), steps=1)
+def test_a_model_that_was_never_trained_is_evaluated_as_it_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = programs.estimator(tmp_path).evaluate(programs.ones(), steps=1)
+    assert results == {"mean_y": 0.0, "loss": 0.5, "global_step": 0}
+    assert f"Could not find trained model in {tmp_path}" in caplog.text
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error(trained: trainer.TPUEstimator) -> None:
+    with pytest.raises(CheckpointNotFound, match="no checkpoint nowhere"):
+        trained.evaluate(programs.ones(), steps=1, checkpoint_path="nowhere")
+
+
+def test_the_loss_counts_each_row_alike_in_a_last_smaller_batch(
+    trained: trainer.TPUEstimator,
+) -> None:
+    def input_fn() -> Any:
+        x = tf.constant([[1.0], [1.0], [4.0]])
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, x)).batch(2)
+
+    # An error of x / 4 in each row: (1 + 1 + 16) / 16 / 2 over three rows.
+    assert trained.evaluate(input_fn)["loss"] == pytest.approx(18 / 16 / 2 / 3)
+
+
+def test_a_metric_can_be_a_keras_metric(tmp_path: Path) -> None:
+    def metric_fn(labels: Any) -> Any:
+        import tf_keras
+
+        metric = tf_keras.metrics.Mean()
+        metric.update_state(labels * 3.0)
+        return {"keras": metric}
+
+    results = trained_with(tmp_path, metric_fn).evaluate(programs.ones(), steps=2)
+    assert results["keras"] == 3.0
+
+
+def test_a_serialized_summary_is_written_with_its_values_numbered(tmp_path: Path) -> None:
+    def metric_fn(labels: Any) -> Any:
+        summary = v1.summary.scalar("inner", labels[0, 0] * 7.0)
+        return {"made": (summary, tf.no_op())}
+
+    trained_with(tmp_path, metric_fn).evaluate(programs.ones(), steps=1)
+    assert programs.scalars(tmp_path / "eval")["made/0"] == {1: 7.0}
 
 
 def test_a_metric_can_be_a_vector(tmp_path: Path) -> None:
     estimator = trained_with(tmp_path, lambda y: {"both": v1.metrics.mean_tensor(y)})
     results = estimator.evaluate(programs.ones(), steps=1)
     assert results["both"].tolist() == [[1.0], [1.0]]
-    assert programs.scalars(tmp_path / "eval").keys() == {"loss"}
+    assert programs.scalars(tmp_path / "eval").keys() == {"loss", "both", "checkpoint_path"}

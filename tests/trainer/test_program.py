@@ -70,7 +70,7 @@ def test_what_model_fn_returns_must_be_a_spec_of_the_mode(tmp_path: Path) -> Non
     estimator = programs.estimator(tmp_path / "a", model_fn=lambda features, labels: None)
     with pytest.raises(InvalidSetting, match="returned NoneType. Return a TPUEstimatorSpec"):
         estimator.train(programs.ones(), max_steps=1)
-    wrong = trainer.TPUEstimatorSpec("infer", predictions=1)
+    wrong = trainer.TPUEstimatorSpec("infer", predictions=tf.constant(1))
     estimator = programs.estimator(tmp_path / "b", model_fn=lambda features, labels: wrong)
     with pytest.raises(InvalidSetting, match="of mode 'infer' when called for 'train'"):
         estimator.train(programs.ones(), max_steps=1)
@@ -108,3 +108,42 @@ def test_an_input_fn_that_returns_no_tensors_is_refused(returned: object) -> Non
 def test_an_input_of_three_parts_is_refused() -> None:
     with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="elements of 3 parts"):
         input_pipeline.build(tf.data.Dataset.from_tensors((1, 2, 3)))
+
+
+def test_params_that_model_fn_does_not_take_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="has no argument 'params', and params are given"):
+        programs.estimator(tmp_path, model_fn=lambda features: None, params={"rate": 1.0})
+
+
+class HParams:
+    """As tf.contrib.training had them."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        assert name not in self
+        self.__dict__[name] = value
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        assert name in self
+        self.__dict__[name] = value
+
+
+def test_hparams_stay_hparams_and_get_what_the_run_adds(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.append(params)
+        return programs.slope_model_fn(features, labels, mode, {"rate": params.rate})
+
+    given = HParams(rate=0.5, use_tpu=True)
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, params=given, train_batch_size=2)
+    estimator.train(programs.ones(), max_steps=1)
+    assert (seen[0].batch_size, seen[0].use_tpu) == (2, False)
+    assert "batch_size" not in given
+    with pytest.raises(InvalidSetting, match="are reserved keys"):
+        programs.estimator(tmp_path, model_fn=model_fn, params=HParams(context=1))

@@ -33,6 +33,14 @@ def test_training_ends_at_the_very_step_whatever_the_loop(
     assert state(tmp_path) == (1 - 0.5**10, 10)
 
 
+def test_loops_of_a_given_time_end_at_the_very_step_too(tmp_path: Path) -> None:
+    config = trainer.RunConfig(trainer.TPUConfig("1s"), model_dir=str(tmp_path))
+    trainer.TPUEstimator(
+        programs.slope_model_fn, config=config, params={"rate": 0.5}, use_tpu=False
+    ).train(programs.ones(), max_steps=10)
+    assert state(tmp_path) == (1 - 0.5**10, 10)
+
+
 def test_training_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
     programs.estimator(tmp_path).train(programs.ones(), max_steps=3)
     programs.estimator(tmp_path).train(programs.ones(), steps=2)

@@ -1,0 +1,130 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import programs
+from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """The slope model for an Estimator."""
+    return programs.slope_model_fn(features, labels, mode, params).as_estimator_spec()
+
+
+def estimator(model_dir: Path, **options: Any) -> trainer.Estimator:
+    arguments = {"model_fn": model_fn, "params": {"rate": 0.5}, **options}
+    return trainer.Estimator(model_dir=str(model_dir), **arguments)
+
+
+def test_an_estimator_trains_evaluates_and_predicts(tmp_path: Path) -> None:
+    trained = estimator(tmp_path).train(programs.ones(), steps=2)
+    assert trained.evaluate(programs.ones(), steps=1) == {
+        "mean_y": 0.75,
+        "loss": 0.25**2 / 2,
+        "global_step": 2,
+    }
+    assert next(trained.predict(programs.ones()))["y"] == 0.75
+
+
+def test_variables_of_the_newest_checkpoint_can_be_read(tmp_path: Path) -> None:
+    trained = estimator(tmp_path).train(programs.ones(), steps=1)
+    assert sorted(trained.get_variable_names()) == ["global_step", "w"]
+    assert trained.get_variable_value("w") == 0.5
+    assert trained.latest_checkpoint() == f"{tmp_path}/model.ckpt-1"
+
+
+def test_without_a_checkpoint_there_are_no_variables(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFound, match="Couldn't find trained model"):
+        estimator(tmp_path).get_variable_names()
+
+
+def test_each_evaluation_has_its_directory(tmp_path: Path) -> None:
+    assert estimator(tmp_path).eval_dir() == f"{tmp_path}/eval"
+    assert estimator(tmp_path).eval_dir("test") == f"{tmp_path}/eval_test"
+
+
+def test_config_and_params_are_copies(tmp_path: Path) -> None:
+    made = estimator(tmp_path, params={"rate": 0.5, "layers": [1]})
+    made.params["layers"].append(2)
+    assert made.params["layers"] == [1]
+    assert made.config is not made.config
+    assert made.config.model_dir == str(tmp_path)
+
+
+def test_model_fn_is_bound_to_its_params(tmp_path: Path) -> None:
+    made = estimator(tmp_path)
+    with tf.Graph().as_default():
+        spec = made.model_fn({"x": tf.ones([2, 1])}, None, "infer", made.config)
+    assert list(spec.predictions) == ["y"]
+
+
+def test_params_are_just_those_that_were_given(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def watching(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.append(params)
+        return model_fn(features, labels, mode, params)
+
+    made = estimator(tmp_path, model_fn=watching, params={"rate": 0.5, "batch_size": 7})
+    made.train(programs.ones(), steps=1)
+    assert seen == [{"rate": 0.5, "batch_size": 7}]
+
+
+def test_a_tpu_spec_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="returned TPUEstimatorSpec. Return an EstimatorSpec"):
+        estimator(tmp_path, model_fn=programs.slope_model_fn).train(programs.ones(), steps=1)
+
+
+def test_a_subclass_cannot_override_members(tmp_path: Path) -> None:
+    class Other(trainer.Estimator):
+        def train(self, *arguments: Any, **named: Any) -> Any:
+            return None
+
+    class Added(trainer.Estimator):
+        def train_twice(self) -> None: ...
+
+    with pytest.raises(InvalidSetting, match="Other overrides train"):
+        Other(model_fn, str(tmp_path), params={"rate": 0.5})
+    assert Added(model_fn, str(tmp_path), params={"rate": 0.5})
+
+
+def test_arguments_of_wrong_kinds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="model_fn must be provided"):
+        estimator(tmp_path, model_fn=None)
+    with pytest.raises(InvalidType, match="config is 3"):
+        estimator(tmp_path, config=3)
+    with pytest.raises(InvalidType, match="params is 3"):
+        estimator(tmp_path, params=3)
+    made = estimator(tmp_path)
+    with pytest.raises(InvalidType, match=r"train\(\) hooks holds 3"):
+        made.train(programs.ones(), steps=1, hooks=[3])
+    with pytest.raises(InvalidType, match="saving_listeners holds 3"):
+        made.train(programs.ones(), steps=1, saving_listeners=[3])
+    with pytest.raises(InvalidType, match=r"evaluate\(\) hooks holds 3"):
+        made.evaluate(programs.ones(), steps=1, hooks=[3])
+    with pytest.raises(InvalidType, match=r"predict\(\) hooks holds 3"):
+        made.predict(programs.ones(), hooks=[3])
+
+
+def test_a_saver_hook_of_the_models_own_takes_the_place_of_ours(tmp_path: Path) -> None:
+    told: list[int] = []
+
+    class Listener(tf.compat.v1.train.CheckpointSaverListener):
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            told.append(global_step_value)
+
+    def with_hook(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = model_fn(features, labels, mode, params)
+        hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2, save_graph_def=False)
+        return spec._replace(training_chief_hooks=[hook])
+
+    config = trainer.RunConfig(save_checkpoints_steps=1000)
+    made = estimator(tmp_path, model_fn=with_hook, config=config)
+    made.train(programs.ones(), steps=4, saving_listeners=[Listener()])
+    assert told == [0, 2, 4]

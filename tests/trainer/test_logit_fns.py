@@ -1,0 +1,49 @@
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tpuserve.errors import InvalidSetting
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+X = tf.feature_column.numeric_column("x")
+
+
+def logits(logit_fn: Any, mode: str = "infer") -> Any:
+    with tf.Graph().as_default(), v1.Session() as session:
+        features = {"x": tf.constant([[1.0], [2.0]])}
+        made = trainer.call_logit_fn(logit_fn, features, mode, None, None)
+        names = [each.op.name for each in v1.trainable_variables()]
+        session.run([each.assign(tf.ones_like(each)) for each in v1.trainable_variables()])
+        session.run([each.initializer for each in v1.global_variables()[len(names) :]])
+        return session.run(made).tolist(), names
+
+
+@pytest.mark.filterwarnings("ignore:`layer.add_variable` is deprecated:UserWarning")
+def test_a_linear_model_weighs_its_columns() -> None:
+    values, names = logits(trainer.linear_logit_fn_builder(1, [X]))
+    assert values == [[2.0], [3.0]]
+    assert names == ["linear_model/x/weights", "linear_model/bias_weights"]
+
+
+def test_a_network_has_hidden_layers_under_the_names_of_checkpoints() -> None:
+    logit_fn = trainer.dnn_logit_fn_builder(1, [2], [X], tf.nn.relu, 0.5, None, False)
+    values, names = logits(logit_fn)
+    # Two units of x + 1 each, and a bias.
+    assert values == [[5.0], [7.0]]
+    assert names == [
+        "hiddenlayer_0/kernel",
+        "hiddenlayer_0/bias",
+        "logits/kernel",
+        "logits/bias",
+    ]
+
+
+def test_units_are_whole_and_logits_are_tensors() -> None:
+    with pytest.raises(InvalidSetting, match="units must be an int"):
+        trainer.linear_logit_fn_builder(1.0, [X])  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match="logit_fn should return a Tensor"):
+        trainer.call_logit_fn(lambda features: 3, {}, "infer", None, None)

@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tpuserve.errors import InvalidSetting
+
+pytestmark = pytest.mark.slow
+
+X = tf.constant([[1.0, 2.0]])
+
+
+def test_single_tensors_get_names() -> None:
+    receiver = trainer.ServingInputReceiver(X, X, {"other": X})
+    assert list(receiver.features) == ["feature"]
+    assert list(receiver.receiver_tensors) == ["input"]
+    assert receiver.receiver_tensors_alternatives is not None
+    assert list(receiver.receiver_tensors_alternatives["other"]) == ["input"]
+
+
+def test_sparse_and_ragged_features_are_features() -> None:
+    features = {"s": tf.sparse.from_dense(X), "r": tf.ragged.constant([[1], [2, 3]])}
+    assert trainer.ServingInputReceiver(features, X).features == features
+
+
+def test_a_tensor_receiver_leaves_its_feature_a_tensor() -> None:
+    assert trainer.TensorServingInputReceiver(X, X).features is X
+    with pytest.raises(InvalidSetting, match="Give one tensor"):
+        trainer.TensorServingInputReceiver({"x": X}, X)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, X), "features must be defined"),
+        ((X, None), "receiver_tensors must be defined"),
+        (({1: X}, X), "has the key 1. Keys must be strings"),
+        (({"x": 3}, X), "has 'x': 3"),
+        ((X, {"x": 3}), "has 'x': 3"),
+        ((X, X, [X]), "receiver_tensors_alternatives is "),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        trainer.ServingInputReceiver(*arguments)
+
+
+def test_placeholders_are_like_the_tensors_with_a_batch_of_their_own() -> None:
+    with tf.Graph().as_default():
+        like = {"x": tf.zeros([7, 3], tf.int32), "text": tf.compat.v1.placeholder(tf.string)}
+        receiver = trainer.build_raw_serving_input_receiver_fn(like, default_batch_size=5)()
+    x, anything = receiver.features["x"], receiver.features["text"]
+    assert (x.shape.as_list(), x.dtype, x.op.type) == ([5, 3], tf.int32, "Placeholder")
+    assert (anything.shape.rank, anything.op.name) == (None, "text")
+
+
+def test_a_supervised_receiver_is_fed_features_and_labels() -> None:
+    with tf.Graph().as_default():
+        x, y = tf.zeros([2, 3]), tf.zeros([2])
+        receiver = trainer.build_raw_supervised_input_receiver_fn({"x": x}, y)()
+    assert list(receiver.receiver_tensors) == ["x", "label"]
+    assert receiver.labels is receiver.receiver_tensors["label"]
+    assert receiver.features["x"].shape.as_list() == [None, 3]
+
+
+def test_features_and_labels_have_names_apart() -> None:
+    with pytest.raises(InvalidSetting, match="distinct keys, and both have x"):
+        trainer.build_raw_supervised_input_receiver_fn({"x": X}, {"x": X})

@@ -1,0 +1,27 @@
+"""The names of tf.estimator.experimental."""
+
+from trainer.checkpoint_hooks import make_stop_at_checkpoint_step_hook
+from trainer.early_stopping import (
+    make_early_stopping_hook,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from trainer.in_memory_evaluator import InMemoryEvaluatorHook
+from trainer.logit_fns import call_logit_fn, dnn_logit_fn_builder, linear_logit_fn_builder
+from trainer.receivers import build_raw_supervised_input_receiver_fn
+
+__all__ = [
+    "InMemoryEvaluatorHook",
+    "build_raw_supervised_input_receiver_fn",
+    "call_logit_fn",
+    "dnn_logit_fn_builder",
+    "linear_logit_fn_builder",
+    "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]

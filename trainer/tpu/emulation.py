@@ -1,0 +1,42 @@
+"""The graph of a TPU run made ready for the system it runs on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.lowering.live import lower_in_place
+from trainer.tpu.system import Device
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a session runs.
+
+    Attributes:
+      targets: ops and tensors.
+      end_infeeds, end_outfeeds: see `tpuserve.lowering.live.Lowered`; None on a real TPU.
+    """
+
+    targets: list[Any]
+    end_infeeds: Any = None
+    end_outfeeds: Any = None
+
+
+def ready(targets: Sequence[Any], device: Device) -> Ready:
+    """The targets themselves on a real TPU; on an emulated one what they are lowered to."""
+    if not device.is_emulated:
+        return Ready(list(targets))
+    lowered = lower_in_place(targets, compiled=device.is_compiled)
+    return Ready(lowered.twins, lowered.end_infeeds, lowered.end_outfeeds)
+
+
+def session_config(config: Any, device: Device) -> Any:
+    """The ConfigProto of a run; on an emulated system TPU ops may be in the graph, unused."""
+    if not device.is_emulated:
+        return config
+    changed = tf.compat.v1.ConfigProto()
+    changed.CopyFrom(config)
+    changed.graph_options.place_pruned_graph = True
+    return changed

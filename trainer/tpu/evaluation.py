@@ -1,0 +1,181 @@
+"""Evaluation on a TPU: every replica sends what the metrics are made of, the host makes them."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpuserve.errors import InvalidType
+from trainer import checkpoints, eval_metrics, infeed, iteration_count
+from trainer.hooks import SummaryWritersHook
+from trainer.host_functions import call_on_host
+from trainer.program import TPUProgram
+from trainer.runs import Evaluation
+from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from trainer.topology import Topology
+from trainer.tpu import emulation, replicated, results, system
+from trainer.tpu.feeding import Feeding
+from trainer.tpu.outfeed import Outfeed
+from trainer.tpu.program import replicated as as_replicated
+from trainer.tpu.rendezvous import Rendezvous
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+def build(
+    program: TPUProgram,
+    input_fn: Callable[..., Any],
+    checkpoint: str | None,
+    steps: int | None,
+    topology: Topology,
+    device: system.Device,
+    rendezvous: Rendezvous,
+    batch_axis: Any = None,
+) -> Evaluation:
+    """The model in evaluation on all replicas.
+
+    A last batch that is smaller than the others is spread over several steps, in which each
+    replica has at most one real row, repeated: so its loss is the loss of that row.
+
+    Args:
+      program, input_fn, checkpoint: see `trainer.off_tpu.build`.
+      steps: how many batches to take; None goes on until the input ends.
+      topology, device, rendezvous, batch_axis: see `trainer.tpu.training.build`.
+    """
+    config = program.config.tpu_config
+    cores = system.assignment(topology, device, program.config)
+    replica = as_replicated(program, topology, cores)
+    fed = infeed.build(
+        replica.input_of(input_fn, ModeKeys.EVAL),
+        topology,
+        batch_axis=batch_axis,
+        smaller_batches="tile",
+        steps=steps,
+        parallel_get_next=config.experimental_allow_per_host_v2_parallel_get_next,
+        input_partition_dims=config.input_partition_dims,
+        device_assignment=None if device.is_emulated else cores,
+        only_first_core_computes=device.is_emulated,
+    )
+    sent = Outfeed(topology)
+    found: list[TPUEstimatorSpec] = []
+
+    def step(done: Any) -> Any:
+        batch = fed.dequeue()
+        spec = replica.call_model_fn(batch.features, batch.labels, ModeKeys.EVAL)
+        if not isinstance(spec, TPUEstimatorSpec):
+            raise InvalidType(
+                f"model_fn returned an {type(spec).__name__} for an evaluation on a TPU. Return "
+                f"a TPUEstimatorSpec, or evaluate with eval_on_tpu=False."
+            )
+        found.append(spec)
+        tensors = {
+            "loss": tf.reshape(tf.cast(spec.loss, tf.float32), [1]),
+            "mask": batch.mask,
+            "metrics": spec.eval_metrics[1] if spec.eval_metrics else [],
+            "host_call": spec.host_call[1] if spec.host_call else [],
+        }
+        return sent.enqueue(tensors, "eval_metrics or host_call tensor ")
+
+    plan = iteration_count.plan(config)
+    iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
+    _, done = replicated.repeat(step, iterations, topology, cores)
+    (spec,) = found
+    if checkpoint is not None:
+        checkpoints.check_shapes(checkpoint)
+    received = sent.dequeue()
+    ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], device)
+    done, enqueue, *received = ready.targets
+    metrics = _Metrics(spec, sent, topology)
+    per_loop = 1 if plan.most == iteration_count.UNBOUNDED else plan.most
+    feeding = Feeding(
+        fed,
+        enqueue,
+        rendezvous,
+        results=received,
+        on_result=metrics.take,
+        waits_for_results=True,
+        end_infeed=ready.end_infeeds,
+        end_outfeed=ready.end_outfeeds,
+    )
+    outside = EstimatorSpec(
+        ModeKeys.EVAL,
+        loss=tf.constant(0.0),
+        scaffold=spec.scaffold_fn() if spec.scaffold_fn is not None else None,
+        evaluation_hooks=spec.evaluation_hooks,
+    )
+    pace = _Pace(metrics, iterations, per_loop, steps, feeding.announce)
+    writers = [SummaryWritersHook()] if spec.host_call else []
+    return Evaluation(
+        eval_metrics.Metrics(metrics.values, done.op),
+        outside,
+        (*fed.hooks, feeding, pace, *writers),
+    )
+
+
+class _Metrics:
+    """The host's part: metric ops that are fed with the real rows of what the replicas sent."""
+
+    def __init__(self, spec: TPUEstimatorSpec, sent: Outfeed, topology: Topology) -> None:
+        self._results = results.Results(sent, topology)
+        # The rows that are real are known only when they are here.
+        self._places = sent.pack(
+            [tf.compat.v1.placeholder(each.dtype, [None, *each.shape[1:]]) for each in sent.specs]
+        )
+        self._weights = tf.compat.v1.placeholder(tf.float32, [None])
+        metrics = (
+            call_on_host((spec.eval_metrics[0], self._places["metrics"]))
+            if spec.eval_metrics
+            else {}
+        )
+        built = eval_metrics.of_ops(metrics, self._places["loss"], self._weights)
+        self.values = built.values
+        self._updates = [built.update]
+        if spec.host_call:
+            self._updates.append(call_on_host((spec.host_call[0], self._places["host_call"])))
+        self.whole_batches = 0
+        self.is_over = False
+
+    def take(self, session: Any, received: list[Any]) -> None:
+        """Takes the results of one step into account, but for filler."""
+        step = self._results.of_step(received)
+        if not step.rows.any():
+            self.is_over = True
+            return
+        self.whole_batches += int(step.is_whole)
+        real = step.real()
+        # Each replica's loss is a mean over its rows, of which some may be filler.
+        real["loss"] = step.of_replicas("loss")
+        feeds = dict(zip(tf.nest.flatten(self._places), tf.nest.flatten(real), strict=True))
+        feeds[self._weights] = step.rows.astype(np.float32)
+        session.run(self._updates, feeds)
+
+
+class _Pace(tf.compat.v1.train.SessionRunHook):
+    """Makes loops as long as the evaluation may need, and ends it with the input."""
+
+    def __init__(
+        self,
+        metrics: _Metrics,
+        iterations: Any,
+        per_loop: int,
+        steps: int | None,
+        announce: Callable[[int], None],
+    ) -> None:
+        self._metrics, self._iterations, self._per_loop = metrics, iterations, per_loop
+        self._steps, self._announce = steps, announce
+
+    def before_run(self, run_context: Any) -> Any:
+        """Says how many steps to make."""
+        count = self._per_loop
+        if self._steps is not None:
+            # A small batch may need more steps than one.
+            count = min(count, max(self._steps - self._metrics.whole_batches, 1))
+        self._announce(count)
+        return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Stops when there is no real row left, or all batches have been whole."""
+        if self._metrics.is_over or self._metrics.whole_batches == self._steps:
+            run_context.request_stop()

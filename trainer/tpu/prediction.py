@@ -1,0 +1,171 @@
+"""Prediction on a TPU: every replica sends its predictions, the host drops the filler."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer import checkpoints, infeed, iteration_count
+from trainer.hooks import SummaryWritersHook
+from trainer.host_functions import call_on_host
+from trainer.program import TPUProgram
+from trainer.runs import Prediction
+from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from trainer.topology import Topology
+from trainer.tpu import emulation, replicated, results, system
+from trainer.tpu.feeding import Feeding
+from trainer.tpu.outfeed import Outfeed
+from trainer.tpu.program import replicated as as_replicated
+from trainer.tpu.rendezvous import Rendezvous
+
+# What one message of the runtime can hold.
+_MOST_BYTES = 2**30
+
+
+def build(
+    program: TPUProgram,
+    input_fn: Callable[..., Any],
+    checkpoint: str,
+    topology: Topology,
+    device: system.Device,
+    rendezvous: Rendezvous,
+    select: Callable[[Any], Any],
+    batch_axis: Any = None,
+) -> Prediction:
+    """The model in prediction on all replicas.
+
+    Args:
+      program, input_fn, checkpoint: see `trainer.off_tpu.build`.
+      select: takes model_fn's predictions and gives those that are wanted.
+      topology, device, rendezvous, batch_axis: see `trainer.tpu.training.build`.
+
+    Raises:
+      InvalidSetting: predictions are no dict, have no static shape, or are too large.
+    """
+    if batch_axis is not None:
+        raise InvalidSetting(
+            f"batch_axis is {batch_axis}, and predictions come row by row: predict() on a TPU "
+            f"splits the first axis. Use another estimator, without batch_axis."
+        )
+    config = program.config.tpu_config
+    cores = system.assignment(topology, device, program.config)
+    replica = as_replicated(program, topology, cores)
+    fed = infeed.build(
+        replica.input_of(input_fn, ModeKeys.PREDICT),
+        topology,
+        smaller_batches="pad",
+        input_partition_dims=config.input_partition_dims,
+        device_assignment=None if device.is_emulated else cores,
+        only_first_core_computes=device.is_emulated,
+    )
+    sent = Outfeed(topology)
+    found: list[Any] = []
+
+    def step(done: Any) -> Any:
+        batch = fed.dequeue()
+        spec = replica.call_model_fn(batch.features, batch.labels, ModeKeys.PREDICT)
+        found.append(spec)
+        wanted = select(spec.predictions)
+        if not isinstance(wanted, dict):
+            raise InvalidSetting(
+                f"predictions are {wanted!r:.100}, and must be a dict of tensors on a TPU. "
+                f"Return predictions={{'name': tensor}} from model_fn."
+            )
+        host_call = getattr(spec, "host_call", None)
+        enqueue = sent.enqueue(
+            {
+                results.MASK: batch.mask,
+                "predictions": wanted,
+                "host_call": host_call[1] if host_call else [],
+            },
+            "predictions or host_call tensor ",
+        )
+        _check_size(sent, topology)
+        return enqueue
+
+    plan = iteration_count.plan(config)
+    iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
+    _, done = replicated.repeat(step, iterations, topology, cores)
+    (spec,) = found
+    checkpoints.check_shapes(checkpoint)
+    received = sent.dequeue()
+    ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], device)
+    done, enqueue, *received = ready.targets
+    host_call = _HostCall(spec, sent)
+    steps: list[results.Step] = []
+    read = results.Results(sent, topology)
+
+    def take(session: Any, arrays: list[Any]) -> None:
+        step = read.of_step(arrays)
+        if step.rows.any():
+            host_call.run(session, step)
+        steps.append(step)
+
+    feeding = Feeding(
+        fed,
+        enqueue,
+        rendezvous,
+        results=received,
+        on_result=take,
+        waits_for_results=True,
+        end_infeed=ready.end_infeeds,
+        end_outfeed=ready.end_outfeeds,
+    )
+    per_loop = 1 if plan.most == iteration_count.UNBOUNDED else plan.most
+
+    def batches(session: Any) -> Iterator[Any]:
+        while not session.should_stop():
+            steps.clear()
+            feeding.announce(per_loop)
+            session.run(done.op, {iterations: per_loop})
+            for each in list(steps):
+                if not each.rows.any():
+                    return
+                yield each.real()["predictions"]
+
+    scaffold = None
+    if isinstance(spec, TPUEstimatorSpec):
+        scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
+    outside = EstimatorSpec(
+        ModeKeys.PREDICT,
+        predictions=tf.constant(0.0),
+        scaffold=scaffold,
+        prediction_hooks=spec.prediction_hooks,
+    )
+    return Prediction(batches, outside, (*fed.hooks, feeding, *host_call.hooks))
+
+
+class _HostCall:
+    """The model's host_call, fed with the real rows of what the replicas sent."""
+
+    def __init__(self, spec: Any, sent: Outfeed) -> None:
+        self._fetches = None
+        self.hooks: list[Any] = []
+        host_call = getattr(spec, "host_call", None)
+        if not host_call:
+            return
+        places = sent.pack(
+            [tf.compat.v1.placeholder(each.dtype, [None, *each.shape[1:]]) for each in sent.specs]
+        )
+        self._places = tf.nest.flatten(places["host_call"])
+        self._fetches = call_on_host((host_call[0], places["host_call"]))
+        self.hooks = [SummaryWritersHook()]
+
+    def run(self, session: Any, step: results.Step) -> None:
+        """Calls it for one step."""
+        if self._fetches is not None:
+            arrays = tf.nest.flatten(step.real()["host_call"])
+            session.run(self._fetches, dict(zip(self._places, arrays, strict=True)))
+
+
+def _check_size(sent: Outfeed, topology: Topology) -> None:
+    total = topology.replicas * sum(
+        each.shape.num_elements() * each.dtype.size for each in sent.specs
+    )
+    if total >= _MOST_BYTES:
+        raise InvalidSetting(
+            f"predictions of one batch are {total:,} bytes, and the transfer size is larger than "
+            f"the protobuf limit of {_MOST_BYTES:,}. Use a smaller predict_batch_size, or predict "
+            f"less per row."
+        )

@@ -1,0 +1,189 @@
+"""Training on a TPU: the graph of the loop, and what drives its infeed and outfeed."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from trainer import checkpoints, infeed, iteration_count, summaries, warm_start
+from trainer.hooks import SummaryWritersHook
+from trainer.host_functions import call_on_host
+from trainer.loop import Loop
+from trainer.program import TPUProgram
+from trainer.runs import Training
+from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from trainer.topology import Topology
+from trainer.tpu import emulation, kept, replicated, system
+from trainer.tpu.feeding import Feeding
+from trainer.tpu.kept import Kept
+from trainer.tpu.observed import Observed
+from trainer.tpu.outfeed import Outfeed
+from trainer.tpu.program import replicated as as_replicated
+from trainer.tpu.rendezvous import Rendezvous
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+def build(
+    program: TPUProgram,
+    input_fn: Callable[..., Any],
+    global_step: Any,
+    checkpoint: str | None,
+    plan: iteration_count.IterationPlan,
+    topology: Topology,
+    device: system.Device,
+    rendezvous: Rendezvous,
+    batch_axis: Any = None,
+) -> Training:
+    """The model in training on all replicas.
+
+    Args:
+      program, input_fn, global_step, checkpoint, plan: see `trainer.off_tpu.build_training`.
+      topology: how batches spread.
+      device: the TPU system.
+      rendezvous: takes the errors of the feeding threads.
+      batch_axis: see TPUEstimator.
+    """
+    config = program.config.tpu_config
+    cores = system.assignment(topology, device, program.config)
+    replica = as_replicated(program, topology, cores)
+    fed = infeed.build(
+        replica.input_of(input_fn, ModeKeys.TRAIN),
+        topology,
+        batch_axis=batch_axis,
+        parallel_get_next=config.experimental_allow_per_host_v2_parallel_get_next,
+        input_partition_dims=config.input_partition_dims,
+        device_assignment=None if device.is_emulated else cores,
+        only_first_core_computes=device.is_emulated,
+    )
+    values, sent = Kept(topology.replicas), Outfeed(topology)
+    observed = Observed(values)
+    step = _Step(replica, fed, values, sent, observed, config.experimental_host_call_every_n_steps)
+    iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
+    _, done = replicated.repeat(step.build, iterations, topology, cores)
+    if checkpoint is not None:
+        checkpoints.check_shapes(checkpoint)
+    elif program.warm_start is not None:
+        warm_start.apply(program.warm_start)
+    received = tf.nest.flatten(sent.concatenated()) if sent.is_used else []
+    ready = emulation.ready([done, fed.enqueue, *received], device)
+    done, enqueue, *received = ready.targets
+    host_call = step.host_call(received)
+    feeding = Feeding(
+        fed,
+        enqueue,
+        rendezvous,
+        results=host_call,
+        results_per_loop=lambda steps: -(-steps // step.steps_per_host_call),
+        end_infeed=ready.end_infeeds,
+        end_outfeed=ready.end_outfeeds,
+        sleep_secs=config.initial_infeed_sleep_secs or 0,
+    )
+    loss = kept.read(step.loss, done, step.loss_name)
+    with tf.control_dependencies([done]):
+        step_after = tf.identity(global_step.read_value(), name="global_step_after")
+    observed.hand_out(done)
+    summaries.add_loss(loss)
+    train_op = tf.group(*_checks(done))
+    return Training(
+        Loop(iterations, train_op, loss, step_after, plan.most, feeding.announce),
+        step.spec_outside(loss, train_op),
+        (*fed.hooks, feeding, *([SummaryWritersHook()] if received else [])),
+    )
+
+
+def _checks(done: Any) -> list[Any]:
+    """Ops that run the loop and refuse variables that are no numbers any more."""
+    with tf.control_dependencies([done]):
+        return [
+            done.op,
+            *(
+                tf.debugging.check_numerics(
+                    each.read_value(), f"Gradient for {each.op.name} is NaN or infinite"
+                )
+                for each in tf.compat.v1.trainable_variables()
+                if each.dtype.is_floating
+            ),
+        ]
+
+
+class _Step:
+    """One step of one replica, and what model_fn has said about it."""
+
+    def __init__(
+        self,
+        program: Any,
+        fed: infeed.Infeed,
+        values: Kept,
+        sent: Outfeed,
+        observed: Observed,
+        host_call_every_n_steps: int,
+    ) -> None:
+        self._program, self._fed, self._values = program, fed, values
+        self._sent, self._observed = sent, observed
+        self._every_n_steps = host_call_every_n_steps
+        self._spec: Any = None
+        self.loss: Any = None
+        self.loss_name = "loss"
+
+    def build(self, done: Any) -> Any:
+        """The op that makes a step; called inside of the computation."""
+        before = len(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES))
+        batch = self._fed.dequeue()
+        spec = self._program.call_model_fn(batch.features, batch.labels, ModeKeys.TRAIN)
+        self._spec = spec
+        self.loss_name = spec.loss.op.name
+        with tf.control_dependencies([spec.train_op]):
+            loss = tf.identity(tf.cast(tf.reshape(spec.loss, []), tf.float32))
+        self.loss = self._values.keep(loss, "loss")
+        self._observed.summaries_since(before)
+        self._observed.tensors_of(spec.training_hooks or (), {id(spec.loss): self.loss})
+        operations = [spec.train_op, *self._values.writes]
+        host_call = getattr(spec, "host_call", None)
+        if host_call is not None and tf.nest.flatten(host_call[1]):
+            operations.append(self._send(host_call[1], done))
+        return tf.group(*operations)
+
+    def _send(self, tensors: Any, done: Any) -> Any:
+        if self._every_n_steps <= 1:
+            return self._sent.enqueue(tensors, "host_call tensor ")
+
+        def enqueue() -> Any:
+            with tf.control_dependencies([self._sent.enqueue(tensors, "host_call tensor ")]):
+                return tf.constant(True)
+
+        return tf.cond(tf.equal(done % self._every_n_steps, 0), enqueue, lambda: tf.constant(False))
+
+    @property
+    def steps_per_host_call(self) -> int:
+        """Steps of a loop that one host call stands for."""
+        return max(self._every_n_steps, 1)
+
+    def host_call(self, received: list[Any]) -> Any:
+        """What host_call returns for what the cores sent; None where there is none."""
+        if not received:
+            return None
+        return call_on_host((self._spec.host_call[0], self._sent.pack(received)))
+
+    def spec_outside(self, loss: Any, train_op: Any) -> EstimatorSpec:
+        """The spec as the main graph sees it, once the step is in the loop."""
+        spec = self._spec
+        chief_hooks, scaffold = None, None
+        if isinstance(spec, TPUEstimatorSpec):
+            scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
+        else:
+            chief_hooks = spec.training_chief_hooks
+            if spec.scaffold is not None:
+                logger.warning(
+                    "the scaffold of an EstimatorSpec is left alone on a TPU. Return a "
+                    "TPUEstimatorSpec with a scaffold_fn."
+                )
+        return EstimatorSpec(
+            ModeKeys.TRAIN,
+            loss=loss,
+            train_op=train_op,
+            scaffold=scaffold,
+            training_hooks=spec.training_hooks,
+            training_chief_hooks=chief_hooks,
+        )

@@ -1,0 +1,204 @@
+"""TPUEstimator: an Estimator whose program can run on a TPU as well as off it."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from tpuserve import devices
+from tpuserve.errors import ExportError, InvalidSetting, TpuNotFound
+from trainer import saved_models
+from trainer.config import InputPipelineConfig, RunConfig
+from trainer.estimator import Estimator
+from trainer.program import TPUProgram
+from trainer.spec import ModeKeys
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+class ExportSavedModelApiVersion(IntEnum):
+    """Who places the model on the TPU in an export: the export, whole (V1), or model_fn (V2)."""
+
+    V1 = 1
+    V2 = 2
+
+
+class TPUEstimator(Estimator):
+    """Trains, evaluates, predicts with and exports the model that a model_fn builds.
+
+    Example:
+      estimator = TPUEstimator(model_fn, config=RunConfig(model_dir="/tmp/digits"),
+                               use_tpu=False, train_batch_size=64)
+      estimator.train(input_fn, max_steps=1000)
+      estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
+
+    An export of PREDICT has two metagraphs: {serve} is the model as it is; in {serve, tpu} the
+    whole model runs on a TPU. Both have the same signatures and share one set of variables.
+
+    Attributes:
+      config, params, model_dir, model_fn: see `Estimator`.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any] | None = None,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        use_tpu: bool = True,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Sequence[Any] | None = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: Any = None,
+        embedding_config_spec: Any = None,
+        export_saved_model_api_version: int = ExportSavedModelApiVersion.V1,
+    ) -> None:
+        """Sets the estimator up; nothing runs yet.
+
+        Args:
+          model_fn: takes features, labels, mode, params and config, those of them it names, and
+            returns a TPUEstimatorSpec; off the TPU it may return an EstimatorSpec.
+          model_dir: where checkpoints and summaries go; by default the config's, else a new
+            temporary directory.
+          config: how to run; cannot be None.
+          params: hyperparameters for model_fn and input_fn, a dict or an HParams; "batch_size" and
+            "context" are reserved.
+          use_tpu: run on a TPU. False runs on the CPU.
+          train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows,
+            which functions find in params["batch_size"]. Training on a TPU needs the first.
+          batch_axis: for each tensor of features and labels the dimension that is the batch, or
+            None for tensors that every replica gets whole.
+          eval_on_tpu: evaluate on the TPU as well; False evaluates on the CPU.
+          export_to_tpu, export_to_cpu: which metagraphs an export holds.
+          warm_start_from: see `Estimator`.
+          embedding_config_spec: not supported; None.
+          export_saved_model_api_version: see `ExportSavedModelApiVersion`.
+
+        Raises:
+          InvalidSetting: an argument is missing, impossible, or contradicts another.
+          InvalidType: an argument is of a wrong type.
+        """
+        if config is None:
+            raise InvalidSetting(
+                "config is None: `config` must be provided with type trainer.RunConfig."
+            )
+        if embedding_config_spec is not None:
+            raise InvalidSetting(
+                f"embedding_config_spec is {embedding_config_spec!r}: embeddings on the TPU are "
+                f"not supported yet. Leave it out, and build the tables in model_fn."
+            )
+        self._set_up(
+            TPUProgram,
+            model_fn,
+            model_dir,
+            config,
+            params,
+            warm_start_from,
+            batch_sizes={
+                ModeKeys.TRAIN: train_batch_size,
+                ModeKeys.EVAL: eval_batch_size,
+                ModeKeys.PREDICT: predict_batch_size,
+            },
+        )
+        if use_tpu:
+            _check_input(config)
+        self._use_tpu = use_tpu
+        self._batch_axis = batch_axis
+        self._eval_on_tpu = eval_on_tpu
+        self._export_to_tpu = export_to_tpu
+        self._export_to_cpu = export_to_cpu
+        self._export_version = _export_version(export_saved_model_api_version)
+
+    def _train(self, input_fn: Callable[..., Any], *arguments: Any) -> None:
+        if self._use_tpu:
+            _demand_batch_size(self._program, ModeKeys.TRAIN, "train_batch_size")
+            _refuse_tpu("train")
+        super()._train(input_fn, *arguments)
+
+    def evaluate(
+        self, input_fn: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> dict[str, Any]:
+        """The metrics of a checkpoint by name; see `Estimator.evaluate`.
+
+        Raises:
+          TpuNotFound: use_tpu and eval_on_tpu are True and there is no TPU.
+        """
+        if self._use_tpu and self._eval_on_tpu:
+            _refuse_tpu("evaluate")
+        return super().evaluate(input_fn, *arguments, **named)
+
+    def predict(self, input_fn: Callable[..., Any], *arguments: Any, **named: Any) -> Iterator[Any]:
+        """An iterator over predictions; see `Estimator.predict`.
+
+        Raises:
+          TpuNotFound: use_tpu is True and there is no TPU.
+        """
+        if self._use_tpu:
+            _refuse_tpu("predict")
+        return super().predict(input_fn, *arguments, **named)
+
+    def _export(
+        self,
+        export_dir_base: str,
+        input_receiver_fns: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        checkpoint_path: str | None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        has_tpu = self._export_to_tpu and ModeKeys.PREDICT in input_receiver_fns
+        if has_tpu and self._export_version == ExportSavedModelApiVersion.V2:
+            raise ExportError(
+                "export_saved_model_api_version is V2, and a TPU metagraph that model_fn places "
+                "itself is not supported yet. Use V1, or export_to_tpu=False."
+            )
+        if self._export_to_tpu and set(input_receiver_fns) - {ModeKeys.PREDICT}:
+            logger.warning("TPU metagraphs are written for mode %r alone", ModeKeys.PREDICT)
+        directory = saved_models.write(
+            self._program,
+            export_dir_base,
+            input_receiver_fns,
+            to_cpu=self._export_to_cpu,
+            to_tpu=self._export_to_tpu,
+            assets_extra=assets_extra,
+            as_text=as_text,
+            checkpoint_path=checkpoint_path,
+            strip_default_attrs=strip_default_attrs,
+        )
+        return directory.encode()
+
+
+def _check_input(config: RunConfig) -> None:
+    is_per_shard = config.tpu_config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1
+    if is_per_shard and config.tpu_config.num_cores_per_replica is not None:
+        raise InvalidSetting(
+            "per_host_input_for_training is PER_SHARD_V1 and num_cores_per_replica "
+            f"{config.tpu_config.num_cores_per_replica}. Model parallelism only supports per host "
+            f"input for training: use PER_HOST_V1 or PER_HOST_V2."
+        )
+
+
+def _export_version(value: Any) -> ExportSavedModelApiVersion:
+    try:
+        return ExportSavedModelApiVersion(value)
+    except ValueError:
+        raise InvalidSetting(
+            f"export_saved_model_api_version is {value!r}. Give ExportSavedModelApiVersion.V1 or "
+            f"V2, or 1 or 2."
+        ) from None
+
+
+def _demand_batch_size(program: Any, mode: str, argument: str) -> None:
+    if program.batch_sizes[mode] is None:
+        raise InvalidSetting(f"{argument} is None, and use_tpu is True: `{argument}` is needed.")
+
+
+def _refuse_tpu(method: str) -> None:
+    raise TpuNotFound(
+        f"{method}() with use_tpu=True: {devices.find_hardware()}, and trainer cannot run on a "
+        f"TPU yet, real or emulated. Pass use_tpu=False to run on the CPU."
+    )
