@@ -21,7 +21,9 @@ from trainer import (
 )
 from trainer import params as hyperparameters
 from trainer.config import RunConfig
+from trainer.off_tpu import OffTpu
 from trainer.program import Program
+from trainer.runs import Place
 from trainer.spec import ModeKeys
 
 Self = TypeVar("Self", bound="Estimator")
@@ -203,6 +205,7 @@ class Estimator:
         train.train(
             self._program,
             input_fn,
+            self._place(ModeKeys.TRAIN),
             hooks=hooks,
             steps=steps,
             max_steps=max_steps,
@@ -237,6 +240,7 @@ class Estimator:
         return evaluate.evaluate(
             self._program,
             input_fn,
+            self._place(ModeKeys.EVAL),
             steps=steps,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -268,6 +272,7 @@ class Estimator:
         return predict.predict(
             self._program,
             input_fn,
+            self._place(ModeKeys.PREDICT),
             predict_keys=predict_keys,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -347,6 +352,10 @@ class Estimator:
         return self._export(
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
         )
+
+    def _place(self, mode: str) -> Place:
+        """Where a mode runs."""
+        return OffTpu()
 
     def _export(
         self,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer import checkpoints, eval_metrics, eval_summary, graph, off_tpu, session
-from trainer.hooks import StopAfterHook
+from trainer import checkpoints, eval_summary
+from trainer import session as sessions
 from trainer.program import Program
-from trainer.spec import ModeKeys
+from trainer.runs import Place
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -18,6 +18,7 @@ logger = logging.getLogger("tensorflow.trainer")
 def evaluate(
     program: Program,
     input_fn: Callable[..., Any],
+    place: Place,
     *,
     steps: int | None = None,
     hooks: Sequence[Any] = (),
@@ -32,6 +33,7 @@ def evaluate(
     Args:
       program: what to evaluate.
       input_fn: gives batches of (features, labels).
+      place: where it runs.
       steps: how many batches; None goes on until the input ends.
       hooks: the caller's; they come first.
       checkpoint_path: which checkpoint; None for the newest, or for initial values where there is
@@ -46,26 +48,22 @@ def evaluate(
         logger.warning(
             "Could not find trained model in %s: evaluating initial values", program.model_dir
         )
-    with graph.fresh(program.config, has_one_replica=True) as global_step:
-        model = off_tpu.build(program, input_fn, ModeKeys.EVAL, checkpoint)
-        metrics = eval_metrics.of_spec(model.spec, model.features)
+    with place.graph(program.config) as global_step:
+        model = place.evaluation(program, input_fn, checkpoint, steps)
         # Read at the end of the session, after the last update.
         final = tf.compat.v1.train.FinalOpsHook(
-            {**metrics.values, checkpoints.GLOBAL_STEP: global_step}
+            {**model.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )
-        all_hooks = [
-            *hooks,
-            *model.hooks,
-            StopAfterHook(steps),
-            *(model.spec.evaluation_hooks or ()),
-            final,
-        ]
+        all_hooks = [*hooks, *model.hooks, *(model.spec.evaluation_hooks or ()), final]
         scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
-        with session.monitored(
-            program.config, scaffold, all_hooks, checkpoint_path=checkpoint
-        ) as evaluation:
-            while not evaluation.should_stop():
-                evaluation.run(metrics.update)
+        with (
+            place.running(),
+            sessions.monitored(
+                program.config, place, scaffold, all_hooks, checkpoint_path=checkpoint
+            ) as session,
+        ):
+            while not session.should_stop():
+                session.run(model.metrics.update)
     results = {each: _plain(value) for each, value in final.final_ops_values.items()}
     eval_summary.write(directory_of(program.model_dir, name), results, checkpoint)
     logger.info(

@@ -1,11 +1,27 @@
 """A program as a graph for the CPU or a GPU: one replica, a model_fn called once."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from trainer import checkpoints, input_pipeline, iteration_count, loop, summaries, warm_start
+import tensorflow as tf
+
+from trainer import (
+    checkpoints,
+    eval_metrics,
+    graph,
+    input_pipeline,
+    iteration_count,
+    loop,
+    summaries,
+    warm_start,
+)
+from trainer.config import RunConfig
+from trainer.hooks import StopAfterHook
 from trainer.program import Program
+from trainer.runs import Evaluation, Prediction, Training
 from trainer.spec import EstimatorSpec, ModeKeys
 
 
@@ -20,21 +36,6 @@ class Model:
     """
 
     features: Any
-    spec: EstimatorSpec
-    hooks: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Training:
-    """A model in training.
-
-    Attributes:
-      loop: makes steps.
-      spec: see `Model`.
-      hooks: see `Model`.
-    """
-
-    loop: loop.Loop
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
 
@@ -60,25 +61,71 @@ def build(
     return Model(inputs.features, spec, inputs.hooks)
 
 
-def build_training(
-    program: Program,
-    input_fn: Callable[..., Any],
-    global_step: Any,
-    checkpoint: str | None,
-    plan: iteration_count.IterationPlan,
-) -> Training:
-    """The model in training: a loop around the step that model_fn has built.
+class OffTpu:
+    """The CPU or a GPU of this machine."""
 
-    What a host_call reads waits for the steps of the loop, since it is built before the loop is.
+    master = ""
 
-    Args:
-      program, input_fn, checkpoint: see `build`.
-      global_step: the variable that counts steps.
-      plan: says how many steps a run makes.
-    """
-    model = build(program, input_fn, ModeKeys.TRAIN, checkpoint)
-    if checkpoint is None and program.warm_start is not None:
-        warm_start.apply(program.warm_start)
-    summaries.add_loss(model.spec.loss)
-    steps = loop.repeat(model.spec.train_op, model.spec.loss, global_step, plan.most)
-    return Training(steps, model.spec, model.hooks)
+    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """A graph with one replica."""
+        return graph.fresh(config, has_one_replica=True)
+
+    def training(
+        self,
+        program: Program,
+        input_fn: Callable[..., Any],
+        global_step: Any,
+        checkpoint: str | None,
+        plan: iteration_count.IterationPlan,
+    ) -> Training:
+        """A loop around the step that model_fn has built.
+
+        What a host_call reads waits for the steps of the loop, since it is built before.
+        """
+        model = build(program, input_fn, ModeKeys.TRAIN, checkpoint)
+        if checkpoint is None and program.warm_start is not None:
+            warm_start.apply(program.warm_start)
+        summaries.add_loss(model.spec.loss)
+        steps = loop.repeat(model.spec.train_op, model.spec.loss, global_step, plan.most)
+        return Training(steps, model.spec, model.hooks)
+
+    def evaluation(
+        self,
+        program: Program,
+        input_fn: Callable[..., Any],
+        checkpoint: str | None,
+        steps: int | None,
+    ) -> Evaluation:
+        """One batch of any size in each `session.run`."""
+        model = build(program, input_fn, ModeKeys.EVAL, checkpoint)
+        metrics = eval_metrics.of_spec(model.spec, model.features)
+        return Evaluation(metrics, model.spec, (*model.hooks, StopAfterHook(steps)))
+
+    def prediction(
+        self,
+        program: Program,
+        input_fn: Callable[..., Any],
+        checkpoint: str,
+        select: Callable[[Any], Any],
+    ) -> Prediction:
+        """One batch of any size in each `session.run`."""
+        model = build(program, input_fn, ModeKeys.PREDICT, checkpoint)
+        fetches = select(model.spec.predictions)
+
+        def batches(session: Any) -> Iterator[Any]:
+            while not session.should_stop():
+                try:
+                    batch = session.run(fetches)
+                except tf.errors.OutOfRangeError:
+                    return
+                yield batch
+
+        return Prediction(batches, model.spec, model.hooks)
+
+    def session_config(self, proto: Any) -> Any:
+        """It needs nothing."""
+        return proto
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Errors are raised where they happen."""
+        return contextlib.nullcontext()

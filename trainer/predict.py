@@ -4,17 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer import checkpoints, graph, off_tpu, session
+from trainer import checkpoints
+from trainer import session as sessions
 from trainer.program import Program
-from trainer.spec import ModeKeys
+from trainer.runs import Place
 
 
 def predict(
     program: Program,
     input_fn: Callable[..., Any],
+    place: Place,
     *,
     predict_keys: Sequence[str] | str | None = None,
     hooks: Sequence[Any] = (),
@@ -25,6 +26,7 @@ def predict(
 
     Args:
       program: what predicts.
+      place: where it runs.
       input_fn: gives batches of features; labels, if there are any, reach model_fn.
       predict_keys: which predictions to yield, where they are a dict; None for all.
       hooks: the caller's; they come first.
@@ -38,22 +40,19 @@ def predict(
       CheckpointNotFound: there is nothing to predict with.
     """
     checkpoint = checkpoints.find(program.model_dir, checkpoint_path)
-    with graph.fresh(program.config, has_one_replica=True):
-        model = off_tpu.build(program, input_fn, ModeKeys.PREDICT, checkpoint)
-        fetches = _selected(model.spec.predictions, predict_keys)
+    with place.graph(program.config):
+        model = place.prediction(
+            program, input_fn, checkpoint, lambda each: _selected(each, predict_keys)
+        )
         all_hooks = [*hooks, *model.hooks, *(model.spec.prediction_hooks or ())]
         scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
-        predicting = session.monitored(
-            program.config, scaffold, all_hooks, checkpoint_path=checkpoint
+        predicting = sessions.monitored(
+            program.config, place, scaffold, all_hooks, checkpoint_path=checkpoint
         )
     # The graph is no longer the default one here: a generator must not leave it so between
     # two rows.
-    with predicting:
-        while not predicting.should_stop():
-            try:
-                batch = predicting.run(fetches)
-            except tf.errors.OutOfRangeError:
-                return
+    with place.running(), predicting:
+        for batch in model.batches(predicting):
             yield from _rows(batch) if yield_single_examples else [batch]
 
 

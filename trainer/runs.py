@@ -1,10 +1,13 @@
-"""What a mode runs, whatever the device: made by `trainer.off_tpu` or by `trainer.tpu`."""
+"""What a mode runs, and the places that make it: `trainer.off_tpu` and `trainer.tpu`."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from trainer.config import RunConfig
 from trainer.eval_metrics import Metrics
+from trainer.iteration_count import IterationPlan
 from trainer.loop import Loop
 from trainer.spec import EstimatorSpec
 
@@ -50,3 +53,57 @@ class Prediction:
     batches: Callable[[Any], Iterator[Any]]
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
+
+
+class Place(Protocol):
+    """Where a program runs.
+
+    Each method but the last is called once, within the graph of `graph`.
+    """
+
+    master: str
+
+    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """A new default graph to build in; gives its global step."""
+
+    def training(
+        self,
+        program: Any,
+        input_fn: Callable[..., Any],
+        global_step: Any,
+        checkpoint: str | None,
+        plan: IterationPlan,
+    ) -> Training:
+        """The model in training.
+
+        Args:
+          program: what to build.
+          input_fn: gives the input.
+          global_step: the variable that counts steps.
+          checkpoint: what the variables will be restored from; None for initial values.
+          plan: says how many steps a run makes.
+        """
+
+    def evaluation(
+        self,
+        program: Any,
+        input_fn: Callable[..., Any],
+        checkpoint: str | None,
+        steps: int | None,
+    ) -> Evaluation:
+        """The model in evaluation, of so many batches, or of all where steps is None."""
+
+    def prediction(
+        self,
+        program: Any,
+        input_fn: Callable[..., Any],
+        checkpoint: str,
+        select: Callable[[Any], Any],
+    ) -> Prediction:
+        """The model in prediction; `select` picks what is wanted of its predictions."""
+
+    def session_config(self, proto: Any) -> Any:
+        """The ConfigProto that its sessions need."""
+
+    def running(self) -> AbstractContextManager[Any]:
+        """To be around the session: raises the first cause of what failed in it."""

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.config import RunConfig
+from trainer.runs import Place
 
 
 def config_proto(config: RunConfig) -> Any:
@@ -23,6 +24,7 @@ def config_proto(config: RunConfig) -> Any:
 
 def monitored(
     config: RunConfig,
+    place: Place,
     scaffold: Any,
     hooks: Sequence[Any],
     *,
@@ -33,6 +35,7 @@ def monitored(
 
     Args:
       config: gives the ConfigProto.
+      place: where it runs.
       scaffold: gives the saver and the initialisation ops.
       hooks: called in this order.
       checkpoint_dir: restore the newest checkpoint from here.
@@ -40,7 +43,8 @@ def monitored(
     """
     creator = tf.compat.v1.train.ChiefSessionCreator(
         scaffold,
-        config=config_proto(config),
+        master=place.master,
+        config=place.session_config(config_proto(config)),
         checkpoint_dir=checkpoint_dir,
         checkpoint_filename_with_path=checkpoint_path,
     )

@@ -1,16 +1,16 @@
 """TPUEstimator: an Estimator whose program can run on a TPU as well as off it."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from tpuserve import devices
-from tpuserve.errors import ExportError, InvalidSetting, TpuNotFound
-from trainer import saved_models
+from tpuserve.errors import ExportError, InvalidSetting
+from trainer import saved_models, tpu
 from trainer.config import InputPipelineConfig, RunConfig
 from trainer.estimator import Estimator
 from trainer.program import TPUProgram
+from trainer.runs import Place
 from trainer.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -113,33 +113,23 @@ class TPUEstimator(Estimator):
         self._export_to_cpu = export_to_cpu
         self._export_version = _export_version(export_saved_model_api_version)
 
-    def _train(self, input_fn: Callable[..., Any], *arguments: Any) -> None:
-        if self._use_tpu:
-            _demand_batch_size(self._program, ModeKeys.TRAIN, "train_batch_size")
-            _refuse_tpu("train")
-        super()._train(input_fn, *arguments)
+    def _place(self, mode: str) -> Place:
+        is_on_tpu = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+        if is_on_tpu:
+            assert isinstance(self._program, TPUProgram)
+            return tpu.place(self._program, mode, self._batch_axis)
+        self._refuse_sliced(mode)
+        return super()._place(mode)
 
-    def evaluate(
-        self, input_fn: Callable[..., Any], *arguments: Any, **named: Any
-    ) -> dict[str, Any]:
-        """The metrics of a checkpoint by name; see `Estimator.evaluate`.
-
-        Raises:
-          TpuNotFound: use_tpu and eval_on_tpu are True and there is no TPU.
-        """
-        if self._use_tpu and self._eval_on_tpu:
-            _refuse_tpu("evaluate")
-        return super().evaluate(input_fn, *arguments, **named)
-
-    def predict(self, input_fn: Callable[..., Any], *arguments: Any, **named: Any) -> Iterator[Any]:
-        """An iterator over predictions; see `Estimator.predict`.
-
-        Raises:
-          TpuNotFound: use_tpu is True and there is no TPU.
-        """
-        if self._use_tpu:
-            _refuse_tpu("predict")
-        return super().predict(input_fn, *arguments, **named)
+    def _refuse_sliced(self, mode: str) -> None:
+        config = self._program.config.tpu_config
+        if mode == ModeKeys.EVAL and (
+            config.eval_training_input_configuration == InputPipelineConfig.SLICED
+        ):
+            raise InvalidSetting(
+                "eval_training_input_configuration is SLICED and evaluate() runs off the TPU: "
+                "SLICED mode only works on use_tpu = True. Leave it out."
+            )
 
     def _export(
         self,
@@ -190,15 +180,3 @@ def _export_version(value: Any) -> ExportSavedModelApiVersion:
             f"export_saved_model_api_version is {value!r}. Give ExportSavedModelApiVersion.V1 or "
             f"V2, or 1 or 2."
         ) from None
-
-
-def _demand_batch_size(program: Any, mode: str, argument: str) -> None:
-    if program.batch_sizes[mode] is None:
-        raise InvalidSetting(f"{argument} is None, and use_tpu is True: `{argument}` is needed.")
-
-
-def _refuse_tpu(method: str) -> None:
-    raise TpuNotFound(
-        f"{method}() with use_tpu=True: {devices.find_hardware()}, and trainer cannot run on a "
-        f"TPU yet, real or emulated. Pass use_tpu=False to run on the CPU."
-    )

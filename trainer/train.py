@@ -10,10 +10,8 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer import (
     checkpoints,
-    graph,
     iteration_count,
     loop,
-    off_tpu,
     progress,
     summaries,
     termination,
@@ -22,6 +20,7 @@ from trainer import session as sessions
 from trainer.hooks import StepLimitHook
 from trainer.profiling import ProfileStepsHook
 from trainer.program import Program
+from trainer.runs import Place
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -29,6 +28,7 @@ logger = logging.getLogger("tensorflow.trainer")
 def train(
     program: Program,
     input_fn: Callable[..., Any],
+    place: Place,
     *,
     hooks: Sequence[Any] = (),
     steps: int | None = None,
@@ -43,6 +43,7 @@ def train(
     Args:
       program: what to train.
       input_fn: gives batches of (features, labels).
+      place: where it runs.
       hooks: the caller's; they come first.
       steps: how many steps to make from here.
       max_steps: the global step to stop at; nothing is done where it is reached already.
@@ -58,12 +59,9 @@ def train(
     if last_step is not None and first_step >= last_step:
         logger.info("nothing to train: step %d of %d is reached", first_step, last_step)
         return
-    with (
-        termination.watched() as ending,
-        graph.fresh(config, has_one_replica=True) as global_step,
-    ):
+    with termination.watched() as ending, place.graph(config) as global_step:
         plan = iteration_count.plan(config.tpu_config)
-        training = off_tpu.build_training(program, input_fn, global_step, newest, plan)
+        training = place.training(program, input_fn, global_step, newest, plan)
         scaffold = checkpoints.with_saver(training.spec.scaffold, config)
         reporter = progress.reporter(last_step, config.log_step_count_steps)
         profiles = _profile_hooks(program, training.loop, first_step)
@@ -88,8 +86,11 @@ def train(
             # A failed run must not leave a bar that goes on drawing itself, nor a profiler.
             for each in (reporter, *profiles):
                 closing.callback(each.close)
+            closing.enter_context(place.running())
             session = closing.enter_context(
-                sessions.monitored(config, scaffold, all_hooks, checkpoint_dir=program.model_dir)
+                sessions.monitored(
+                    config, place, scaffold, all_hooks, checkpoint_dir=program.model_dir
+                )
             )
             while not session.should_stop():
                 session.run(training.loop.train_op)

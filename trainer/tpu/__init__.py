@@ -5,3 +5,7 @@ into the loop that all replicas run, `outfeed` brings results to the host, `feed
 ends while the main thread runs the loop, and `system` finds the TPU. On an emulated system the
 same graph is lowered before it runs.
 """
+
+from trainer.tpu.on_tpu import OnTpu, place
+
+__all__ = ["OnTpu", "place"]

@@ -67,7 +67,8 @@ def find(config: RunConfig, mode: str) -> Device:
     hardware = devices.find_hardware()
     if hardware.is_emulated:
         system = System(hardware.hosts, hardware.tpu_cores, is_emulated=True)
-        return Device(system, is_compiled=hardware.is_compiled)
+        is_compiled = hardware.is_compiled and config.tpu_config.compile_emulated
+        return Device(system, is_compiled=is_compiled)
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master or hardware.has_tpu:
         return Device(_ask(master or "", config, mode), master or "")

@@ -1,0 +1,115 @@
+"""A TPU system as the place where a mode runs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from trainer import graph
+from trainer.config import RunConfig
+from trainer.iteration_count import IterationPlan
+from trainer.program import TPUProgram
+from trainer.runs import Evaluation, Prediction, Training
+from trainer.topology import Topology
+from trainer.tpu import emulation, evaluation, prediction, system, training
+from trainer.tpu.rendezvous import Rendezvous
+
+
+class OnTpu:
+    """A TPU system, real or emulated; see `trainer.runs.Place`."""
+
+    def __init__(
+        self, config: RunConfig, topology: Topology, device: system.Device, batch_axis: Any
+    ) -> None:
+        self._config, self._topology, self._device = config, topology, device
+        self._batch_axis = batch_axis
+        self._rendezvous = Rendezvous()
+        self.master = device.master
+
+    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """A graph that sums over replicas stay in."""
+        return graph.fresh(config)
+
+    def training(
+        self,
+        program: TPUProgram,
+        input_fn: Callable[..., Any],
+        global_step: Any,
+        checkpoint: str | None,
+        plan: IterationPlan,
+    ) -> Training:
+        """See `trainer.tpu.training`."""
+        return training.build(
+            program,
+            input_fn,
+            global_step,
+            checkpoint,
+            plan,
+            self._topology,
+            self._device,
+            self._rendezvous,
+            self._batch_axis,
+        )
+
+    def evaluation(
+        self,
+        program: TPUProgram,
+        input_fn: Callable[..., Any],
+        checkpoint: str | None,
+        steps: int | None,
+    ) -> Evaluation:
+        """See `trainer.tpu.evaluation`."""
+        return evaluation.build(
+            program,
+            input_fn,
+            checkpoint,
+            steps,
+            self._topology,
+            self._device,
+            self._rendezvous,
+            self._batch_axis,
+        )
+
+    def prediction(
+        self,
+        program: TPUProgram,
+        input_fn: Callable[..., Any],
+        checkpoint: str,
+        select: Callable[[Any], Any],
+    ) -> Prediction:
+        """See `trainer.tpu.prediction`."""
+        return prediction.build(
+            program,
+            input_fn,
+            checkpoint,
+            self._topology,
+            self._device,
+            self._rendezvous,
+            select,
+            self._batch_axis,
+        )
+
+    def session_config(self, proto: Any) -> Any:
+        """See `trainer.tpu.emulation`."""
+        return emulation.session_config(proto, self._device)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The system is up meanwhile, and the first cause of a failure is raised at the end."""
+        with system.up(self._topology, self._device, self._config), self._rendezvous:
+            yield
+
+
+def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:
+    """The TPU system that a mode of a program runs on.
+
+    Raises:
+      TpuNotFound: there is none.
+      InvalidSetting: the program does not fit it.
+    """
+    device = system.find(program.config, mode)
+    topology = Topology(
+        device.system, program.config.tpu_config, mode, program.batch_sizes.get(mode)
+    )
+    topology.check()
+    system.say(topology, device)
+    return OnTpu(program.config, topology, device, batch_axis)
