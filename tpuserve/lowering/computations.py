@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
 from tpuserve.lowering.body import Body, Node, Output
-from tpuserve.lowering.expansion import Replicas, expand, resolved
+from tpuserve.lowering.expansion import Replicas, expand
+from tpuserve.lowering.simplified import resolved
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef

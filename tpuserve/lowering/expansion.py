@@ -1,6 +1,5 @@
 """A body that N replicas run in step, as one body that runs on a CPU."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
-from tpuserve.lowering import collectives, coupled, feeds, ops, units
+from tpuserve.lowering import callee, collectives, coupled, feeds, ops, units
 from tpuserve.lowering.body import Body, Node, Output
+from tpuserve.lowering.order import Order
+from tpuserve.lowering.simplified import resolved, simplified
 from tpuserve.lowering.uniform import uniform_outputs
 from tpuserve.lowering.units import Closure, Kind, Unit
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
-
-MUST_COMPILE = "_XlaMustCompile"
-_SEED_DISTANCE = 0x5EED
 
 # Not worth a call into XLA, when nothing else is there.
 _TRIVIAL = frozenset(("Identity", "NoOp", "Const"))
@@ -51,7 +49,7 @@ class Replicas:
         )
         function = bodies.to_function(body, name, self.library)
         if must_compile:
-            function.attr[MUST_COMPILE].b = True
+            function.attr[callee.MUST_COMPILE].b = True
         self.library[name] = function
         return name
 
@@ -103,7 +101,7 @@ class _Expansion:
         prefix: str,
         taken: Iterable[str],
     ) -> None:
-        self._body = _without_dead_nodes(_without_identities(body), replicas.library)
+        self._body = simplified(body, replicas.library)
         self._replicas = replicas
         self._prefix = prefix
         self._taken = {*taken, *body.arguments}
@@ -122,7 +120,7 @@ class _Expansion:
             else Closure({}, list(unit.nodes[0].inputs))
             for unit in cut
         ]
-        order = _Order(self._body, library)
+        order = Order(self._body, library)
         for unit, closure in zip(cut, closures, strict=True):
             before = order.before(unit, closure)
             if unit.kind is Kind.ALONE:
@@ -284,16 +282,18 @@ class _Expansion:
         must_compile = self._replicas.compiled and not is_trivial
         label = f"{self._prefix}/{unit.kind.name.lower()}_{unit.level}"
         count = self._replicas.count if unit.kind is Kind.REPLICATED else 1
-        is_seeded = not must_compile and any(map(_is_seeded, inner.nodes.values()))
+        is_seeded = not must_compile and any(map(callee.is_seeded, inner.nodes.values()))
         function, made = "", []
         for replica in range(count):
             if not function or is_seeded:
                 function = self._replicas.add(
-                    _reseeded(inner, replica) if is_seeded else inner,
+                    callee.reseeded(inner, replica) if is_seeded else inner,
                     label.replace("/", "_"),
                     must_compile=must_compile,
                 )
-            call = _call(function, self._replicas.library[function], must_compile=must_compile)
+            call = callee.call(
+                function, self._replicas.library[function], must_compile=must_compile
+            )
             name = f"{label}/replica_{replica}" if count > 1 else label
             inputs = [self._values(each)[replica] for each in closure.inputs]
             made.append(self._add(name, call, inputs, controls))
@@ -367,132 +367,6 @@ class _Expansion:
         after = [each for each in dict.fromkeys(controls) if each not in data and each != name]
         self._out.nodes.append(Node(name, definition, inputs, after))
         return name
-
-
-class _Order:
-    """Keeps updates of a variable after the reads that come before, and before those after."""
-
-    def __init__(self, body: Body, library: "Mapping[str, FunctionDef]") -> None:
-        types = bodies.types_of(body, library)
-        self._is_handle = {each for each, kind in types.items() if ops.is_handle(kind)}
-        self._library = library
-        self._done: list[tuple[set[Output], bool, list[str]]] = []
-
-    def before(self, unit: Unit, closure: Closure) -> list[str]:
-        """The nodes made so far that a unit must wait for, because of variables they share."""
-        touched, writes = self._touched(unit, closure)
-        return [
-            name
-            for others, other_writes, names in self._done
-            if (writes or other_writes) and touched & others
-            for name in names
-        ]
-
-    def done(self, unit: Unit, closure: Closure, names: list[str]) -> None:
-        """Notes what was made of a unit."""
-        touched, writes = self._touched(unit, closure)
-        if touched and names:
-            self._done.append((touched, writes, names))
-
-    def _touched(self, unit: Unit, closure: Closure) -> tuple[set[Output], bool]:
-        touched = {each for each in closure.inputs if each in self._is_handle}
-        return touched, any(ops.writes(each.definition, self._library) for each in unit.nodes)
-
-
-def resolved(output: Output, body: Body) -> Output:
-    """What an output is once identities are looked through."""
-    node = body.nodes.get(output.producer)
-    while node is not None and _is_mere_identity(node):
-        output = node.inputs[0]
-        node = body.nodes.get(output.producer)
-    return output
-
-
-def _is_mere_identity(node: Node) -> bool:
-    return node.definition.op == "Identity" and not node.controls and not units.is_on_host(node)
-
-
-def _without_identities(body: Body) -> Body:
-    nodes = {
-        each.name: Node(
-            each.name,
-            each.definition,
-            [resolved(one, body) for one in each.inputs],
-            [
-                resolved(Output(one), body).producer if one in body.nodes else one
-                for one in each.controls
-            ],
-        )
-        for each in body.nodes.values()
-        if not _is_mere_identity(each)
-    }
-    results = [resolved(each, body) for each in body.results]
-    kept = [resolved(Output(each), body).producer for each in body.kept]
-    return dataclasses.replace(
-        body, nodes=bodies.in_order(nodes.values()), results=results, kept=kept
-    )
-
-
-def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
-    pending = [
-        *(each.producer for each in body.results),
-        *body.kept,
-        *(
-            each.name
-            for each in body.nodes.values()
-            if ops.writes(each.definition, library)
-            or (
-                ops.is_coupled(each.definition, library)
-                and each.definition.op not in ops.COLLECTIVES
-            )
-        ),
-    ]
-    alive: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in alive or name not in body.nodes:
-            continue
-        alive.add(name)
-        pending.extend(bodies.needs(body.nodes[name]))
-    nodes = {name: node for name, node in body.nodes.items() if name in alive}
-    return dataclasses.replace(body, nodes=nodes)
-
-
-def _call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> Any:
-    from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-    call = NodeDef(op="StatefulPartitionedCall")
-    call.attr["f"].func.name = function
-    call.attr["Tin"].list.type.extend(each.type for each in signature_of.signature.input_arg)
-    call.attr["Tout"].list.type.extend(each.type for each in signature_of.signature.output_arg)
-    call.attr["Tin"].list.SetInParent()
-    call.attr["Tout"].list.SetInParent()
-    for name in ("config", "config_proto", "executor_type"):
-        call.attr[name].s = b""
-    if must_compile:
-        call.attr[MUST_COMPILE].b = True
-    return call
-
-
-def _is_seeded(node: Node) -> bool:
-    attributes = node.definition.attr
-    return "seed" in attributes and "seed2" in attributes
-
-
-def _reseeded(body: Body, replica: int) -> Body:
-    # An op's generator starts from its seeds: with the same ones all replicas would drop out the
-    # same units.
-    nodes = {}
-    for node in body.nodes.values():
-        definition = node.definition
-        if _is_seeded(node):
-            definition = type(definition)()
-            definition.CopyFrom(node.definition)
-            seed = definition.attr["seed2"]
-            if seed.i or definition.attr["seed"].i:
-                seed.i = (seed.i + replica * _SEED_DISTANCE) % 2**31
-        nodes[node.name] = Node(node.name, definition, node.inputs, node.controls)
-    return dataclasses.replace(body, nodes=nodes)
 
 
 def _set(attribute: Any, name: str, value: Any) -> None:

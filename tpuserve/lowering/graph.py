@@ -8,7 +8,7 @@ from tpuserve import dtypes
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
 from tpuserve.lowering import calls, computations, feeds, ops, replication, system
-from tpuserve.lowering.expansion import MUST_COMPILE
+from tpuserve.lowering.callee import MUST_COMPILE
 from tpuserve.lowering.rule import Rule
 from tpuserve.metagraph import HOST_ATTRIBUTE, functions_of
 
@@ -31,9 +31,9 @@ _TPU_OP = re.compile(
 def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """A graph of the same meaning with no TPU op in it; the one passed in is left as it is.
 
-    Each TPU computation is compiled by XLA when it runs, for the CPU, as a whole; so an op that
-    XLA cannot compile is refused there as a TPU would refuse it. A computation with a part on
-    the host (outside compilation) runs op by op instead.
+    What a core computes is compiled by XLA when it runs, for the CPU; so an op that XLA cannot
+    compile is refused there as a TPU would refuse it. A computation is cut where it meets the
+    host or other replicas, and what lies between is compiled.
 
     Args:
       graph: a GraphDef with its function library.

@@ -1,0 +1,76 @@
+"""A body without what only stands in the way of cutting it into units."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tpuserve.lowering import body as bodies
+from tpuserve.lowering import ops, units
+from tpuserve.lowering.body import Body, Node, Output
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+
+
+def simplified(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+    """The body without identities, and without nodes that change nothing and nobody wants."""
+    return _without_dead_nodes(_without_identities(body), library)
+
+
+def resolved(output: Output, body: Body) -> Output:
+    """What an output is once identities are looked through."""
+    node = body.nodes.get(output.producer)
+    while node is not None and _is_mere_identity(node):
+        output = node.inputs[0]
+        node = body.nodes.get(output.producer)
+    return output
+
+
+def _is_mere_identity(node: Node) -> bool:
+    return node.definition.op == "Identity" and not node.controls and not units.is_on_host(node)
+
+
+def _without_identities(body: Body) -> Body:
+    nodes = {
+        each.name: Node(
+            each.name,
+            each.definition,
+            [resolved(one, body) for one in each.inputs],
+            [
+                resolved(Output(one), body).producer if one in body.nodes else one
+                for one in each.controls
+            ],
+        )
+        for each in body.nodes.values()
+        if not _is_mere_identity(each)
+    }
+    results = [resolved(each, body) for each in body.results]
+    kept = [resolved(Output(each), body).producer for each in body.kept]
+    return dataclasses.replace(
+        body, nodes=bodies.in_order(nodes.values()), results=results, kept=kept
+    )
+
+
+def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+    pending = [
+        *(each.producer for each in body.results),
+        *body.kept,
+        *(
+            each.name
+            for each in body.nodes.values()
+            if ops.writes(each.definition, library)
+            or (
+                ops.is_coupled(each.definition, library)
+                and each.definition.op not in ops.COLLECTIVES
+            )
+        ),
+    ]
+    alive: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in alive or name not in body.nodes:
+            continue
+        alive.add(name)
+        pending.extend(bodies.needs(body.nodes[name]))
+    nodes = {name: node for name, node in body.nodes.items() if name in alive}
+    return dataclasses.replace(body, nodes=nodes)
