@@ -148,7 +148,7 @@ def load(
     config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     try:
-        _Loader(str(directory), choice.lowered).load(session, list(choice.tags))
+        _Loader(str(directory), choice).load(session, list(choice.tags))
     except TpuserveError:
         session.close()
         raise
@@ -163,17 +163,17 @@ def load(
 class _Loader(loader_impl.SavedModelLoader):
     """TensorFlow's own loader, given the lowered graph where one is wanted."""
 
-    def __init__(self, directory: str, lowered: bool) -> None:
+    def __init__(self, directory: str, choice: Choice) -> None:
         super().__init__(directory)
-        self._lowered = lowered
+        self._choice = choice
 
     def get_meta_graph_def_from_tags(self, tags: Sequence[str]) -> Any:
         found = super().get_meta_graph_def_from_tags(tags)
-        if not self._lowered:
+        if not self._choice.lowered:
             return found
         meta_graph = type(found)()
         meta_graph.CopyFrom(found)
-        meta_graph.graph_def.CopyFrom(lower(found.graph_def))
+        meta_graph.graph_def.CopyFrom(lower(found.graph_def, compiled=self._choice.compiled))
         return meta_graph
 
 

@@ -18,15 +18,17 @@ class Choice:
       device: "CPU" or "TPU".
       lowered: whether TPU ops are replaced by ops with CPU kernels first.
       reason: why this metagraph, why this device.
+      compiled: whether XLA compiles what is lowered.
     """
 
     tags: TagSet
     device: str
     lowered: bool
     reason: str
+    compiled: bool = True
 
     def __str__(self) -> str:
-        through = " through XLA" if self.lowered else ""
+        through = (" through XLA" if self.compiled else " op by op") if self.lowered else ""
         return f"{tag_sets.show(self.tags)} on {self.device}{through} ({self.reason})"
 
 
@@ -68,4 +70,5 @@ def select(
             f"TPUSERVE_EMULATED_TPU=1 to run it lowered to the CPU, or ask for {{serve}}."
         )
     device = "CPU" if hardware.is_emulated else "TPU"
-    return Choice(tags, device, hardware.is_emulated, f"{chosen_by}; {hardware}")
+    reason = f"{chosen_by}; {hardware}"
+    return Choice(tags, device, hardware.is_emulated, reason, hardware.is_compiled)

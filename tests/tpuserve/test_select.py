@@ -43,3 +43,9 @@ def test_tag_sets_match_exactly_and_the_error_lists_what_is_there() -> None:
 def test_a_choice_says_what_and_why() -> None:
     choice = Choice(tags.SERVE_TPU, "CPU", lowered=True, reason="asked for; no TPU found")
     assert str(choice) == "{serve, tpu} on CPU through XLA (asked for; no TPU found)"
+
+
+def test_a_choice_says_when_nothing_is_compiled() -> None:
+    hardware = Hardware(1, 1, is_emulated=True, is_compiled=False)
+    choice = select([tags.SERVE_TPU], None, hardware, where="/m/1")
+    assert "{serve, tpu} on CPU op by op" in str(choice)
