@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
 MUST_COMPILE = "_XlaMustCompile"
+INLINE = "_lower_as_multi_device_function"
 _SEED_DISTANCE = 0x5EED
 
 
@@ -26,6 +27,9 @@ def call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> A
         call.attr[name].s = b""
     if must_compile:
         call.attr[MUST_COMPILE].b = True
+    else:
+        # Inlined, its nodes are optimised along with those around it.
+        call.attr[INLINE].b = True
     return call
 
 

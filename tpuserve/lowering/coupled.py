@@ -162,3 +162,7 @@ def _drop_hints(definition: "NodeDef") -> None:
     # They speak of the outputs and attributes of the one replica.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
+    # As part of the main graph the body is optimised like any of it. TensorFlow leaves this out
+    # of what it takes to be for a TPU.
+    if definition.op in ("While", "If"):
+        definition.attr["_lower_using_switch_merge"].b = True

@@ -13,8 +13,40 @@ if TYPE_CHECKING:
 
 
 def simplified(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
-    """The body without identities, and without nodes that change nothing and nobody wants."""
-    return _without_dead_nodes(_without_identities(body), library)
+    """The body without what has no effect: identities, dead nodes, and waiting for pure nodes."""
+    waits = _with_waits_for_effects(body, library)
+    return _without_dead_nodes(_without_identities(waits), library)
+
+
+def _with_waits_for_effects(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+    """The body with control inputs only from nodes that have an effect, or see one.
+
+    Gradients wait for each other by the dozen, so that they end up together; where what they
+    wait for is pure, that says nothing, and would cut computations into slices. To wait for a
+    pure node is to wait for what it needs.
+    """
+    effects: dict[str, frozenset[str]] = {}
+    for node in body.nodes.values():
+        if _has_effect(node, library):
+            effects[node.name] = frozenset((node.name,))
+        else:
+            effects[node.name] = frozenset().union(
+                *(effects.get(each, ()) for each in bodies.needs(node))
+            )
+    nodes = {}
+    for node in body.nodes.values():
+        # What is outside of the body is waited for as it is.
+        waits = dict.fromkeys(
+            name
+            for each in node.controls
+            for name in (sorted(effects[each]) if each in body.nodes else [each])
+        )
+        nodes[node.name] = dataclasses.replace(node, controls=list(waits))
+    return dataclasses.replace(body, nodes=bodies.in_order(nodes.values()))
+
+
+def _has_effect(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
+    return ops.is_stateful(node.definition, library) or ops.is_coupled(node.definition, library)
 
 
 def resolved(output: Output, body: Body) -> Output:
