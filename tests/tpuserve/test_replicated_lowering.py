@@ -226,3 +226,21 @@ def test_an_update_whose_result_differs_between_replicas_is_refused() -> None:
 
     with pytest.raises(LoweringError, match="updates a variable and gives a result"):
         replicas.run(computation, [[1.0], [2.0]])
+
+
+def test_two_parts_of_one_graph_can_be_lowered_one_after_the_other() -> None:
+    with tf.Graph().as_default():
+        twins = []
+        for value in (1.0, 2.0):
+            _, outputs = tpu.split_compile_and_replicate(
+                lambda x: while_v2.while_loop(
+                    lambda count, x: count < 2,
+                    lambda count, x: (count + 1, v1.tpu.cross_replica_sum(x)),
+                    [tf.constant(0), x],
+                    return_same_structure=True,
+                )[1],
+                [[tf.constant(value)]] * 2,
+            )
+            twins += lower_in_place([outputs[0][0]]).twins
+        with v1.Session(config=replicas.config()) as session:
+            assert session.run(twins) == [4.0, 8.0]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tpuserve import dtypes
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
 from tpuserve.lowering import callee, collectives, coupled, feeds, ops, units
@@ -129,7 +130,16 @@ class _Expansion:
                 wanted = units.used_outside(unit, closures, self._body)
                 made = self._computation(unit, closure, list(wanted), before)
             order.done(unit, closure, made)
+        self._constant_results()
         return self._out
+
+    def _constant_results(self) -> None:
+        for result in self._body.results:
+            node = self._body.nodes.get(result.producer)
+            if node is not None and node.definition.op == "Const":
+                # Whoever waits for a result waits for what the constant was told to wait for.
+                name = self._add(node.name, node.definition, [], self._controls(node.controls))
+                self._out.values[result] = [Output(name)] * self._replicas.count
 
     # Nodes that stand alone.
 
@@ -279,7 +289,9 @@ class _Expansion:
         )
         self._refuse_diverging(unit, wanted)
         is_trivial = all(each.definition.op in _TRIVIAL for each in closure.nodes.values())
-        must_compile = self._replicas.compiled and not is_trivial
+        # XLA keeps lists of tensors, as loops hand on to their gradients, to itself.
+        has_lists = any(types[each] == dtypes.VARIANT for each in (*names, *wanted))
+        must_compile = self._replicas.compiled and not is_trivial and not has_lists
         label = f"{self._prefix}/{unit.kind.name.lower()}_{unit.level}"
         count = self._replicas.count if unit.kind is Kind.REPLICATED else 1
         is_seeded = not must_compile and any(map(callee.is_seeded, inner.nodes.values()))

@@ -1,11 +1,12 @@
 """Lowering inside of a live graph, for a session that holds its variables and hooks already."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import one_run
 from tpuserve.lowering.feeds import queue_name
 from tpuserve.lowering.graph import lower
 from tpuserve.lowering.renaming import rename_changed
@@ -40,7 +41,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> Lowered:
       LoweringError: something has no form on a CPU.
     """
     graph = tf.compat.v1.get_default_graph()
-    operations = operations_of_one_run([getattr(each, "op", each) for each in targets])
+    operations = one_run.operations([getattr(each, "op", each) for each in targets])
     outside = _outside_inputs(operations)
     definition = _definition(graph, operations, outside)
     lowered = lower(definition, compiled=compiled)
@@ -83,34 +84,6 @@ def _end(queues: dict[str, Any], direction: str) -> Any:
             )
             ends.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
     return tf.group(*ends)
-
-
-def operations_of_one_run(targets: Iterable[Any]) -> dict[str, Any]:
-    """All operations that the targets need, but for those whose result outlives a run."""
-    pending, found = list(targets), {}
-    while pending:
-        operation = pending.pop()
-        if operation.name in found or outlives_a_run(operation):
-            continue
-        found[operation.name] = operation
-        pending.extend(each.op for each in operation.inputs)
-        pending.extend(operation.control_inputs)
-    return found
-
-
-# The resources of version 1's control flow and its gradients.
-_MADE_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
-
-
-def outlives_a_run(operation: Any) -> bool:
-    """Whether an operation stands for something that is there before and after a run."""
-    if operation.type in ("Placeholder", "PlaceholderWithDefault"):
-        return True
-    # A variable, table, queue or iterator; an op that takes a resource only hands it on.
-    makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(
-        each.dtype == tf.resource for each in operation.inputs
-    )
-    return makes_resource and operation.type not in _MADE_IN_EACH_RUN
 
 
 def _outside_inputs(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:

@@ -1,5 +1,7 @@
 """New names for functions that were changed, where a graph still has the old ones."""
 
+import itertools
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.metagraph import functions_of
@@ -16,6 +18,7 @@ def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowe
     """
     before = {each.signature.name: each for each in original.library.function}
     after = {each.signature.name: each for each in graph.library.function}
+    taken = before.keys() | after.keys()
     same = {name for name, each in after.items() if name in before and each == before[name]}
     changed = after.keys() - same
     while True:
@@ -28,7 +31,7 @@ def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowe
             break
         same -= callers
         changed |= callers
-    new = {name: name + suffix if name in before else name for name in changed}
+    new = {name: _unused(name + suffix, taken) if name in before else name for name in changed}
     for node in graph.node:
         _rename_in(node, new)
     for name in changed:
@@ -38,6 +41,11 @@ def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowe
     kept = [after[name] for name in after if name in changed]
     del graph.library.function[:]
     graph.library.function.extend(kept)
+
+
+def _unused(name: str, taken: Set[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
 def _rename_in(node: Any, new: dict[str, str]) -> None:

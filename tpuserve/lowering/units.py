@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tpuserve import dtypes
+from tpuserve.lowering import body as bodies
 from tpuserve.lowering import ops
 from tpuserve.lowering.body import Body, Node, Output, types_of
 from tpuserve.metagraph import HOST_ATTRIBUTE
@@ -62,25 +63,23 @@ def cut(body: Body, uniform: set[Output], library: "Library") -> list[Unit]:
         if node.definition.op == "Const":
             continue
         kind = _kind(node, uniform, library)
-        level = max(
-            (
-                before + (other > kind)
-                for before, other in (
-                    place[each.producer] for each in node.inputs if each.producer in place
-                )
-            ),
-            default=0,
-        )
-        for each in node.controls:
-            if each in place:
-                before, other = place[each]
-                level = max(level, before + (other > kind))
+        before = [place[each] for each in bodies.needs(node) if each in place]
+        level = _least_level(kind, before)
+        if kind is Kind.ONCE and _least_level(Kind.REPLICATED, before) < level:
+            # Better repeated than waited for: what comes after it would be cut off from what
+            # comes before, a gradient from its activations.
+            kind = Kind.REPLICATED
+            level = _least_level(kind, before)
         place[node.name] = (level, kind)
         if kind is Kind.ALONE:
             alone.append(Unit(kind, level, [node]))
         else:
             units.setdefault((level, kind), Unit(kind, level)).nodes.append(node)
     return sorted([*alone, *units.values()], key=lambda each: (each.level, each.kind))
+
+
+def _least_level(kind: Kind, before: "Iterable[tuple[int, Kind]]") -> int:
+    return max((level + (other > kind) for level, other in before), default=0)
 
 
 def _kind(node: Node, uniform: set[Output], library: "Library") -> Kind:

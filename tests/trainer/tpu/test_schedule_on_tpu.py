@@ -1,0 +1,57 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer import programs
+
+pytestmark = pytest.mark.slow
+
+
+def receiver() -> trainer.ServingInputReceiver:
+    x = tf.compat.v1.placeholder(tf.float32, [None, 1])
+    return trainer.ServingInputReceiver({"x": x}, {"x": x})
+
+
+def run(tmp_path: Path, *, max_steps: int = 6, train_hooks: Any = (), **options: Any) -> Any:
+    estimator = programs.estimator(
+        tmp_path,
+        use_tpu=True,
+        iterations_per_loop=1,
+        save_checkpoints_steps=2,
+        train_batch_size=4,
+        eval_batch_size=4,
+        **options,
+    )
+    return estimator, trainer.train_and_evaluate(
+        estimator,
+        trainer.TrainSpec(programs.ones(batch_size=4), max_steps=max_steps, hooks=train_hooks),
+        trainer.EvalSpec(
+            programs.ones(batch_size=4),
+            steps=1,
+            throttle_secs=0,
+            exporters=[trainer.BestExporter(serving_input_receiver_fn=receiver)],
+        ),
+    )
+
+
+def test_training_evaluation_and_export_take_turns_on_a_tpu(tmp_path: Path) -> None:
+    with tpuserve.emulated_tpu(cores=2, compiled=False):
+        estimator, (metrics, _) = run(tmp_path)
+    assert metrics["mean_y"] == 1 - 0.5**6
+    assert metrics["global_step"] == 6
+    assert sorted(programs.scalars(tmp_path / "eval")["mean_y"]) == [2, 4, 6]
+    # Each evaluation was better than the one before.
+    assert len(list((tmp_path / "export" / "best_exporter").iterdir())) == 3
+
+
+def test_early_stopping_ends_a_training_on_a_tpu(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, use_tpu=True, train_batch_size=4)
+    stop = trainer.stop_if_higher_hook(estimator, "mean_y", threshold=0.9, run_every_secs=None,
+                                       run_every_steps=1)  # fmt: skip
+    with tpuserve.emulated_tpu(cores=2, compiled=False):
+        run(tmp_path, max_steps=100, train_hooks=[stop])
+    assert programs.variable(tmp_path, "global_step") < 20
