@@ -6,6 +6,7 @@ Source: tensorflow/core/framework/types.proto.
 INT32 = 3
 STRING = 7
 RESOURCE = 20
+VARIANT = 21
 WHOLE_NUMBERS = frozenset((3, 9, 10, 22, 23))
 
 NAME_OF_NUMBER: dict[int, str] = {

@@ -117,7 +117,7 @@ class TpuNotFound(TpuserveError):
     code = Code.FAILED_PRECONDITION
 
 
-class CheckpointNotFound(NotFound):
+class CheckpointNotFound(NotFound, ValueError):
     """A trained model was asked for and its directory holds no checkpoint."""
 
 
@@ -148,7 +148,7 @@ class LoweringError(TpuserveError):
     code = Code.UNIMPLEMENTED
 
 
-class ExportError(TpuserveError):
+class ExportError(TpuserveError, ValueError):
     """A model that cannot be exported as asked."""
 
     code = Code.FAILED_PRECONDITION

@@ -6,6 +6,8 @@ import re
 import sys
 import threading
 
+from tpuserve import garbage
+
 # On a machine without a GPU the runtime says so before its log level counts.
 _NOISE = re.compile(
     rb"before absl::InitializeLog|cudart_stub|cuda_platform|cpu_feature_guard|oneDNN"
@@ -30,7 +32,8 @@ def import_tensorflow() -> None:
     passing = threading.Thread(target=_pass_on, args=(filtered, original), daemon=True)
     passing.start()
     try:
-        importlib.import_module("tensorflow")
+        with garbage.uncollected():
+            importlib.import_module("tensorflow")
     finally:
         os.dup2(original, 2)
         # A process that the import has started may hold the other end open for ever.

@@ -1,6 +1,5 @@
 """add_metrics: an estimator that computes more metrics than its model_fn returns."""
 
-import copy
 import dataclasses
 import functools
 import inspect
@@ -42,11 +41,10 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
             f"metric_fn has not expected arguments {', '.join(unknown)}. It can have "
             f"{', '.join(_ARGUMENTS)}."
         )
-    extended = copy.copy(estimator)
-    program = estimator._program
-    model_fn = _extended_model_fn(program.model_fn, metric_fn, names, program.config)
-    extended._program = dataclasses.replace(program, model_fn=model_fn)
-    return extended
+    config = estimator.config
+    return estimator.with_model_fn(
+        lambda model_fn: _extended_model_fn(model_fn, metric_fn, names, config)
+    )
 
 
 def _extended_model_fn(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpuserve.errors import CheckpointNotFound, InvalidSetting
 from trainer import checkpoints, training_end
+from trainer import session as sessions
 from trainer.checkpoint_evaluator import CheckpointEvaluator
 from trainer.run_specs import TrainSpec
 
@@ -22,6 +23,9 @@ _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 
 _POLL_SECS = 1
+
+# A process cannot give its port back, and serves there until it ends.
+_servers: dict[tuple[str, str, int], Any] = {}
 
 
 @contextmanager
@@ -46,15 +50,18 @@ def serving(config: Any) -> Iterator[Any]:
             "cannot start a server: the config has no master, and its cluster several processes. "
             "Set TF_CONFIG, or RunConfig's master."
         )
-    server = tf.distribute.Server(
-        config.cluster_spec,
-        job_name=config.task_type,
-        task_index=config.task_id,
-        protocol=config.protocol,
-        config=config.session_config,
-    )
-    logger.info("%s %d serves at %s", config.task_type, config.task_id, server.target)
-    yield server
+    place = str(config.cluster_spec), config.task_type, config.task_id
+    if place not in _servers:
+        _servers[place] = tf.distribute.Server(
+            config.cluster_spec,
+            job_name=config.task_type,
+            task_index=config.task_id,
+            protocol=config.protocol,
+            config=sessions.config_proto(config),
+        )
+        target = _servers[place].target
+        logger.info("%s %d serves at %s", config.task_type, config.task_id, target)
+    yield _servers[place]
 
 
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:

@@ -1,6 +1,7 @@
 """Estimator: checks what it is asked for, then lets the mode's own file do it."""
 
 import copy
+import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from trainer import (
     checkpoints,
     counts,
     evaluate,
+    off_tpu,
     overrides,
     predict,
     saved_models,
@@ -21,7 +23,6 @@ from trainer import (
 )
 from trainer import params as hyperparameters
 from trainer.config import RunConfig
-from trainer.off_tpu import OffTpu
 from trainer.program import Program
 from trainer.runs import Place
 from trainer.spec import ModeKeys
@@ -118,6 +119,23 @@ class Estimator:
             return self._program.call_model_fn(features, labels, mode, config=config)
 
         return model_fn
+
+    @property
+    def evaluates_on_tpu(self) -> bool:
+        """Whether evaluation wants a TPU, the one that training has."""
+        return False
+
+    def with_model_fn(
+        self: Self, extend: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> Self:
+        """An estimator like this one, of the same model_dir, with another model_fn.
+
+        Args:
+          extend: takes the model_fn as the constructor got it, gives the other one.
+        """
+        other = copy.copy(self)
+        other._program = dataclasses.replace(self._program, model_fn=extend(self._program.model_fn))
+        return other
 
     def latest_checkpoint(self) -> str | None:
         """The newest checkpoint of model_dir, or None."""
@@ -355,7 +373,7 @@ class Estimator:
 
     def _place(self, mode: str) -> Place:
         """Where a mode runs."""
-        return OffTpu()
+        return off_tpu.place(self._program, mode)
 
     def _export(
         self,

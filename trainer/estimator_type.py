@@ -17,8 +17,3 @@ def demand(estimator: Any) -> None:
             f"estimator must have type trainer.Estimator or trainer.TPUEstimator; found "
             f"{type(estimator).__name__}."
         )
-
-
-def evaluates_on_tpu(estimator: Any) -> bool:
-    """Whether training and evaluation want the same TPU."""
-    return bool(getattr(estimator, "_use_tpu", False) and getattr(estimator, "_eval_on_tpu", True))

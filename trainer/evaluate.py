@@ -1,5 +1,6 @@
 """Evaluation of a checkpoint, from the input to the metrics."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer import checkpoints, eval_summary
+from trainer import checkpoints, eval_summary, progress, termination
 from trainer import session as sessions
 from trainer.program import Program
 from trainer.runs import Place
@@ -42,6 +43,7 @@ def evaluate(
 
     Raises:
       CheckpointNotFound: the checkpoint that was asked for is not there.
+      SystemExit: with 0, without results, at a SIGTERM within a training or train_and_evaluate.
     """
     checkpoint = checkpoints.find_or_none(program.model_dir, checkpoint_path)
     if checkpoint is None:
@@ -54,9 +56,24 @@ def evaluate(
         final = tf.compat.v1.train.FinalOpsHook(
             {**model.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )
-        all_hooks = [*hooks, *model.hooks, *(model.spec.evaluation_hooks or ()), final]
+        reporter = progress.batch_reporter("evaluate")
+        counted = (
+            [progress.BatchProgressHook(reporter, steps, model.batches_done)]
+            if model.batches_done
+            else []
+        )
+        ending = termination.training_around()
+        all_hooks = [
+            *hooks,
+            *model.hooks,
+            *(model.spec.evaluation_hooks or ()),
+            *counted,
+            *([termination.StopWithTraining(ending)] if ending else []),
+            final,
+        ]
         scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
         with (
+            contextlib.closing(reporter),
             place.running(),
             sessions.monitored(
                 program.config, place, scaffold, all_hooks, checkpoint_path=checkpoint
@@ -64,6 +81,8 @@ def evaluate(
         ):
             while not session.should_stop():
                 session.run(model.metrics.update)
+    if ending is not None and ending.is_asked_for:
+        raise termination.Terminated
     results = {each: _plain(value) for each, value in final.final_ops_values.items()}
     eval_summary.write(directory_of(program.model_dir, name), results, checkpoint)
     logger.info(
@@ -86,4 +105,4 @@ def _plain(value: Any) -> Any:
 def _short(value: Any) -> Any:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
-    return np.round(value, 5)
+    return f"{value:.5g}" if isinstance(value, float) else value

@@ -1,7 +1,7 @@
 """The graph that a mode builds in."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,15 +12,25 @@ from trainer.one_replica import OneReplicaGraph
 
 
 @contextmanager
-def fresh(config: RunConfig, *, has_one_replica: bool = False) -> Iterator[Any]:
+def fresh(
+    config: RunConfig,
+    *,
+    has_one_replica: bool = False,
+    device_fn: Callable[[Any], Any] | None = None,
+) -> Iterator[Any]:
     """A new default graph with the run's seed and a global step; yields the global step.
 
     With `has_one_replica`, sums over replicas are built as identities: see `OneReplicaGraph`.
+    `device_fn` takes an operation and gives its device; the global step's, too.
     Variables made in it are resources: those can be captured by the training loop and by a TPU
     computation, and have the same names and checkpoints as the reference variables of version 1.
     """
     graph = OneReplicaGraph() if has_one_replica else tf.Graph()
-    with graph.as_default(), _repeatable_layers(config.tf_random_seed):
+    with (
+        graph.as_default(),
+        graph.device(device_fn),
+        _repeatable_layers(config.tf_random_seed),
+    ):
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         scope = tf.compat.v1.get_variable_scope()
         with tf.compat.v1.variable_scope(scope, use_resource=True):

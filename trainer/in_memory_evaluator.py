@@ -1,12 +1,13 @@
 """InMemoryEvaluatorHook: evaluates while training, without a checkpoint in between."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer import counts, estimator_type
+from trainer import counts, estimator_type, termination
 
 Values = dict[str, Any]
 
@@ -57,7 +58,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
                 f"num_ps_replicas={config.num_ps_replicas}. Use train_and_evaluate with an "
                 f"evaluator process."
             )
-        if estimator_type.evaluates_on_tpu(estimator):
+        if estimator.evaluates_on_tpu:
             raise InvalidSetting(
                 "InMemoryEvaluatorHook evaluates while training holds the TPU. Pass "
                 "eval_on_tpu=False to TPUEstimator, or use train_and_evaluate."
@@ -113,12 +114,14 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
     def _evaluate(self, session: Any) -> None:
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
-        self._estimator.evaluate(
-            self._input_fn,
-            steps=self._steps,
-            hooks=[*self._hooks, _LoadHook(values)],
-            name=self._name,
-        )
+        # Asked to end, training saves what it has come to.
+        with contextlib.suppress(termination.Terminated):
+            self._estimator.evaluate(
+                self._input_fn,
+                steps=self._steps,
+                hooks=[*self._hooks, _LoadHook(values)],
+                name=self._name,
+            )
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):

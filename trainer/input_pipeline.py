@@ -34,9 +34,9 @@ def build(returned: Any) -> Inputs:
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = tf.compat.v1.data.make_initializable_iterator(returned)
-        features, labels = _split(iterator.get_next())
+        features, labels = pair(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
-    features, labels = _split(returned)
+    features, labels = pair(returned)
     if not any(tf.is_tensor(each) for each in tf.nest.flatten(features)):
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
@@ -45,7 +45,8 @@ def build(returned: Any) -> Inputs:
     return Inputs(features, labels)
 
 
-def _split(batch: Any) -> tuple[Any, Any]:
+def pair(batch: Any) -> tuple[Any, Any]:
+    """Features and labels of what an input_fn or a Dataset gave; labels are None without any."""
     if isinstance(batch, (tuple, list)):
         if len(batch) == 1:
             return batch[0], None

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer import termination
 from trainer.checkpoint_evaluator import CheckpointEvaluator
 from trainer.run_specs import TrainSpec
 
@@ -120,6 +121,9 @@ class _EvaluateBetweenLoops(tf.compat.v1.train.SessionRunHook):
                 continue
             try:
                 evaluator.evaluate()
+            except termination.Terminated:
+                # Training stops after this loop, and saves what it has come to.
+                return
             except _SWALLOWED_BY_SESSIONS as error:
                 self.error = error
                 run_context.request_stop()

@@ -13,12 +13,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util, while_v2
 
+from tpuserve import one_run
+from trainer.iteration_count import UNBOUNDED
+
 logger = logging.getLogger("tensorflow.trainer")
 
 _SEED_DISTANCE = 0x5EED
-
-# The resources of version 1's control flow and its gradients.
-_MADE_IN_EACH_STEP = ("StackV2", "TensorArrayV3")
 
 
 def _nobody_listens(iterations: int) -> None:
@@ -63,48 +63,26 @@ def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int)
     graph = tf.compat.v1.get_default_graph()
     with tf.control_dependencies([train_op]):
         step_after = tf.identity(global_step, name="global_step_after")
-    step = _step_operations([train_op, loss.op])
-    obstacle = _obstacle(step)
+    step = one_run.operations([train_op, loss.op])
+    obstacle = obstacle_to_copies(step)
     if obstacle is not None and iterations_per_loop > 1:
-        logger.warning("one step a session.run, not %d: %s", iterations_per_loop, obstacle)
+        several = "several" if iterations_per_loop == UNBOUNDED else iterations_per_loop
+        logger.warning("one step a session.run, not %s: %s", several, obstacle)
     if obstacle is not None or iterations_per_loop == 1:
         return Loop(iterations, train_op, loss, step_after, max_iterations=1)
     others = [each for each in graph.get_operations() if each.name not in step]
-    earlier_steps = _loop_over_copies(step, train_op, iterations - 1)
+    earlier_steps = run_copies(step, train_op, iterations - 1)
     for operation in (*_roots(step), *_reads(others)):
         operation._add_control_input(earlier_steps)
     return Loop(iterations, train_op, loss, step_after, iterations_per_loop)
 
 
-def _step_operations(targets: Iterable[Any]) -> dict[str, Any]:
-    """All operations that the targets need, but for those whose result outlives a step."""
-    pending, found = list(targets), {}
-    while pending:
-        operation = pending.pop()
-        if operation.name in found or _outlives_a_step(operation):
-            continue
-        found[operation.name] = operation
-        pending.extend(each.op for each in operation.inputs)
-        pending.extend(operation.control_inputs)
-    return found
-
-
-def _outlives_a_step(operation: Any) -> bool:
-    # Fed or not, a placeholder with a default has one value in the whole run.
-    if operation.type == "PlaceholderWithDefault":
-        return True
-    # A variable, table, queue or iterator; an op that takes a resource only hands it on.
-    makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(
-        each.dtype == tf.resource for each in operation.inputs
-    )
-    return makes_resource and operation.type not in _MADE_IN_EACH_STEP
-
-
-def _obstacle(step: dict[str, Any]) -> str | None:
+def obstacle_to_copies(step: dict[str, Any]) -> str | None:
+    """Why copies of these operations cannot run in the place of several runs; None if they can."""
     for operation in step.values():
-        if operation.type == "Placeholder":
-            return f"placeholder {operation.name!r} is fed by each session.run"
         for tensor in (*operation.inputs, *operation.outputs):
+            if tensor.op.type == "Placeholder":
+                return f"placeholder {tensor.op.name!r} is fed by each session.run"
             if tensor.dtype._is_ref_dtype:
                 return (
                     f"{operation.type} {operation.name!r} works on a reference; use resource "
@@ -113,8 +91,14 @@ def _obstacle(step: dict[str, Any]) -> str | None:
     return None
 
 
-def _loop_over_copies(step: dict[str, Any], train_op: Any, count: Any) -> Any:
-    """The op that runs `count` steps, each a run of a copy of the step."""
+def run_copies(step: dict[str, Any], last: Any, count: Any) -> Any:
+    """The op that runs a step `count` times, each time in a copy of it.
+
+    Args:
+      step: the operations of one step, by name; see `tpuserve.one_run`.
+      last: the one of them that a step is done with.
+      count: how often, a scalar.
+    """
     handles = _outside_inputs(step)
     definition = _definition(step)
 
@@ -123,7 +107,7 @@ def _loop_over_copies(step: dict[str, Any], train_op: Any, count: Any) -> Any:
         (copy,) = tf.graph_util.import_graph_def(
             definition,
             input_map={handle.name: graph.capture(handle) for handle in handles},
-            return_elements=[train_op.name],
+            return_elements=[last.name],
             name="step",
         )
         with tf.control_dependencies([copy]):

@@ -1,6 +1,7 @@
 """A program as a graph for the CPU or a GPU: one replica, a model_fn called once."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer import (
     checkpoints,
     eval_metrics,
@@ -18,11 +20,15 @@ from trainer import (
     summaries,
     warm_start,
 )
+from trainer import session as sessions
+from trainer.cluster import PS
 from trainer.config import RunConfig
 from trainer.hooks import StopAfterHook
 from trainer.program import Program
 from trainer.runs import Evaluation, Prediction, Training
 from trainer.spec import EstimatorSpec, ModeKeys
+
+logger = logging.getLogger("tensorflow.trainer")
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,21 @@ def build(
 
 
 class OffTpu:
-    """The CPU or a GPU of this machine."""
+    """The CPU or a GPU of this machine, or of the task that a session target names."""
 
-    master = ""
+    def __init__(self, master: str = "", device_fn: Callable[[Any], Any] | None = None) -> None:
+        """Runs in this process, unless a session target is given.
+
+        Args:
+          master: session target.
+          device_fn: takes an operation and gives its device.
+        """
+        self.master = master
+        self._device_fn = device_fn
 
     def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """A graph with one replica."""
-        return graph.fresh(config, has_one_replica=True)
+        return graph.fresh(config, has_one_replica=True, device_fn=self._device_fn)
 
     def training(
         self,
@@ -99,7 +113,8 @@ class OffTpu:
         """One batch of any size in each `session.run`."""
         model = build(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.of_spec(model.spec, model.features)
-        return Evaluation(metrics, model.spec, (*model.hooks, StopAfterHook(steps)))
+        stop = StopAfterHook(steps)
+        return Evaluation(metrics, model.spec, (*model.hooks, stop), lambda: stop.done)
 
     def prediction(
         self,
@@ -129,3 +144,53 @@ class OffTpu:
     def running(self) -> AbstractContextManager[Any]:
         """Errors are raised where they happen."""
         return contextlib.nullcontext()
+
+
+def place(program: Program, mode: str) -> OffTpu:
+    """Where a mode of a program runs off the TPU; the log says so.
+
+    Raises:
+      InvalidSetting: the cluster has workers, and nothing that holds their variables.
+    """
+    config = program.config
+    found = _in_cluster(config, mode) if sessions.is_in_cluster(config) else None
+    if found is None:
+        master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
+        found = OffTpu(master or "", config.device_fn)
+    _say(program, mode, found)
+    return found
+
+
+def _in_cluster(config: RunConfig, mode: str) -> OffTpu | None:
+    """The place of a task among those that TF_CONFIG names; None for one by its target alone."""
+    if mode == ModeKeys.TRAIN:
+        device_fn = config.device_fn
+        if device_fn is None and config.num_ps_replicas:
+            device_fn = tf.compat.v1.train.replica_device_setter(
+                worker_device=f"/job:{config.task_type}/task:{config.task_id}",
+                cluster=config.cluster_spec,
+            )
+        if device_fn is None and not config.is_chief:
+            raise InvalidSetting(
+                f"{config.task_type} {config.task_id} cannot train: the cluster in TF_CONFIG has "
+                f"{config.num_worker_replicas} workers and no job {PS!r} that would hold the "
+                f"variables they share. Add one, or give RunConfig a device_fn."
+            )
+        return OffTpu(config.master or "", device_fn)
+    master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
+    if master != config.task.master:
+        return None
+    # Variables on parameter servers are shared by their names: a checkpoint that is restored
+    # there would undo what workers have trained since.
+    return OffTpu(device_fn=config.device_fn)
+
+
+def _say(program: Program, mode: str, where: OffTpu) -> None:
+    config = program.config
+    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    if where.master:
+        device = f"{where.master}, as {config.task_type} {config.task_id}"
+        if config.num_ps_replicas:
+            device += f", variables on {config.num_ps_replicas} parameter servers"
+    size = getattr(program, "batch_sizes", {}).get(mode)
+    logger.info("%s on %s%s", mode, device, "" if size is None else f": batch {size}")

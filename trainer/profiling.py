@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.hooks import StartHook
 from trainer.loop import Loop
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -13,20 +14,27 @@ logger = logging.getLogger("tensorflow.trainer")
 class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     """Captures the loops that make the steps of a range, first and last included."""
 
-    def __init__(self, loop: Loop, directory: str, first_step: int, steps: tuple[int, int]) -> None:
+    def __init__(
+        self, loop: Loop, directory: str, start: StartHook, steps: tuple[int, int]
+    ) -> None:
         """Captures nothing yet.
 
         Args:
           loop: what is trained.
           directory: the profile goes to plugins/profile below it.
-          first_step: the step that training starts after.
+          start: knows the step that training starts after.
           steps: the range to capture, in global steps.
         """
         self._loop = loop
         self._directory = directory
-        self._step = first_step
+        self._start = start
+        self._step = 0
         self._first, self._last = steps
         self._is_running = self._is_done = False
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Counts from the session's step on."""
+        self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
         """Starts the profiler, if this loop can reach the range."""

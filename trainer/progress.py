@@ -19,18 +19,27 @@ from rich.progress import (
 )
 
 from trainer import summaries
+from trainer.hooks import StartHook
 from trainer.loop import Loop
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
+# Evaluations are often over before anyone wonders.
+_QUIET_SECS = 5
+_SECS_BETWEEN_LINES = 10
+
+# Two bars at once would draw over each other.
+_bars_drawn: list["Bar"] = []
+
+
 class Reporter(Protocol):
     """Shows how far a run is."""
 
-    def start(self, step: int) -> None:
-        """The run begins after this step."""
+    def start(self, step: int, last_step: int | None) -> None:
+        """The run begins after a step, and ends at another, if its end is known."""
 
-    def update(self, step: int, loss: float, steps_per_second: float) -> None:
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
         """The run has come to this step."""
 
     def close(self) -> None:
@@ -40,14 +49,14 @@ class Reporter(Protocol):
 class Bar:
     """A progress bar: steps, loss, steps/s, time left."""
 
-    def __init__(self, last_step: int | None, console: Console) -> None:
-        """Draws on a console; a last_step of None means that the end is not known."""
-        self._last_step = last_step
+    def __init__(self, name: str, console: Console, unit: str = "steps") -> None:
+        """Draws on a console, under a name, what is counted in a unit."""
+        self._name = name
         self._progress = Progress(
-            TextColumn("train"),
+            TextColumn(name),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("steps  loss {task.fields[loss]}  {task.fields[speed]} steps/s"),
+            TextColumn(f"{unit}{{task.fields[loss]}}  {{task.fields[speed]}} {unit}/s"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -56,82 +65,179 @@ class Bar:
         )
         self._task: TaskID | None = None
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, last_step: int | None) -> None:
         """Draws the bar."""
-        self._task = self._progress.add_task(
-            "train", total=self._last_step, completed=step, loss="-", speed="-"
-        )
-        self._progress.start()
+        if self._task is None:
+            self._task = self._progress.add_task(self._name, loss="", speed="-")
+            self._progress.start()
+            _bars_drawn.append(self)
+        self._progress.update(self._task, total=last_step, completed=step)
 
-    def update(self, step: int, loss: float, steps_per_second: float) -> None:
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
         """Moves the bar."""
         assert self._task is not None
         self._progress.update(
-            self._task, completed=step, loss=f"{loss:.4f}", speed=f"{steps_per_second:.1f}"
+            self._task,
+            completed=step,
+            loss="" if loss is None else f"  loss {loss:.4f}",
+            speed=f"{steps_per_second:.1f}",
         )
 
     def close(self) -> None:
         """Leaves the bar as it is, on a line of its own."""
         self._progress.stop()
+        if self in _bars_drawn:
+            _bars_drawn.remove(self)
 
 
 class Lines:
-    """A log line every so many steps: loss, steps/s, time left."""
+    """A log line every so many steps, and for the last: loss, steps/s, time left."""
 
-    def __init__(self, last_step: int | None, every_n_steps: int) -> None:
-        """A last_step of None means that the end is not known."""
-        self._last_step = last_step
+    def __init__(self, every_n_steps: int) -> None:
+        """Nothing is said yet."""
         self._every_n_steps = every_n_steps
+        self._last_step: int | None = None
         self._next_step = 0
+        self._unsaid = ""
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, last_step: int | None) -> None:
         """Counts from here."""
+        self._last_step = last_step
+        self._unsaid = ""
         self._next_step = step + self._every_n_steps
 
-    def update(self, step: int, loss: float, steps_per_second: float) -> None:
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
         """Writes a line, if one is due."""
-        if step < self._next_step and step != self._last_step:
+        line = f"step = {step}" if loss is None else f"loss = {loss:.5g}, step = {step}"
+        line += _left(step, self._last_step, steps_per_second)
+        self._unsaid = f"{line} ({steps_per_second:.4g} steps/s)"
+        if step >= self._next_step or step == self._last_step:
+            self._next_step = step + self._every_n_steps
+            self.close()
+
+    def close(self) -> None:
+        """Writes the line of the last step, if it is not written."""
+        if self._unsaid:
+            logger.info("%s", self._unsaid)
+            self._unsaid = ""
+
+
+class TimedLines:
+    """A log line every so many seconds: batches, batches/s, time left."""
+
+    def __init__(
+        self,
+        name: str,
+        unit: str,
+        every_secs: float = _SECS_BETWEEN_LINES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is said yet; each line has the name of the run, and the unit it counts in."""
+        self._name, self._unit = name, unit
+        self._every_secs = every_secs
+        self._clock = clock
+        self._last_step: int | None = None
+        self._next = 0.0
+
+    def start(self, step: int, last_step: int | None) -> None:
+        """Counts from here."""
+        self._last_step = last_step
+        self._next = self._clock() + self._every_secs
+
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
+        """Writes a line, if one is due."""
+        now = self._clock()
+        if now < self._next:
             return
-        self._next_step = step + self._every_n_steps
-        line = f"loss = {loss:.5g}, step = {step}"
-        if self._last_step is not None:
-            left = (self._last_step - step) / steps_per_second
-            line += f" of {self._last_step}, {left:.0f} s left"
-        logger.info("%s (%.4g steps/s)", line, steps_per_second)
+        self._next = now + self._every_secs
+        line = f"{self._name}: {step}{_left(step, self._last_step, steps_per_second)}"
+        logger.info("%s (%.4g %s/s)", line, steps_per_second, self._unit)
 
     def close(self) -> None:
         """Nothing is left to say."""
 
 
+def _left(step: int, last_step: int | None, steps_per_second: float) -> str:
+    if last_step is None:
+        return ""
+    seconds = (last_step - step) / max(steps_per_second, 1e-9)
+    return f" of {last_step}" + (f", {seconds:.0f} s left" if step < last_step else "")
+
+
 class Silence:
     """Nothing at all."""
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, last_step: int | None) -> None:
         """Says nothing."""
 
-    def update(self, step: int, loss: float, steps_per_second: float) -> None:
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
         """Says nothing."""
 
     def close(self) -> None:
         """Says nothing."""
 
 
-def reporter(
-    last_step: int | None, every_n_steps: int | None, stream: TextIO | None = None
-) -> Reporter:
+class Patient:
+    """Says nothing of a run that is short, and what another reporter says of one that is not.
+
+    Attributes:
+      told: the other reporter.
+    """
+
+    def __init__(
+        self,
+        told: Reporter,
+        quiet_secs: float = _QUIET_SECS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Tells the other one after so many seconds."""
+        self.told = told
+        self._quiet_secs, self._clock = quiet_secs, clock
+        self._due: float | None = None
+        self._from: tuple[int, int | None] = (0, None)
+
+    def start(self, step: int, last_step: int | None) -> None:
+        """Waits from here."""
+        self._from = step, last_step
+        self._due = self._clock() + self._quiet_secs
+
+    def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
+        """Passes it on, if the run has gone on long enough."""
+        if self._due is not None:
+            if self._clock() < self._due:
+                return
+            self._due = None
+            self.told.start(*self._from)
+        self.told.update(step, steps_per_second, loss)
+
+    def close(self) -> None:
+        """Closes the other one."""
+        self.told.close()
+
+
+def reporter(name: str, every_n_steps: int | None, stream: TextIO | None = None) -> Reporter:
     """A bar where a person is watching, log lines where not.
 
     Args:
-      last_step: where the run ends, if that is known.
+      name: of what is reported.
       every_n_steps: steps between two log lines; None for silence.
       stream: where the bar would go; standard error by default.
     """
     if every_n_steps is None:
         return Silence()
     console = Console(file=stream or sys.stderr)
-    if console.is_terminal:
-        return Bar(last_step, console)
-    return Lines(last_step, every_n_steps)
+    return Bar(name, console) if console.is_terminal else Lines(every_n_steps)
+
+
+def batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
+    """The same for a run that counts batches, and that says nothing where it is short.
+
+    Within a run that has drawn a bar, it is log lines.
+    """
+    console = Console(file=stream or sys.stderr)
+    if console.is_terminal and not _bars_drawn:
+        return Patient(Bar(name, console, unit="batches"))
+    return Patient(TimedLines(name, "batches"))
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
@@ -140,25 +246,27 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self,
         loop: Loop,
-        first_step: int,
+        start: StartHook,
         told: Reporter,
         summary_directory: str,
         summary_every_n_steps: int | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Reports from `first_step` on, the step that training starts after."""
+        """Reports from the step on that training starts after."""
         self._loop = loop
+        self._start = start
         self._told = told
         self._summary_directory = summary_directory
         self._summary_every_n_steps = summary_every_n_steps
         self._clock = clock
-        self._step, self._time = first_step, 0.0
-        self._next_summary = first_step
+        self._step, self._time = 0, 0.0
+        self._next_summary = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Starts the report."""
+        self._step = self._next_summary = self._start.step
         self._time = self._clock()
-        self._told.start(self._step)
+        self._told.start(self._step, self._start.last_step)
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the step and the loss."""
@@ -170,8 +278,43 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         now = self._clock()
         steps_per_second = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
-        self._told.update(step, loss, steps_per_second)
+        self._told.update(step, steps_per_second, loss)
         if self._summary_every_n_steps and step >= self._next_summary:
             self._next_summary = step + self._summary_every_n_steps
             scalars = {"steps_per_second": steps_per_second}
             summaries.write_scalars(self._summary_directory, scalars, step)
+
+
+class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
+    """Tells a reporter, after each run, how many batches are done."""
+
+    def __init__(
+        self,
+        told: Reporter,
+        batches: int | None,
+        count: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Reports from none on.
+
+        Args:
+          told: whom to tell.
+          batches: how many there will be; None where nobody knows.
+          count: says how many are done.
+          clock: gives the time in seconds.
+        """
+        self._told = told
+        self._batches = batches
+        self._count = count
+        self._clock = clock
+        self._started = 0.0
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Starts the report."""
+        self._started = self._clock()
+        self._told.start(0, self._batches)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Reports one run."""
+        done = self._count()
+        self._told.update(done, done / max(self._clock() - self._started, 1e-9))

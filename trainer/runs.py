@@ -34,11 +34,13 @@ class Evaluation:
     Attributes:
       metrics: their update is to be run until a hook, or the end of the input, stops it.
       spec, hooks: see `Training`.
+      batches_done: says how many batches have been taken; None where nothing tells.
     """
 
     metrics: Metrics
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
+    batches_done: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer import cluster, cluster_schedule, estimator_type, local_schedule
+from trainer import cluster, cluster_schedule, estimator_type, local_schedule, termination
 from trainer.checkpoint_evaluator import CheckpointEvaluator
 from trainer.run_specs import EvalSpec, TrainSpec, checked_eval_specs
 
@@ -44,6 +44,8 @@ def train_and_evaluate(
       InvalidType: an argument is of another type than it takes.
       InvalidSetting: the EvalSpecs write to one place, or the config has no part that this
         process could play.
+      SystemExit: with 0, at a SIGTERM, after the running loop and its checkpoint; an evaluation
+        that runs is given up.
     """
     estimator_type.demand(estimator)
     if not isinstance(train_spec, TrainSpec):
@@ -56,19 +58,22 @@ def train_and_evaluate(
         for spec, delay in zip(specs, delays, strict=True)
     ]
     if role == cluster.PS:
+        # It has nothing to end in peace.
         cluster_schedule.serve_parameters(estimator.config)
-    elif role == cluster.EVALUATOR:
-        cluster_schedule.evaluate_continuously(
-            evaluators, estimator.model_dir, train_spec.max_steps
-        )
-    elif role == cluster.WORKER:
-        cluster_schedule.train_as_worker(estimator, train_spec)
-    elif role == cluster.CHIEF:
-        cluster_schedule.train_as_chief(estimator, train_spec)
-    else:
-        with cluster_schedule.serving(estimator.config) if role else contextlib.nullcontext():
-            _train_and_evaluate_here(estimator, train_spec, evaluators)
-        return _results(evaluators, is_one=isinstance(eval_spec, EvalSpec))
+        return None
+    with termination.watched():
+        if role == cluster.EVALUATOR:
+            cluster_schedule.evaluate_continuously(
+                evaluators, estimator.model_dir, train_spec.max_steps
+            )
+        elif role == cluster.WORKER:
+            cluster_schedule.train_as_worker(estimator, train_spec)
+        elif role == cluster.CHIEF:
+            cluster_schedule.train_as_chief(estimator, train_spec)
+        else:
+            with cluster_schedule.serving(estimator.config) if role else contextlib.nullcontext():
+                _train_and_evaluate_here(estimator, train_spec, evaluators)
+            return _results(evaluators, is_one=isinstance(eval_spec, EvalSpec))
     return None
 
 
@@ -95,7 +100,7 @@ def _role(config: Any) -> str | None:
 def _train_and_evaluate_here(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    if estimator_type.evaluates_on_tpu(estimator):
+    if estimator.evaluates_on_tpu:
         local_schedule.evaluate_between_trainings(estimator, train_spec, evaluators)
     else:
         local_schedule.evaluate_within_training(estimator, train_spec, evaluators)

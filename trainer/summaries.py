@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.hooks import StartHook
 from trainer.loop import Loop
 
 
@@ -19,14 +20,19 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
     """Writes the model's summaries after every so many steps, under the step they are of."""
 
     def __init__(
-        self, loop: Loop, scaffold: Any, directory: str, first_step: int, every_n_steps: int
+        self, loop: Loop, scaffold: Any, directory: str, start: StartHook, every_n_steps: int
     ) -> None:
         """Writes after the first loop, and then whenever `every_n_steps` have gone by."""
         self._loop = loop
         self._scaffold = scaffold
         self._directory = directory
-        self._step = self._next_step = first_step
+        self._start = start
+        self._step = self._next_step = 0
         self._every_n_steps = every_n_steps
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Counts from the session's step on."""
+        self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the summaries, if this loop can reach the step at which they are due."""

@@ -12,16 +12,31 @@ import tensorflow as tf
 
 logger = logging.getLogger("tensorflow.trainer")
 
+_watching: "Termination | None" = None
+
+
+class Terminated(SystemExit):
+    """A run has ended because the process was asked to end; uncaught, it exits with 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
 
 class Termination(tf.compat.v1.train.SessionRunHook):
-    """Stops a run after the loop in which a request to end came.
+    """Stops a training after the loop in which a request to end came.
 
     Attributes:
       is_asked_for: whether it came.
+      is_training: whether there is a session, whose variables would be lost.
     """
 
     def __init__(self) -> None:
         self.is_asked_for = False
+        self.is_training = False
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """From now on there is something to save."""
+        self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stops, if asked to."""
@@ -29,19 +44,37 @@ class Termination(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
 
+class StopWithTraining(tf.compat.v1.train.SessionRunHook):
+    """Stops a run that the loop of a training waits for, once the training is asked to end."""
+
+    def __init__(self, training: Termination) -> None:
+        self._training = training
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Stops, if the training will."""
+        if self._training.is_asked_for:
+            run_context.request_stop()
+
+
 @contextmanager
 def watched() -> Iterator[Termination]:
-    """Watches for SIGTERM meanwhile; gives the hook that stops the run at it.
+    """Watches for SIGTERM meanwhile; gives the hook that stops a training at it.
 
-    A run that has ended in peace, asked to, ends the process with 0. A second SIGTERM ends it at
-    once. Where the signal has a handler of the caller's, or in a thread that is not the main one,
-    nothing is watched.
+    At the signal a training ends its loop and saves, and then the process ends with 0; where no
+    training runs, it ends so at once. A second SIGTERM kills it. What watches within what watches
+    already shares its hook. Where the signal has a handler of the caller's, or in a thread that
+    is not the main one, nothing is watched.
 
     Raises:
-      SystemExit: with 0, after a run that was asked to end.
+      Terminated: the process was asked to end.
     """
-    termination = Termination()
+    global _watching
     is_main = threading.current_thread() is threading.main_thread()
+    if is_main and _watching is not None:
+        with _until_trained(_watching):
+            yield _watching
+        return
+    termination = Termination()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield termination
         return
@@ -51,12 +84,31 @@ def watched() -> Iterator[Termination]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         termination.is_asked_for = True
+        if not termination.is_training:
+            raise Terminated
         logger.warning("SIGTERM: ending after this loop; a second one ends at once")
 
+    _watching = termination
     signal.signal(signal.SIGTERM, handle)
     try:
-        yield termination
+        with _until_trained(termination):
+            yield termination
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _watching = None
+
+
+@contextmanager
+def _until_trained(termination: Termination) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        termination.is_training = False
     if termination.is_asked_for:
-        raise SystemExit(0)
+        raise Terminated
+
+
+def training_around() -> Termination | None:
+    """The hook of the training whose loop this runs between; None where there is none."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return _watching if is_main and _watching is not None and _watching.is_training else None

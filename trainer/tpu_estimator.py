@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from tpuserve.errors import ExportError, InvalidSetting
-from trainer import saved_models, tpu
+import tensorflow as tf
+
+from tpuserve.errors import ExportError, InvalidSetting, InvalidType
+from trainer import counts, saved_models, tpu
 from trainer.config import InputPipelineConfig, RunConfig
 from trainer.estimator import Estimator
 from trainer.program import TPUProgram
@@ -106,6 +108,7 @@ class TPUEstimator(Estimator):
         )
         if use_tpu:
             _check_input(config)
+        _check_batch_axis(batch_axis)
         self._use_tpu = use_tpu
         self._batch_axis = batch_axis
         self._eval_on_tpu = eval_on_tpu
@@ -113,10 +116,21 @@ class TPUEstimator(Estimator):
         self._export_to_cpu = export_to_cpu
         self._export_version = _export_version(export_saved_model_api_version)
 
+    @property
+    def evaluates_on_tpu(self) -> bool:
+        """Whether evaluation wants a TPU, the one that training has."""
+        return self._use_tpu and self._eval_on_tpu
+
     def _place(self, mode: str) -> Place:
-        is_on_tpu = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+        is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUProgram)
+            # Before a TPU is looked for: the program is wrong wherever it runs.
+            if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
+                raise InvalidSetting(
+                    "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
+                    "Give TPUEstimator the global batch size, in rows."
+                )
             return tpu.place(self._program, mode, self._batch_axis)
         self._refuse_sliced(mode)
         return super()._place(mode)
@@ -170,6 +184,19 @@ def _check_input(config: RunConfig) -> None:
             f"{config.tpu_config.num_cores_per_replica}. Model parallelism only supports per host "
             f"input for training: use PER_HOST_V1 or PER_HOST_V2."
         )
+
+
+def _check_batch_axis(batch_axis: Any) -> None:
+    """Refuses axes that can be those of no input; whether they fit, the input will say."""
+    if batch_axis is None:
+        return
+    if not isinstance(batch_axis, list | tuple | Mapping):
+        raise InvalidType(
+            f"batch_axis is {batch_axis!r}. Give an axis for each tensor of features and labels, "
+            f"as a list or nested as they are, or None."
+        )
+    for axis in tf.nest.flatten(batch_axis):
+        counts.check("An axis of batch_axis", axis, least=0)
 
 
 def _export_version(value: Any) -> ExportSavedModelApiVersion:

@@ -17,7 +17,7 @@ from trainer import (
     termination,
 )
 from trainer import session as sessions
-from trainer.hooks import StepLimitHook
+from trainer.hooks import StartHook, StepLimitHook
 from trainer.profiling import ProfileStepsHook
 from trainer.program import Program
 from trainer.runs import Place
@@ -38,7 +38,9 @@ def train(
     """Trains until the step asked for, or until the input ends.
 
     Starts from the newest checkpoint of the program's model_dir, if there is one, and leaves one
-    of the last step, unless the config switches checkpoints off.
+    of the last step, unless the config switches checkpoints off. In a cluster, a worker starts
+    from the variables that its chief has initialised, and leaves checkpoints, summaries and
+    profiles to the chief.
 
     Args:
       program: what to train.
@@ -46,7 +48,8 @@ def train(
       place: where it runs.
       hooks: the caller's; they come first.
       steps: how many steps to make from here.
-      max_steps: the global step to stop at; nothing is done where it is reached already.
+      max_steps: the global step to stop at; nothing is done where it is reached already. Workers
+        that share it may go beyond it, by a loop that began before another's was over.
       saving_listeners: told about each checkpoint.
 
     Raises:
@@ -54,32 +57,53 @@ def train(
     """
     config = program.config
     newest = tf.train.latest_checkpoint(program.model_dir)
-    first_step = 0 if newest is None else checkpoints.step_of(newest)
-    last_step = first_step + steps if steps is not None else max_steps
-    if last_step is not None and first_step >= last_step:
-        logger.info("nothing to train: step %d of %d is reached", first_step, last_step)
+    if newest is not None and max_steps is not None and checkpoints.step_of(newest) >= max_steps:
+        logger.info("nothing to train: step %d is reached, in %s", max_steps, newest)
         return
     with termination.watched() as ending, place.graph(config) as global_step:
         plan = iteration_count.plan(config.tpu_config)
         training = place.training(program, input_fn, global_step, newest, plan)
         scaffold = checkpoints.with_saver(training.spec.scaffold, config)
-        reporter = progress.reporter(last_step, config.log_step_count_steps)
-        profiles = _profile_hooks(program, training.loop, first_step)
+        reporter = progress.reporter("train", config.log_step_count_steps)
+        start = StartHook(steps, max_steps)
+        own = [*hooks, *(training.spec.training_hooks or ())]
+        profiles = _profile_hooks(program, training.loop, start)
         all_hooks = [
             *hooks,
+            start,
             *training.hooks,
-            StepLimitHook(training.loop, first_step, last_step, plan),
+            StepLimitHook(
+                training.loop,
+                start,
+                plan,
+                others=own,
+                # Without parameter servers there is nothing that workers share.
+                workers=config.num_worker_replicas if config.num_ps_replicas else 1,
+            ),
             tf.compat.v1.train.NanTensorHook(training.loop.loss),
             progress.ProgressHook(
-                training.loop, first_step, reporter, program.model_dir, config.save_summary_steps
+                training.loop,
+                start,
+                reporter,
+                program.model_dir,
+                config.save_summary_steps if config.is_chief else None,
             ),
-            *_summary_hooks(program, training.loop, scaffold, first_step),
             *(training.spec.training_hooks or ()),
-            *(training.spec.training_chief_hooks or ()),
             *profiles,
             ending,
         ]
-        all_hooks += _checkpoint_hooks(program, scaffold, all_hooks, saving_listeners)
+        saving = _checkpoint_hooks(
+            program,
+            scaffold,
+            [*all_hooks, *(training.spec.training_chief_hooks or ())],
+            saving_listeners,
+        )
+        if config.is_chief:
+            all_hooks += [
+                *_summary_hooks(program, training.loop, scaffold, start),
+                *(training.spec.training_chief_hooks or ()),
+                *saving,
+            ]
         for hook in all_hooks:
             _tell_steps_per_run(hook, training.loop.max_iterations)
         with contextlib.ExitStack() as closing:
@@ -89,33 +113,38 @@ def train(
             closing.enter_context(place.running())
             session = closing.enter_context(
                 sessions.monitored(
-                    config, place, scaffold, all_hooks, checkpoint_dir=program.model_dir
+                    config,
+                    place,
+                    scaffold,
+                    all_hooks,
+                    checkpoint_dir=program.model_dir,
+                    is_chief=config.is_chief,
                 )
             )
-            while not session.should_stop():
+            if start.is_over:
+                logger.info("nothing to train: step %d of %d is reached", start.step, max_steps)
+            while not (session.should_stop() or start.is_over):
                 session.run(training.loop.train_op)
 
 
 def _summary_hooks(
-    program: Program, steps_in_one_run: loop.Loop, scaffold: Any, first_step: int
+    program: Program, steps_in_one_run: loop.Loop, scaffold: Any, start: StartHook
 ) -> list[Any]:
     every_n_steps = program.config.save_summary_steps
     if not every_n_steps:
         return []
     return [
-        summaries.SummaryHook(
-            steps_in_one_run, scaffold, program.model_dir, first_step, every_n_steps
-        )
+        summaries.SummaryHook(steps_in_one_run, scaffold, program.model_dir, start, every_n_steps)
     ]
 
 
 def _profile_hooks(
-    program: Program, steps_in_one_run: loop.Loop, first_step: int
+    program: Program, steps_in_one_run: loop.Loop, start: StartHook
 ) -> list[ProfileStepsHook]:
     steps = program.config.profile_steps
-    if steps is None:
+    if steps is None or not program.config.is_chief:
         return []
-    return [ProfileStepsHook(steps_in_one_run, program.model_dir, first_step, steps)]
+    return [ProfileStepsHook(steps_in_one_run, program.model_dir, start, steps)]
 
 
 def _checkpoint_hooks(

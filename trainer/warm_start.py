@@ -1,6 +1,5 @@
 """Initial values from another model's checkpoint."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,8 +8,6 @@ from tensorflow.python.training import warm_starting_util
 from tensorflow.python.training.warm_starting_util import VocabInfo as VocabInfo
 
 from tpuserve.errors import InvalidSetting, InvalidType
-
-logger = logging.getLogger("tensorflow.trainer")
 
 
 class _Settings(NamedTuple):
@@ -84,5 +81,4 @@ def settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 def apply(wanted: WarmStartSettings) -> None:
     """Gives the variables of the default graph initial values from a checkpoint."""
-    logger.info("warm start from %s", wanted.ckpt_to_initialize_from)
     warm_starting_util.warm_start(*wanted)

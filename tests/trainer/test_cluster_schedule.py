@@ -15,6 +15,7 @@ from tpuserve.errors import InvalidSetting
 from trainer import cluster_schedule, training_end
 from trainer.checkpoint_evaluator import CheckpointEvaluator
 from trainer.checkpoint_hooks import StopAtCheckpointHook, make_stop_at_checkpoint_step_hook
+from trainer.cluster import Task
 from trainer.early_stopping import FollowChiefHook, make_early_stopping_hook
 from trainer.in_memory_evaluator import InMemoryEvaluatorHook
 from trainer.schedule import EvalSpec, TrainSpec, train_and_evaluate
@@ -171,7 +172,9 @@ def config(cluster: dict[str, list[str]], **changes: Any) -> Any:
     settings = {"task_type": "chief", "task_id": 0, "master": "", "protocol": None}
     return SimpleNamespace(
         cluster_spec=tf.train.ClusterSpec(cluster) if cluster else None,
+        cluster=None,
         session_config=None,
+        task=Task(jobs={job: dict(enumerate(tasks)) for job, tasks in cluster.items()}),
         **{**settings, **changes},
     )
 

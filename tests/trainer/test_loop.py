@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from trainer import loop
+from trainer import iteration_count, loop
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -82,6 +82,13 @@ def test_reference_variables_are_stepped_one_by_one_and_the_log_says_why(
     assert "use_resource=True" in caplog.text
     single.run(1, [])
     assert single.state()[1] == 1
+
+
+def test_a_loop_without_a_number_of_steps_is_told_of_without_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Momentum(iteration_count.UNBOUNDED, use_resource=False)
+    assert "one step a session.run, not several: " in caplog.text
 
 
 def test_a_step_that_is_fed_is_stepped_one_by_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,10 +4,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
+import trainer
 from tests.trainer import programs
 from trainer import termination
 
@@ -87,7 +89,8 @@ def test_a_second_sigterm_ends_at_once() -> None:
     program = (
         "import os, signal\n"
         "from trainer import termination\n"
-        "with termination.watched():\n"
+        "with termination.watched() as ending:\n"
+        "    ending.after_create_session(None, None)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    print('still there', flush=True)\n"
@@ -98,7 +101,53 @@ def test_a_second_sigterm_ends_at_once() -> None:
 
 
 def test_asked_to_end_the_process_ends_in_peace() -> None:
-    with pytest.raises(SystemExit) as ended, termination.watched():
-        os.kill(os.getpid(), signal.SIGTERM)
+    said = []
+
+    def train() -> None:
+        with termination.watched() as ending:
+            ending.after_create_session(None, None)
+            os.kill(os.getpid(), signal.SIGTERM)
+            said.append("the loop ends")
+
+    with pytest.raises(SystemExit) as ended:
+        train()
     assert ended.value.code == 0
+    assert said == ["the loop ends"]
     assert tf.executing_eagerly()
+
+
+def test_where_nothing_trains_the_process_ends_at_once() -> None:
+    def train_and_wait() -> None:
+        with termination.watched():
+            with termination.watched() as ending:
+                ending.after_create_session(None, None)
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it goes on")
+
+    with pytest.raises(SystemExit) as ended:
+        train_and_wait()
+    assert ended.value.code == 0
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_during_an_evaluation_gives_it_up_and_saves(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, save_checkpoints_steps=4)
+    batches = []
+
+    class TerminateAtThird(tf.compat.v1.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            batches.append(run_values)
+            if len(batches) == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        trainer.train_and_evaluate(
+            estimator,
+            trainer.TrainSpec(programs.ones(), max_steps=10**9),
+            trainer.EvalSpec(programs.ones(), None, hooks=[TerminateAtThird()], throttle_secs=0),
+        )
+    assert ended.value.code == 0
+    assert len(batches) == 3
+    # The evaluation was of step 4, and one more loop followed it.
+    assert programs.variable(tmp_path, "global_step") == 8
+    assert not (tmp_path / "eval").exists()

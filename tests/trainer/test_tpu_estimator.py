@@ -27,6 +27,9 @@ def test_arguments_come_in_the_order_that_programs_know() -> None:
         ({"train_batch_size": 0}, "train_batch_size is 0"),
         ({"eval_batch_size": "many"}, "eval_batch_size is 'many'"),
         ({"predict_batch_size": 1.5}, "predict_batch_size is 1.5"),
+        ({"batch_axis": 1}, "batch_axis is 1. Give an axis for each tensor"),
+        ({"batch_axis": [0, "x"]}, "An axis of batch_axis is 'x'"),
+        ({"batch_axis": ({"x": -1}, None)}, "An axis of batch_axis is -1"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

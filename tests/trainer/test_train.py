@@ -47,6 +47,37 @@ def test_training_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
     assert state(tmp_path) == (1 - 0.5**5, 5)
 
 
+@pytest.mark.parametrize("stop", [{"last_step": 10}, {"num_steps": 7}])
+def test_a_hook_that_stops_at_a_step_is_obeyed_to_the_step(
+    tmp_path: Path, stop: dict[str, int]
+) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=4)
+    estimator.train(programs.ones(), steps=3)
+    estimator.train(programs.ones(), hooks=[v1.train.StopAtStepHook(**stop)], max_steps=100)
+    assert state(tmp_path) == (1 - 0.5**10, 10)
+
+
+def test_a_hook_of_the_model_that_stops_at_a_step_is_obeyed_to_the_step(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        return dataclasses.replace(spec, training_hooks=[v1.train.StopAtStepHook(num_steps=6)])
+
+    programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones())
+    assert state(tmp_path) == (1 - 0.5**6, 6)
+
+
+def test_the_log_says_where_and_with_which_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow.trainer")
+    estimator = programs.estimator(tmp_path, train_batch_size=16)
+    estimator.train(programs.ones(), max_steps=1).evaluate(programs.ones(), steps=1)
+    assert [each for each in caplog.messages if " on " in each] == [
+        "train on CPU: batch 16",
+        "eval on CPU",
+    ]
+
+
 def test_nothing_is_done_when_max_steps_is_reached(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path)
     estimator.train(programs.ones(), max_steps=3)
@@ -106,8 +137,10 @@ def test_log_lines_say_loss_step_speed_and_time_left(
     estimator = programs.estimator(tmp_path, iterations_per_loop=5, log_step_count_steps=10)
     estimator.train(programs.ones(), max_steps=25)
     lines = [each for each in caplog.messages if each.startswith("loss = ")]
-    assert [line.split(", ")[1] for line in lines] == [f"step = {n} of 25" for n in (10, 20, 25)]
-    assert all("s left" in line and "steps/s)" in line for line in lines)
+    steps = [f"step = {n} of 25" for n in (10, 20, 25)]
+    assert [line.partition(", ")[2][: len(steps[0])] for line in lines] == steps
+    assert ["s left" in line for line in lines] == [True, True, False]
+    assert all("steps/s)" in line for line in lines)
 
 
 def test_a_loss_that_is_no_number_stops_training(tmp_path: Path) -> None:

@@ -52,6 +52,18 @@ def test_settings_choose_variables_by_name(tmp_path: Path, first: trainer.TPUEst
     assert second(tmp_path / "b", renamed) == 1 - 0.5**4
 
 
+def test_a_warm_start_that_names_the_global_step_goes_on_from_it(
+    tmp_path: Path, first: trainer.TPUEstimator
+) -> None:
+    both = trainer.WarmStartSettings(first.model_dir, vars_to_warm_start=["w", "global_step"])
+
+    for number, (steps, max_steps, last) in enumerate(((None, 7, 7), (4, None, 7), (None, 3, 3))):
+        estimator = programs.estimator(tmp_path / str(number), warm_start_from=both)
+        estimator.train(programs.ones(), steps=steps, max_steps=max_steps)
+        assert estimator.get_variable_value("global_step") == last
+        assert estimator.get_variable_value("w") == 1 - 0.5**last
+
+
 def test_a_checkpoint_of_its_own_comes_first(tmp_path: Path, first: trainer.TPUEstimator) -> None:
     programs.estimator(tmp_path / "second").train(programs.ones(), max_steps=1)
     estimator = programs.estimator(tmp_path / "second", warm_start_from=first.model_dir)

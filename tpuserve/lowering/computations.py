@@ -11,7 +11,6 @@ from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
 from tpuserve.lowering.body import Body, Node, Output
 from tpuserve.lowering.expansion import Replicas, expand
-from tpuserve.lowering.simplified import resolved
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -74,13 +73,13 @@ def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compil
     out = expand(inner, values, replicas, name, [*others, *body.arguments])
 
     def value(output: Output) -> Output:
-        return out.values[resolved(output, inner)][0] if output.producer in members else output
+        return out.values[output][0] if output.producer in members else output
 
     def after(names: list[str]) -> list[str]:
         found: list[str] = []
         for each in names:
             if each in members:
-                found += out.after.get(resolved(Output(each), inner).producer, [])
+                found += out.after.get(each, [])
             else:
                 found.append(each)
         return found
@@ -91,7 +90,7 @@ def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compil
     for node in others.values():
         node.controls = after(node.controls)
         if node.definition.op == "TPUReplicatedOutput" and node.inputs[0].producer in members:
-            node.inputs = out.values[resolved(node.inputs[0], inner)]
+            node.inputs = out.values[node.inputs[0]]
             node.definition = _identities(types[Output(node.name)], replicas.count)
         else:
             node.inputs = [value(each) for each in node.inputs]

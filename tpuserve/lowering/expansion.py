@@ -11,7 +11,7 @@ from tpuserve.lowering import body as bodies
 from tpuserve.lowering import callee, collectives, coupled, feeds, ops, units
 from tpuserve.lowering.body import Body, Node, Output
 from tpuserve.lowering.order import Order
-from tpuserve.lowering.simplified import resolved, simplified
+from tpuserve.lowering.simplified import simplified
 from tpuserve.lowering.uniform import uniform_outputs
 from tpuserve.lowering.units import Closure, Kind, Unit
 
@@ -102,6 +102,7 @@ class _Expansion:
         prefix: str,
         taken: Iterable[str],
     ) -> None:
+        self._original = body
         self._body = simplified(body, replicas.library)
         self._replicas = replicas
         self._prefix = prefix
@@ -130,16 +131,26 @@ class _Expansion:
                 wanted = units.used_outside(unit, closures, self._body)
                 made = self._computation(unit, closure, list(wanted), before)
             order.done(unit, closure, made)
-        self._constant_results()
+        self._answer()
         return self._out
 
-    def _constant_results(self) -> None:
-        for result in self._body.results:
+    def _answer(self) -> None:
+        """Says under the names of the original body what became of its results."""
+        for original, result in zip(self._original.results, self._body.results, strict=True):
             node = self._body.nodes.get(result.producer)
             if node is not None and node.definition.op == "Const":
                 # Whoever waits for a result waits for what the constant was told to wait for.
-                name = self._add(node.name, node.definition, [], self._controls(node.controls))
-                self._out.values[result] = [Output(name)] * self._replicas.count
+                controls = self._controls(node.controls)
+                copy = Output(self._add(node.name, node.definition, [], controls))
+                self._out.values[original] = [copy] * self._replicas.count
+            else:
+                self._out.values[original] = self._values(result)
+        for name, each in zip(self._original.kept, self._body.kept, strict=True):
+            node = self._body.nodes.get(each)
+            if node is not None and node.definition.op == "Const":
+                self._out.after[name] = self._controls(node.controls)
+            else:
+                self._out.after[name] = self._out.after.get(each, [])
 
     # Nodes that stand alone.
 
@@ -237,7 +248,7 @@ class _Expansion:
         expanded = expand(body, values, self._replicas, name, arguments)
         results = []
         for result, is_uniform in zip(body.results, is_uniform_result, strict=True):
-            copies = expanded.values[resolved(result, body)]
+            copies = expanded.values[result]
             results += copies[:1] if is_uniform else copies
         kept = [each for name in body.kept for each in expanded.after.get(name, ())]
         return self._replicas.add(

@@ -19,29 +19,37 @@ def simplified(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
 
 
 def _with_waits_for_effects(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
-    """The body with control inputs only from nodes that have an effect, or see one.
+    """The body with control inputs only between nodes that have an effect, or see one.
 
     Gradients wait for each other by the dozen, so that they end up together; where what they
     wait for is pure, that says nothing, and would cut computations into slices. To wait for a
-    pure node is to wait for what it needs.
+    pure node is to wait for what it needs. A pure node that was told to wait hands that on to
+    whoever uses it: often TensorFlow tells it to a constant, and not to the update that adds it.
     """
     effects: dict[str, frozenset[str]] = {}
+    waits: dict[str, dict[str, None]] = {}
+    wanted = {*body.kept, *(each.producer for each in body.results)}
+    nodes = {}
     for node in body.nodes.values():
-        if _has_effect(node, library):
+        has_effect = _has_effect(node, library)
+        if has_effect:
             effects[node.name] = frozenset((node.name,))
         else:
             effects[node.name] = frozenset().union(
                 *(effects.get(each, ()) for each in bodies.needs(node))
             )
-    nodes = {}
-    for node in body.nodes.values():
         # What is outside of the body is waited for as it is.
-        waits = dict.fromkeys(
+        own = dict.fromkeys(
             name
             for each in node.controls
             for name in (sorted(effects[each]) if each in body.nodes else [each])
         )
-        nodes[node.name] = dataclasses.replace(node, controls=list(waits))
+        for each in node.inputs:
+            own.update(waits.get(each.producer, {}))
+        if not has_effect:
+            waits[node.name] = own
+        is_told = has_effect or node.name in wanted
+        nodes[node.name] = dataclasses.replace(node, controls=list(own) if is_told else [])
     return dataclasses.replace(body, nodes=bodies.in_order(nodes.values()))
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.ops import while_v2
 from tensorflow.python.tpu.ops import tpu_ops
 
+from tpuserve import one_run
 from trainer import loop
 from trainer.config import InputPipelineConfig
 from trainer.infeed import shards
@@ -91,9 +92,9 @@ def repeat(build_once: Callable[[], Any], iterations: Any) -> Any:
 
 def repeat_copies(once: Any, iterations: Any) -> tuple[Any, int | None]:
     """The same for ops that are there already, with the most iterations that it can make."""
-    nodes = loop._step_operations([once])
-    obstacle = loop._obstacle(nodes)
+    nodes = one_run.operations([once])
+    obstacle = loop.obstacle_to_copies(nodes)
     if obstacle is not None:
         logger.warning("one batch of the input a session.run: %s", obstacle)
         return once, 1
-    return loop._loop_over_copies(nodes, once, iterations), None
+    return loop.run_copies(nodes, once, iterations), None

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.input_pipeline import pair
 
 
 @dataclass(frozen=True)
@@ -59,20 +60,6 @@ class Structure:
     def with_leaves(self, leaves: Sequence[Leaf]) -> "Structure":
         """The same nests around other tensors."""
         return Structure(self.pack(leaves), tuple(leaves))
-
-
-def pair(batch: Any) -> tuple[Any, Any]:
-    """Features and labels of what an input_fn or a Dataset gave; labels are None without any."""
-    if not isinstance(batch, (tuple, list)):
-        return batch, None
-    if len(batch) == 1:
-        return batch[0], None
-    if len(batch) != 2:
-        raise InvalidSetting(
-            f"the input has elements of {len(batch)} parts. Give features, or the pair "
-            f"(features, labels)."
-        )
-    return batch[0], batch[1]
 
 
 def of(specs: Any) -> Structure:

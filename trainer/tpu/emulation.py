@@ -29,6 +29,10 @@ def ready(targets: Sequence[Any], device: Device) -> Ready:
     if not device.is_emulated:
         return Ready(list(targets))
     lowered = lower_in_place(targets, compiled=device.is_compiled)
+    for target, twin in zip(targets, lowered.twins, strict=True):
+        # A queue does not know the shapes that infeed and outfeed know.
+        if tf.is_tensor(twin):
+            twin.set_shape(target.shape)
     return Ready(lowered.twins, lowered.end_infeeds, lowered.end_outfeeds)
 
 

@@ -111,6 +111,7 @@ def build(
         eval_metrics.Metrics(metrics.values, done.op),
         outside,
         (*fed.hooks, feeding, pace, *writers),
+        lambda: metrics.whole_batches,
     )
 
 

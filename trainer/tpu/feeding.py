@@ -8,20 +8,22 @@ other, or the main thread, has failed.
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import TpuRunError
 from trainer.infeed import Infeed
-from trainer.tpu.rendezvous import Rendezvous, is_consequence
+from trainer.tpu.rendezvous import Kind, Rendezvous, kind_of
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# How long a run that has lost its input may go on before its session is closed under it.
+# How long the main thread may take to fail by itself, and to say more, when another one has.
 _GRACE_SECS = 5.0
+# How long a thread is waited for whose session is closed: only Python code can hold it then.
+_LEAVE_SECS = 3.0
 
 
 class Feeding(tf.compat.v1.train.SessionRunHook):
@@ -41,12 +43,12 @@ class Feeding(tf.compat.v1.train.SessionRunHook):
         end_outfeed: Any = None,
         sleep_secs: float = 0.0,
     ) -> None:
-        """Nothing runs until a session is created.
+        """Nothing runs until the first loop is announced.
 
         Args:
           infeed: what to feed.
           enqueue: the op that does, as the session runs it.
-          rendezvous: takes the errors of the threads.
+          rendezvous: takes the errors of the threads, and ends the threads when it is left.
           results: what to fetch for each result; None where nothing leaves the cores.
           on_result: called in the outfeed thread with the session and what was fetched.
           results_per_loop: how many results a loop of so many steps gives.
@@ -63,112 +65,162 @@ class Feeding(tf.compat.v1.train.SessionRunHook):
         self._waits = waits_for_results
         self._end_infeed, self._end_outfeed = end_infeed, end_outfeed
         self._sleep_secs = sleep_secs
-        self._threads: list[threading.Thread] = []
-        self._to_feed: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._to_take: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._taken = threading.Semaphore(0)
-        self._is_over = threading.Event()
+        self._session: Any = None
+        self._workers: dict[str, _Worker] = {}
+        rendezvous.at_end(self.close)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Leaves a session behind that was lost, and what was announced for it."""
+        self.close()
+        self._session = session
 
     def announce(self, iterations: int) -> None:
         """Says, before a loop runs, how many steps it has."""
-        self._to_feed.put(iterations)
-        self._to_take.put(iterations)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the threads."""
-        self._to_feed, self._to_take = queue.SimpleQueue(), queue.SimpleQueue()
-        self._taken, self._is_over = threading.Semaphore(0), threading.Event()
-        self._threads = [
-            threading.Thread(target=self._feed, args=(session,), name="infeed", daemon=True)
-        ]
-        if self._results is not None:
-            self._threads.append(
-                threading.Thread(target=self._take, args=(session,), name="outfeed", daemon=True)
-            )
-        for thread in self._threads:
-            thread.start()
+        if not self._workers:
+            self._workers["infeed"] = _Worker("infeed", self._feed, self._session, self._failed)
+            if self._results is not None:
+                self._workers["outfeed"] = _Worker(
+                    "outfeed", self._take, self._session, self._failed
+                )
+        for each in self._workers.values():
+            each.announce(iterations)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Waits for the results of the loop, where that was asked for."""
-        if self._waits and self._results is not None:
-            self._wait_for_results()
-        if self._rendezvous.has_cause:
-            run_context.request_stop()
+        """Waits for the results of the loop, where that was asked for.
+
+        Raises:
+          Exception: what a thread has failed with.
+        """
+        outfeed = self._workers.get("outfeed")
+        if self._waits and outfeed is not None:
+            outfeed.wait()
+        cause = self._rendezvous.cause
+        if cause is not None:
+            raise cause
 
     def end(self, session: Any) -> None:
-        """Lets the threads finish what was announced, and ends them."""
-        self._to_feed.put(None)
-        self._to_take.put(None)
-        # Whoever still waits at a queue waits for what will not come.
-        for thread, end in zip(self._threads, (None, self._end_outfeed), strict=False):
-            if end is not None:
-                session.run(end)
-            while thread.is_alive() and not self._rendezvous.has_cause:
-                thread.join(0.1)
-        self._is_over.set()
+        """Takes the results that are still to come, and ends the threads."""
+        # No loop is left that could take a batch, or send a result: whoever still waits for one
+        # at a queue would wait for ever.
+        for name, end, secs in (
+            ("infeed", self._end_infeed, _LEAVE_SECS),
+            ("outfeed", self._end_outfeed, None),
+        ):
+            worker = self._workers.get(name)
+            if worker is not None:
+                worker.finish()
+                if end is not None:
+                    session.run(end)
+                worker.join(secs)
 
-    def _wait_for_results(self) -> None:
-        while not self._taken.acquire(timeout=0.1):
-            if self._rendezvous.has_cause or not self._threads[-1].is_alive():
+    def close(self) -> None:
+        """Ends the threads of a session that is closed."""
+        workers, self._workers = self._workers, {}
+        for each in workers.values():
+            each.is_over.set()
+            each.finish()
+        for each in workers.values():
+            each.join(_LEAVE_SECS)
+
+    def _feed(self, worker: "_Worker", iterations: int) -> None:
+        if worker.is_new:
+            worker.is_over.wait(self._sleep_secs)
+        most = self._infeed.max_iterations
+        while iterations > 0:
+            fed = iterations if most is None else min(iterations, most)
+            try:
+                worker.session.run(self._enqueue, {self._infeed.iterations: fed})
+            except tf.errors.OutOfRangeError:
+                if self._end_infeed is None:
+                    raise TpuRunError(
+                        "the input ended before training did, and a TPU cannot stop within a "
+                        "loop. Let input_fn's Dataset repeat(), or train fewer steps."
+                    ) from None
+                # What was fed is computed; then the loop finds its queues empty and ends.
+                worker.session.run(self._end_infeed)
+                raise
+            iterations -= fed
+
+    def _take(self, worker: "_Worker", iterations: int) -> None:
+        for _ in range(self._results_per_loop(iterations)):
+            self._on_result(worker.session, worker.session.run(self._results))
+
+    def _failed(self, worker: "_Worker", error: Exception) -> None:
+        if isinstance(error, tf.errors.OutOfRangeError):
+            # The input, and with it a loop, has ended early.
+            return
+        self._rendezvous.record(worker.name, error)
+        is_cause = kind_of(error) is Kind.CAUSE
+        if is_cause:
+            logger.error("%s failed with %s: ending", worker.name, type(error).__name__)
+        # A core of a real TPU that fails takes infeed and outfeed along.
+        is_plain = is_cause and self._end_infeed is not None
+        if not worker.is_over.wait(0 if is_plain else _GRACE_SECS):
+            worker.session.close()
+
+
+class _Worker:
+    """A thread that works off, for one session, the loops that are announced.
+
+    Attributes:
+      is_over: set when nobody waits for it any more.
+      is_new: whether no loop is done yet.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[["_Worker", int], None],
+        session: Any,
+        failed: Callable[["_Worker", Exception], None],
+    ) -> None:
+        """Starts it.
+
+        Args:
+          name: of the thread.
+          work: called in it with each number of steps that is announced.
+          session: of what it runs.
+          failed: called in it with the error that ends it.
+        """
+        self.name, self.session = name, session
+        self.is_over = threading.Event()
+        self.is_new = True
+        self._announced: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._done = threading.Semaphore(0)
+        self._thread = threading.Thread(
+            target=partial(self._run, work, failed), name=name, daemon=True
+        )
+        self._thread.start()
+
+    def announce(self, iterations: int) -> None:
+        """Adds a loop."""
+        self._announced.put(iterations)
+
+    def finish(self) -> None:
+        """Has it end once it has worked off all loops."""
+        self._announced.put(None)
+
+    def wait(self) -> None:
+        """Returns when one more loop is worked off, or never will be."""
+        while not self._done.acquire(timeout=0.1):
+            if not self._thread.is_alive():
                 return
 
-    def _feed(self, session: Any) -> None:
-        most = self._infeed.max_iterations
-        time.sleep(self._sleep_secs)
+    def join(self, secs: float | None) -> None:
+        """Returns when it has ended, or after so many seconds."""
+        # A generator that is collected ends here in whatever thread happens to do that.
+        if self._thread is not threading.current_thread():
+            self._thread.join(secs)
+
+    def _run(
+        self,
+        work: Callable[["_Worker", int], None],
+        failed: Callable[["_Worker", Exception], None],
+    ) -> None:
         try:
-            while (iterations := self._to_feed.get()) is not None:
-                while iterations > 0:
-                    fed = iterations if most is None else min(iterations, most)
-                    session.run(self._enqueue, {self._infeed.iterations: fed})
-                    iterations -= fed
-        except tf.errors.OutOfRangeError:
-            self._input_ended(session)
+            while (iterations := self._announced.get()) is not None:
+                work(self, iterations)
+                self.is_new = False
+                self._done.release()
         except Exception as error:
-            self._failed("infeed", error, session, self._end_infeed)
-
-    def _input_ended(self, session: Any) -> None:
-        if self._end_infeed is not None:
-            # What was fed is computed; then the loop finds its queues empty and ends.
-            self._run_quietly(session, self._end_infeed)
-            return
-        self._failed(
-            "infeed",
-            TpuRunError(
-                "the input ended before training did, and a TPU cannot stop within a loop. Let "
-                "input_fn's Dataset repeat(), or train fewer steps."
-            ),
-            session,
-            None,
-        )
-
-    def _take(self, session: Any) -> None:
-        try:
-            while (iterations := self._to_take.get()) is not None:
-                for _ in range(self._results_per_loop(iterations)):
-                    self._on_result(session, session.run(self._results))
-                self._taken.release()
-        except tf.errors.OutOfRangeError:
-            # The loop has ended early, with its input.
-            pass
-        except Exception as error:
-            self._failed("outfeed", error, session, self._end_outfeed)
-
-    def _failed(self, source: str, error: Exception, session: Any, end: Any) -> None:
-        self._rendezvous.record(source, error)
-        if is_consequence(error):
-            return
-        logger.error("%s failed: %s", source, str(error).split("\n")[0])
-        if end is not None:
-            self._run_quietly(session, end)
-            # Both ends: the core may wait at the other one.
-            self._run_quietly(session, self._end_infeed)
-            return
-        if not self._is_over.wait(_GRACE_SECS):
-            session.close()
-
-    def _run_quietly(self, session: Any, operation: Any) -> None:
-        try:
-            session.run(operation)
-        except (tf.errors.OpError, RuntimeError) as error:
-            # The session is closed already, which wakes everyone too.
-            logger.debug("ending a queue: %s", error)
+            failed(self, error)

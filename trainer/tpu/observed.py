@@ -56,7 +56,7 @@ class Observed:
             self._summaries.append((operation, self._kept.keep(shown, "summary")))
 
     def tensors_of(self, hooks: Sequence[Any], known: dict[int, Any]) -> None:
-        """Keeps the tensors of the step that LoggingTensorHooks want; built inside of it.
+        """Keeps the tensors of the step that logging hooks and NaN hooks want; built inside of it.
 
         Args:
           hooks: of the model.
@@ -64,15 +64,14 @@ class Observed:
         """
         inside = tf.compat.v1.get_default_graph()
         for hook in hooks:
-            wanted = getattr(hook, "_tensors", None)
-            if not isinstance(hook, tf.compat.v1.train.LoggingTensorHook) or not wanted:
-                continue
-            for tag, tensor in wanted.items():
-                if tf.is_tensor(tensor) and tensor.graph is inside and Kept.can_keep(tensor):
-                    variable = known.get(id(tensor))
-                    if variable is None:
-                        variable = self._kept.keep(tensor, "logged")
-                    self._logged.append((hook, tag, variable))
+            for tag, wanted in _wanted_by(hook).items():
+                tensor = _found(wanted, inside)
+                if tensor is None or not Kept.can_keep(tensor):
+                    continue
+                variable = known.get(id(tensor))
+                if variable is None:
+                    variable = known[id(tensor)] = self._kept.keep(tensor, "logged")
+                self._logged.append((hook, tag, variable))
 
     def hand_out(self, after: Any) -> None:
         """Makes the summaries anew, and gives hooks their tensors; built outside.
@@ -85,10 +84,32 @@ class Observed:
             value = kept.read(variable, after, f"{operation.name}_of_last_step")
             tf.compat.v1.add_to_collection(_SUMMARIES, _summary(operation, tag, value))
         for hook, tag, variable in self._logged:
-            hook._tensors = {
-                **hook._tensors,
-                tag: kept.read(variable, after, "logged_of_last_step"),
-            }
+            tensor = kept.read(variable, after, "logged_of_last_step")
+            if isinstance(hook, tf.compat.v1.train.NanTensorHook):
+                hook._loss_tensor = tensor
+            else:
+                hook._tensors = {**hook._tensors, tag: tensor}
+
+
+def _wanted_by(hook: Any) -> dict[Any, Any]:
+    """What a hook fetches: tag → tensor, or the name of one."""
+    if isinstance(hook, tf.compat.v1.train.NanTensorHook):
+        return {"loss": hook._loss_tensor}
+    if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
+        return dict(hook._tensors)
+    return {}
+
+
+def _found(wanted: Any, inside: Any) -> Any:
+    """The tensor of a graph that is wanted; None where it is of another graph."""
+    if isinstance(wanted, str):
+        try:
+            element = inside.as_graph_element(wanted)
+        except (KeyError, ValueError):
+            return None
+        outputs = getattr(element, "outputs", [element])
+        return outputs[0] if len(outputs) == 1 else None
+    return wanted if tf.is_tensor(wanted) and wanted.graph is inside else None
 
 
 def _summary(operation: Any, tag: Any, value: Any) -> Any:

@@ -1,16 +1,21 @@
 """A TPU system as the place where a mode runs."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import tensorflow as tf
+
+from tpuserve.errors import TpuRunError
 from trainer import graph
 from trainer.config import RunConfig
+from trainer.interruption import Interruption
 from trainer.iteration_count import IterationPlan
 from trainer.program import TPUProgram
 from trainer.runs import Evaluation, Prediction, Training
 from trainer.topology import Topology
-from trainer.tpu import emulation, evaluation, prediction, system, training
+from trainer.tpu import emulation, evaluation, prediction, refusal, system, training
 from trainer.tpu.rendezvous import Rendezvous
 
 
@@ -23,6 +28,8 @@ class OnTpu:
         self._config, self._topology, self._device = config, topology, device
         self._batch_axis = batch_axis
         self._rendezvous = Rendezvous()
+        self._interruption = Interruption()
+        self._places = refusal.Places()
         self.master = device.master
 
     def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
@@ -38,8 +45,8 @@ class OnTpu:
         plan: IterationPlan,
     ) -> Training:
         """See `trainer.tpu.training`."""
-        return training.build(
-            program,
+        built = training.build(
+            self._watched(program),
             input_fn,
             global_step,
             checkpoint,
@@ -49,6 +56,7 @@ class OnTpu:
             self._rendezvous,
             self._batch_axis,
         )
+        return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
     def evaluation(
         self,
@@ -58,8 +66,8 @@ class OnTpu:
         steps: int | None,
     ) -> Evaluation:
         """See `trainer.tpu.evaluation`."""
-        return evaluation.build(
-            program,
+        built = evaluation.build(
+            self._watched(program),
             input_fn,
             checkpoint,
             steps,
@@ -68,6 +76,7 @@ class OnTpu:
             self._rendezvous,
             self._batch_axis,
         )
+        return dataclasses.replace(built, hooks=(*self._hooks("an evaluation"), *built.hooks))
 
     def prediction(
         self,
@@ -77,8 +86,8 @@ class OnTpu:
         select: Callable[[Any], Any],
     ) -> Prediction:
         """See `trainer.tpu.prediction`."""
-        return prediction.build(
-            program,
+        built = prediction.build(
+            self._watched(program),
             input_fn,
             checkpoint,
             self._topology,
@@ -87,6 +96,7 @@ class OnTpu:
             select,
             self._batch_axis,
         )
+        return dataclasses.replace(built, hooks=(*self._hooks("a prediction"), *built.hooks))
 
     def session_config(self, proto: Any) -> Any:
         """See `trainer.tpu.emulation`."""
@@ -95,8 +105,51 @@ class OnTpu:
     @contextmanager
     def running(self) -> Iterator[None]:
         """The system is up meanwhile, and the first cause of a failure is raised at the end."""
-        with system.up(self._topology, self._device, self._config), self._rendezvous:
-            yield
+        try:
+            with (
+                self._interruption,
+                system.up(self._topology, self._device, self._config),
+                self._rendezvous,
+            ):
+                yield
+        except Exception as error:
+            refused = refusal.explain(error, self._places)
+            if refused is None:
+                raise
+            raise refused from error
+
+    def _watched(self, program: TPUProgram) -> TPUProgram:
+        return dataclasses.replace(program, model_fn=self._places.of(program.model_fn))
+
+    def _hooks(self, whole: str | None = None) -> tuple[Any, ...]:
+        """Hooks of the session; what must be made whole in one is given a name."""
+        again = () if whole is None else (_OneSession(whole),)
+        return (
+            *system.hooks(self._topology, self._device, self._config),
+            *again,
+            self._interruption,
+        )
+
+
+class _OneSession(tf.compat.v1.train.SessionRunHook):
+    """Refuses a second session, which starts from the first batch.
+
+    A monitored session makes one when the first is lost. What was counted or handed out already
+    would be so again.
+    """
+
+    def __init__(self, whole: str) -> None:
+        self._whole = whole
+        self._is_second = False
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Says so where it is the second."""
+        if self._is_second:
+            raise TpuRunError(
+                f"the session was lost in the middle of {self._whole}, which cannot go on from "
+                f"there; the log has the error. Start it again."
+            )
+        self._is_second = True
 
 
 def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:

@@ -2,20 +2,34 @@
 
 import logging
 import threading
+from collections.abc import Callable
+from enum import IntEnum
 from types import TracebackType
-from typing import Any
 
 import tensorflow as tf
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# What a thread gets because another one has failed or a session has been closed.
-_CONSEQUENCES = (
-    tf.errors.CancelledError,
-    tf.errors.AbortedError,
-    tf.errors.UnavailableError,
-    tf.errors.OutOfRangeError,
-)
+
+class Kind(IntEnum):
+    """What an error says; what says most goes before what came first."""
+
+    CAUSE = 0
+    # A machine that has gone: the cause, unless there is a better one.
+    LOSS = 1
+    # Something else has ended.
+    CONSEQUENCE = 2
+
+
+def kind_of(error: BaseException) -> Kind:
+    """Whether an error is a cause, or comes of another one."""
+    if isinstance(error, tf.errors.AbortedError | tf.errors.UnavailableError):
+        return Kind.LOSS
+    if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
+        return Kind.CONSEQUENCE
+    # What TensorFlow says of a session that was closed before it was run.
+    is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
+    return Kind.CONSEQUENCE if is_closed else Kind.CAUSE
 
 
 class Rendezvous:
@@ -25,23 +39,29 @@ class Rendezvous:
     """
 
     def __init__(self) -> None:
+        """Nothing has failed yet."""
         self._lock = threading.Lock()
         self._errors: list[tuple[str, BaseException]] = []
+        self._at_end: list[Callable[[], None]] = []
 
     def record(self, source: str, error: BaseException) -> None:
         """Takes an error of a thread named by its source."""
         with self._lock:
             self._errors.append((source, error))
 
-    @property
-    def has_cause(self) -> bool:
-        """Whether an error is known that is no mere consequence."""
-        return self._cause() is not None
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Has a function called when the block is left, however it is."""
+        self._at_end.append(function)
 
-    def _cause(self) -> BaseException | None:
+    @property
+    def cause(self) -> BaseException | None:
+        """The first error that does not come of another one."""
+        first = self._first()
+        return first if first is not None and kind_of(first) is Kind.CAUSE else None
+
+    def _first(self) -> BaseException | None:
         with self._lock:
-            causes = [each for _, each in self._errors if not isinstance(each, _CONSEQUENCES)]
-        return causes[0] if causes else None
+            return min((each for _, each in self._errors), key=kind_of, default=None)
 
     def __enter__(self) -> "Rendezvous":
         return self
@@ -52,22 +72,18 @@ class Rendezvous:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and not isinstance(error, Exception):
-            # Ctrl-C and exits are nobody's error.
-            return
-        if error is not None:
+        if isinstance(error, Exception):
             self.record("main", error)
-        cause = self._cause()
-        if cause is None:
+        for function in self._at_end:
+            function()
+        if error is not None and not isinstance(error, Exception):
+            # Ctrl-C, an exit and the end of a generator are nobody's error.
             return
+        # A session takes some errors for the end of the input, and raises none then.
+        first = self.cause if error is None else self._first()
         for source, each in self._errors:
-            if each is not cause:
+            if each is not first:
                 logger.debug("%s failed too: %s", source, each)
-        if cause is not error:
+        if first is not None and first is not error:
             # The error of the main thread says only that the other thread has gone.
-            raise cause from None
-
-
-def is_consequence(error: Any) -> bool:
-    """Whether an error says only that something else has ended."""
-    return isinstance(error, _CONSEQUENCES)
+            raise first from None

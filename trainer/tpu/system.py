@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.tpu import device_assignment as device_assignments
 from tensorflow.python.tpu import topology as topologies
+from tensorflow.python.tpu import tpu_system_metadata
 
 from tpuserve import devices
 from tpuserve.errors import TpuNotFound
@@ -20,9 +21,23 @@ from trainer.topology import System, Topology
 
 logger = logging.getLogger("tensorflow.trainer")
 
+
+@dataclass
+class _Initialised:
+    """A system that is initialised.
+
+    Attributes:
+      topology: serialized.
+      users: how many runs need it.
+    """
+
+    topology: bytes
+    users: int = 0
+
+
 _initialising = threading.Lock()
-# Master → its topology: a system is initialised once in a process.
-_initialised: dict[str, bytes] = {}
+# By master: within one run there may be another, as an evaluation within training.
+_initialised: dict[str, _Initialised] = {}
 
 # Cores of one replica as a box of (x, y, z, core) in the mesh.
 # Source: the shapes that TPUEstimator's documentation gives for num_cores_per_replica.
@@ -127,33 +142,78 @@ def assignment(topology: Topology, device: Device, config: RunConfig) -> Any:
 
 @contextmanager
 def up(topology: Topology, device: Device, config: RunConfig) -> Iterator[None]:
-    """The system initialised, until the block is left; an emulated one needs nothing."""
+    """The system initialised, until the last such block is left; an emulated one needs nothing."""
     if device.is_emulated:
         yield
         return
     _initialise(device, config, topology.system.job)
+    with _initialising:
+        _initialised[device.master].users += 1
     try:
         yield
     finally:
-        _shut_down(device, config, topology.system.job)
+        _leave(device, config, topology.system.job)
+
+
+def hooks(topology: Topology, device: Device, config: RunConfig) -> tuple[Any, ...]:
+    """Hooks of sessions on the system, for the case that it goes away; none on an emulated one."""
+    if device.is_emulated:
+        return ()
+    initialise_again = _InitialiseAgain(device, config, topology.system.job)
+    resolver = config.cluster
+    client = getattr(resolver, "_cloud_tpu_client", None)
+    if client is None or not client.api_available():
+        return (initialise_again,)
+    from tensorflow.python.tpu import preempted_hook
+
+    # Exits with 1 when the cloud has taken the TPU away.
+    return (initialise_again, preempted_hook.CloudTPUPreemptedHook(resolver))
+
+
+class _InitialiseAgain(tf.compat.v1.train.SessionRunHook):
+    """Initialises a system whose workers were started anew, which is when sessions are lost."""
+
+    def __init__(self, device: Device, config: RunConfig, job: str | None) -> None:
+        self._device, self._config, self._job = device, config, job
+        self._is_first = True
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Does so for each session but the first."""
+        if not self._is_first:
+            with _initialising:
+                found = _initialised[self._device.master]
+                found.topology = _configure(self._device.master, self._config, self._job)
+        self._is_first = False
 
 
 def _initialise(device: Device, config: RunConfig, job: str | None) -> bytes:
     with _initialising:
         if device.master not in _initialised:
-            logger.info("initialising the TPU system of %s", device.master or "this machine")
-            found = _run(device.master, config, lambda: tf.compat.v1.tpu.initialize_system(job=job))
-            _initialised[device.master] = found
-        return _initialised[device.master]
+            found = _configure(device.master, config, job)
+            _initialised[device.master] = _Initialised(found)
+        return _initialised[device.master].topology
 
 
-def _shut_down(device: Device, config: RunConfig, job: str | None) -> None:
+def _leave(device: Device, config: RunConfig, job: str | None) -> None:
     with _initialising:
-        if _initialised.pop(device.master, None) is not None:
+        _initialised[device.master].users -= 1
+        if _initialised[device.master].users:
+            return
+        del _initialised[device.master]
+        try:
             _run(device.master, config, lambda: tf.compat.v1.tpu.shutdown_system(job=job))
+        except tf.errors.OpError as error:
+            # It must not hide what the run has failed with; the next one initialises anyway.
+            logger.warning("shutting the TPU system down failed: %s", error)
 
 
-def _run(master: str, config: RunConfig, build: Any) -> Any:
+def _configure(master: str, config: RunConfig, job: str | None) -> bytes:
+    logger.info("initialising the TPU system of %s", master or "this machine")
+    found: bytes = _run(master, config, lambda: tf.compat.v1.tpu.initialize_system(job=job))
+    return found
+
+
+def _run(master: str, config: RunConfig, build: Callable[[], Any]) -> Any:
     with (
         tf.Graph().as_default(),
         tf.compat.v1.Session(master, config=config.session_config) as session,
@@ -163,11 +223,17 @@ def _run(master: str, config: RunConfig, build: Any) -> Any:
 
 def _ask(master: str, config: RunConfig, mode: str) -> System:
     """What a master says about its system."""
-    from tensorflow.python.tpu import tpu_system_metadata
-
     cluster = config.session_config.cluster_def if config.session_config is not None else None
-    found = tpu_system_metadata._query_tpu_system_metadata(
-        master, cluster_def=cluster, query_topology=False
-    )
+    # Eager, it would tell of this process, whatever the master is.
+    with tf.Graph().as_default():
+        found = tpu_system_metadata._query_tpu_system_metadata(
+            master, cluster_def=cluster, query_topology=False
+        )
+    if not found.num_cores:
+        devices = ", ".join(each.name for each in found.devices)
+        raise TpuNotFound(
+            f"Cannot find any TPU cores in the system: master {master!r} has {devices}. Check "
+            f"the master's address and its TPU workers, or pass use_tpu=False."
+        )
     job = config.tpu_job(mode) if master not in ("", "local") else None
     return System(hosts=found.num_hosts, cores=found.num_cores, job=job)

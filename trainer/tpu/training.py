@@ -70,7 +70,8 @@ def build(
     ready = emulation.ready([done, fed.enqueue, *received], device)
     done, enqueue, *received = ready.targets
     host_call = step.host_call(received)
-    feeding = Feeding(
+    make_feeding = config.experimental_feed_hook or Feeding
+    feeding = make_feeding(
         fed,
         enqueue,
         rendezvous,

@@ -55,7 +55,7 @@ def fed(
     names = tf.nest.map_structure(lambda each: None if each is None else each.name, parts)
     with session(graph, topology) as run:
         for hook in built.hooks:
-            run.run(hook._initializer.name)
+            run.run(hook.initializer.name)
         for iterations in runs or (1,):
             run.run(built.enqueue.name, {built.iterations.name: iterations})
         return [[infeed.Batch(*_run(run, each)) for _ in range(sum(runs) or 1)] for each in names]

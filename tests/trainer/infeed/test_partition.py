@@ -41,7 +41,7 @@ def _queued(built: infeed.Infeed, *cores: list[tuple[Any, list[int]]]) -> list[A
             tensors = tf.raw_ops.InfeedDequeueTuple(dtypes=dtypes, shapes=shapes)
             dequeues.append([each.name for each in tensors])
     with session(tf.compat.v1.get_default_graph(), _system()) as run:
-        run.run(built.hooks[0]._initializer.name)
+        run.run(built.hooks[0].initializer.name)
         run.run(built.enqueue.name)
         return [[each.tolist() for each in core] for core in run.run(dequeues)]
 
