@@ -1,0 +1,69 @@
+"""A process with a long run on an emulated TPU: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS.
+
+It says "fed" when a loop is under way, and "loop" after each. MODE is train, evaluate, predict,
+or leave, which ends with a generator of predictions half read.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer import programs
+
+
+class Ready(tf.compat.v1.train.SessionRunHook):
+    """Says after each loop that it is over; slow enough for a signal to come in between."""
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        print("loop", flush=True)
+        time.sleep(0.01)
+
+
+def input_fn() -> Any:
+    """The ones; says so when a loop has taken some of them."""
+
+    def say(count: Any) -> Any:
+        if count == 8:
+            print("fed", flush=True)
+        return count
+
+    ones = tf.data.Dataset.zip((programs.ones()(), tf.data.Dataset.range(10**12)))
+    return ones.map(lambda batch, count: (batch, tf.py_function(say, [count], tf.int64))).map(
+        lambda batch, count: batch
+    )
+
+
+def main() -> None:
+    mode, model_dir, iterations, max_steps = sys.argv[1:]
+    estimator = programs.estimator(
+        Path(model_dir),
+        iterations_per_loop=int(iterations),
+        save_checkpoints_steps=8,
+        use_tpu=True,
+        train_batch_size=2,
+        eval_batch_size=2,
+        predict_batch_size=2,
+    )
+    with tpuserve.emulated_tpu(cores=2, compiled=False):
+        if mode == "train":
+            estimator.train(input_fn, hooks=[Ready()], max_steps=int(max_steps))
+        elif mode == "evaluate":
+            estimator.evaluate(input_fn, steps=int(max_steps))
+        elif mode == "predict":
+            list(estimator.predict(input_fn))
+        else:
+            rows = estimator.predict(input_fn)
+            next(rows)
+            # Part of a circle, it is still there when the interpreter ends.
+            kept: list[Any] = [rows]
+            kept.append(kept)
+    print("after", mode, trainer.__name__, flush=True)
+
+
+if __name__ == "__main__":
+    main()

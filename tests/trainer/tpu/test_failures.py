@@ -1,0 +1,352 @@
+"""What fails ends with its own error, in time, on a CPU and on an emulated TPU."""
+
+import gc
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer import programs
+from tpuserve.errors import TpuRunError, UnsupportedOnTpu
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+MODES = ("train", "evaluate", "predict")
+# From the failure on; and a bound on what comes before.
+LIMIT_SECS, PREPARATION_SECS = 10, 60
+
+
+@pytest.fixture(params=["cpu", "emulated"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The device that the estimators of `estimator` run on."""
+    is_emulated = request.param == "emulated"
+    system: AbstractContextManager[Any] = (
+        tpuserve.emulated_tpu(cores=2, compiled=False) if is_emulated else nullcontext()
+    )
+    with system:
+        yield request.param
+
+
+def estimator(model_dir: Path, device: str, **options: Any) -> trainer.TPUEstimator:
+    sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 2)
+    return programs.estimator(model_dir, use_tpu=device == "emulated", **{**sizes, **options})
+
+
+def run(estimator: trainer.TPUEstimator, mode: str, input_fn: Any, steps: int | None = 8) -> Any:
+    if mode == "train":
+        return estimator.train(input_fn, steps=steps)
+    if mode == "evaluate":
+        return estimator.evaluate(input_fn, steps=steps)
+    return list(estimator.predict(input_fn))
+
+
+class Outcome:
+    """What a call raised, once it has ended; a call that hangs fails the test."""
+
+    def __init__(self, call: Callable[[], Any], failing: "Failing | None" = None) -> None:
+        before = set(threading.enumerate())
+        self.error: Any = None
+        thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        thread.start()
+        if failing is not None:
+            assert failing.has_failed.wait(PREPARATION_SECS)
+        thread.join(LIMIT_SECS if failing is not None else PREPARATION_SECS)
+        assert not thread.is_alive(), "it hangs"
+        left = set(threading.enumerate()) - before
+        # A summary writer, which is shared by all who write to the directory, goes on.
+        self.threads_left = [each for each in left if type(each).__name__ != "_EventLoggerThread"]
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self.error = error
+
+
+class Failing:
+    """A function that raises at its n-th call."""
+
+    def __init__(self, at_call: int) -> None:
+        self.at_call, self.calls = at_call, 0
+        self.has_failed = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, *values: Any) -> Any:
+        with self._lock:
+            self.calls += 1
+            if self.calls >= self.at_call:
+                self.has_failed.set()
+                raise ValueError("out of paper")
+        return values[0] if values else None
+
+    def input_fn(self) -> Any:
+        def fail(features: Any, labels: Any) -> Any:
+            with tf.control_dependencies([tf.py_function(self, [0.0], tf.float32)]):
+                return {"x": tf.identity(features["x"])}, labels
+
+        dataset = programs.ones(12)().map(fail)
+        return dataset
+
+
+def trained(model_dir: Path) -> None:
+    programs.estimator(model_dir).train(programs.ones(), steps=1)
+
+
+def assert_says(outcome: Outcome, text: str = "out of paper") -> None:
+    assert text in str(outcome.error)
+    whole = "".join(traceback.format_exception(outcome.error)).lower()
+    assert not [each for each in ("cancelled", "session has been", "closed") if each in whole]
+    assert outcome.threads_left == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("at_call", [1, 6, 12])
+def test_a_failing_input_pipeline_raises_its_own_error(
+    tmp_path: Path, device: str, mode: str, at_call: int
+) -> None:
+    trained(tmp_path)
+    failing = Failing(at_call)
+    model = estimator(tmp_path, device, iterations_per_loop=100)
+    outcome = Outcome(
+        lambda: run(model, mode, failing.input_fn, None if mode != "train" else 100), failing
+    )
+    assert_says(outcome)
+    assert "in __call__" in str(outcome.error), "its own traceback"
+    run(model, mode, programs.ones(4), 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failing_input_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
+    trained(tmp_path)
+    failing = Failing(1)
+    outcome = Outcome(lambda: run(estimator(tmp_path, device), mode, lambda: failing()), failing)
+    assert_says(outcome)
+    assert outcome.error.__traceback__ is not None
+
+
+def slope_with(
+    change: Callable[[Any], Any] = lambda y: y, **more: Callable[[Any, Any], Any]
+) -> Callable[..., Any]:
+    """The slope model with its y changed, and other fields of its spec made from y and labels."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec = programs.slope_model_fn({"x": change(features["x"])}, labels, mode, params)
+        made = {name: make(features["x"], labels) for name, make in more.items()}
+        return spec._replace(**made)
+
+    return model_fn
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failing_model_fn_raises_its_own_error(tmp_path: Path, device: str, mode: str) -> None:
+    trained(tmp_path)
+    failing = Failing(1)
+    model = estimator(tmp_path, device, model_fn=slope_with(failing))
+    outcome = Outcome(lambda: run(model, mode, programs.ones()), failing)
+    assert_says(outcome)
+    assert type(outcome.error) is ValueError
+    assert "in model_fn" in "".join(traceback.format_tb(outcome.error.__traceback__))
+
+
+def asserting(x: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(x) < 0, ["out of paper"])]):
+        return tf.identity(x)
+
+
+def dividing(x: Any) -> Any:
+    # Not a constant, which would be divided before the run.
+    none = tf.cast(x, tf.int32) - 1
+    return x + tf.cast(1 // none, tf.float32)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("change", "text"), [(asserting, "out of paper"), (dividing, "division by zero")]
+)
+def test_an_op_that_fails_in_the_step_raises_its_own_error(
+    tmp_path: Path, device: str, mode: str, change: Any, text: str
+) -> None:
+    trained(tmp_path)
+    model = estimator(tmp_path, device, model_fn=slope_with(change), iterations_per_loop=100)
+    steps = 100 if mode == "train" else None
+    outcome = Outcome(lambda: run(model, mode, programs.ones(20), steps))
+    assert_says(outcome, text)
+    run(estimator(tmp_path, device), mode, programs.ones(4), 2)
+
+
+def test_a_loss_that_is_no_number_stops_training(tmp_path: Path, device: str) -> None:
+    model = estimator(tmp_path, device, rate=1e30, iterations_per_loop=4)
+    outcome = Outcome(lambda: model.train(programs.ones(), steps=40))
+    assert_says(outcome, "NaN")
+
+
+@pytest.mark.parametrize("at_call", [1, 6])
+def test_a_failing_host_call_raises_its_own_error(
+    tmp_path: Path, device: str, at_call: int
+) -> None:
+    failing = Failing(at_call)
+
+    def host_call(x: Any, labels: Any) -> Any:
+        return lambda x: tf.py_function(failing, [x], tf.float32), [x]
+
+    model_fn = slope_with(host_call=host_call)
+    # Off the TPU it is called once a loop, else in each step.
+    steps = 4 if device == "cpu" else 10**6
+    model = estimator(tmp_path, device, model_fn=model_fn, iterations_per_loop=steps)
+    outcome = Outcome(lambda: model.train(programs.ones(), steps=10**6), failing)
+    assert_says(outcome)
+    estimator(tmp_path, device).train(programs.ones(), steps=2)
+
+
+def test_a_metric_fn_that_fails_when_run_raises_its_own_error(tmp_path: Path, device: str) -> None:
+    failing = Failing(3)
+
+    def metrics(x: Any, labels: Any) -> Any:
+        return (
+            lambda x: {"m": v1.metrics.mean(tf.py_function(failing, [x], tf.float32))},
+            [x],
+        )
+
+    model = estimator(tmp_path, device, model_fn=slope_with(eval_metrics=metrics))
+    assert_says(Outcome(lambda: model.evaluate(programs.ones(), steps=8), failing))
+    assert estimator(tmp_path, device).evaluate(programs.ones(), steps=2)["loss"] == 0.5
+
+
+def test_a_metric_fn_that_fails_when_built_raises_its_own_error(
+    tmp_path: Path, device: str
+) -> None:
+    failing = Failing(1)
+    model_fn = slope_with(eval_metrics=lambda x, labels: (lambda x: {"m": failing()}, [x]))
+    model = estimator(tmp_path, device, model_fn=model_fn)
+    outcome = Outcome(lambda: model.evaluate(programs.ones(), steps=8), failing)
+    assert_says(outcome)
+    assert type(outcome.error) is ValueError
+
+
+class FailingHook(tf.compat.v1.train.SessionRunHook):
+    """Raises in one of its methods, at the second call."""
+
+    def __init__(self, method: str, failing: Callable[[], Any]) -> None:
+        setattr(self, method, lambda *arguments: failing())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("method", ["after_create_session", "before_run", "after_run", "end"])
+def test_a_failing_hook_raises_its_own_error(
+    tmp_path: Path, device: str, mode: str, method: str
+) -> None:
+    trained(tmp_path)
+    failing = Failing(2 if method.endswith("run") else 1)
+    hooks = [FailingHook(method, failing)]
+    model = estimator(tmp_path, device)
+    calls = {
+        "train": lambda: model.train(programs.ones(), hooks, steps=16),
+        "evaluate": lambda: model.evaluate(programs.ones(), steps=16, hooks=hooks),
+        "predict": lambda: list(model.predict(programs.ones(16), hooks=hooks)),
+    }
+    outcome = Outcome(calls[mode], failing)
+    assert_says(outcome)
+    assert type(outcome.error) is ValueError
+
+
+class LosingOnce(tf.compat.v1.train.SessionRunHook):
+    """Loses the session once, after a number of runs."""
+
+    def __init__(self, after_runs: int) -> None:
+        self._runs_left = after_runs
+        self.losses = 0
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._runs_left -= 1
+        if self._runs_left == 0:
+            self.losses += 1
+            raise tf.errors.AbortedError(None, None, "a worker was started anew")
+
+
+def test_training_goes_on_from_the_last_checkpoint_when_a_session_is_lost(
+    tmp_path: Path, device: str
+) -> None:
+    model = estimator(tmp_path, device, save_checkpoints_steps=8)
+    losing = LosingOnce(3)
+    outcome = Outcome(lambda: model.train(programs.ones(), [losing], max_steps=20))
+    assert outcome.error is None
+    assert outcome.threads_left == []
+    assert losing.losses == 1
+    assert programs.variable(tmp_path, "global_step") == 20
+    assert programs.variable(tmp_path, "w") == 1 - 0.5**20
+
+
+def test_an_evaluation_says_that_its_session_was_lost(tmp_path: Path) -> None:
+    trained(tmp_path)
+    with tpuserve.emulated_tpu(cores=2, compiled=False):
+        model = estimator(tmp_path, "emulated")
+        hooks = [LosingOnce(2)]
+        outcome = Outcome(lambda: model.evaluate(programs.ones(), steps=16, hooks=hooks))
+    assert isinstance(outcome.error, TpuRunError)
+    assert "session was lost in the middle of an evaluation" in str(outcome.error)
+    assert outcome.threads_left == []
+
+
+def refused_by_xla(x: Any) -> Any:
+    return x + tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
+    tmp_path: Path, mode: str
+) -> None:
+    trained(tmp_path)
+    model_fn = slope_with(refused_by_xla)
+    with tpuserve.emulated_tpu(cores=2):
+        model = estimator(tmp_path, "emulated", model_fn=model_fn)
+        outcome = Outcome(lambda: run(model, mode, programs.ones(4), 2))
+    assert isinstance(outcome.error, UnsupportedOnTpu)
+    assert isinstance(outcome.error.__cause__, tf.errors.InvalidArgumentError)
+    text = str(outcome.error)
+    assert f"AsString (spelled, made at {__file__}:" in text
+    assert ': return x + tf.strings.to_number(tf.strings.as_string(x, name="spelled"))' in text
+    assert "outside_compilation" in text
+    assert "compile_emulated=False" in text
+    assert outcome.threads_left == []
+
+
+@pytest.mark.parametrize("leave", ["close", "break", "raise", "collect"])
+def test_a_generator_that_is_left_early_leaves_nothing_behind(
+    tmp_path: Path, device: str, leave: str
+) -> None:
+    trained(tmp_path)
+    model = estimator(tmp_path, device)
+
+    def consume() -> None:
+        rows: Any = model.predict(programs.ones())
+        for row in rows:
+            assert row["y"] == [0.5]
+            if leave == "raise":
+                raise ValueError("out of paper")
+            break
+        if leave == "close":
+            rows.close()
+        del rows
+        gc.collect()
+
+    outcome = Outcome(consume)
+    assert str(outcome.error or "") == ("out of paper" if leave == "raise" else "")
+    outcome.error = None
+    gc.collect()
+    assert not [each for each in outcome.threads_left if each.is_alive()]
+
+
+def test_two_generators_can_be_read_in_turns(tmp_path: Path, device: str) -> None:
+    trained(tmp_path)
+    model = estimator(tmp_path, device, train_batch_size=2, iterations_per_loop=3)
+    turns = zip(model.predict(programs.ones(5)), model.predict(programs.ones(5)), strict=True)
+    assert [(a["y"][0], b["y"][0]) for a, b in turns] == [(0.5, 0.5)] * 10
