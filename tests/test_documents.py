@@ -2,11 +2,16 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tpuserve.errors import InvalidSetting
+from trainer.config import InputPipelineConfig, TPUConfig
+from trainer.topology import System, Topology
+
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/concepts.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/concepts.md", "docs/train.md"]
 
 
 def text(name: str) -> str:
@@ -25,10 +30,87 @@ def test_the_request_in_the_readme_is_the_tested_one() -> None:
         assert re.findall(pattern, text("README.md")) == re.findall(pattern, docstring)
 
 
+def commands(document: str) -> list[str]:
+    """The commands that a document quotes, each with the output below it."""
+    blocks = re.findall(r"^    \$ python .*\n(?:    .*\n)*", text(document), re.MULTILINE)
+    split = [each for block in blocks for each in re.split(r"(?=^    \$ )", block, flags=re.M)]
+    return [each for each in split if each.startswith(("    $ python", "    $ TPUSERVE"))]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/train.md"])
+def test_what_an_example_prints_is_quoted_from_its_tested_docstring(document: str) -> None:
+    quoted = commands(document)
+    assert quoted
+    for each in quoted:
+        (example,) = re.findall(r"examples/\w+\.py", each)
+        assert each.strip() in text(example), each
+
+
+def test_every_example_is_named_in_a_document() -> None:
+    documents = "".join(map(text, DOCUMENTS))
+    for each in (ROOT / "examples").glob("*.py"):
+        assert f"examples/{each.name}" in documents, each
+
+
+def batch_sizes() -> list[list[str]]:
+    """The cells of the table of batch sizes."""
+    table = text("docs/train.md").split("### Batch sizes")[1].split("###")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def topology(row: list[str], mode: str) -> Topology:
+    """What a row of the table is about."""
+    cores, hosts = row[0].split(", ")
+    way, _, more = row[1].partition(", ")
+    settings: dict[str, Any] = {}
+    if more == "SLICED in evaluation":
+        settings["eval_training_input_configuration"] = InputPipelineConfig.SLICED
+    elif more:
+        settings["num_cores_per_replica"] = int(more.removesuffix(" cores a replica"))
+    config = TPUConfig(per_host_input_for_training=InputPipelineConfig[way], **settings)
+    return Topology(System(int(hosts), int(cores)), config, mode, 64)
+
+
+def answer(asked: Topology, name: str) -> str:
+    try:
+        asked.check()
+    except InvalidSetting:
+        return "refused"
+    return str(getattr(asked, name))
+
+
+@pytest.mark.parametrize("row", batch_sizes()[1:], ids=lambda row: f"{row[0]}-{row[1]}")
+def test_a_row_of_the_table_of_batch_sizes_is_what_the_topology_says(row: list[str]) -> None:
+    modes = [topology(row, mode) for mode in ("train", "eval", "infer")]
+    for column, name in ((2, "batch_size_for_input_fn"), (3, "batch_size_for_model_fn")):
+        assert row[column] == ", ".join(answer(each, name) for each in modes)
+    pipelines = modes[0].pipelines
+    assert row[4] == f"{len(pipelines)} × {len(pipelines[0].replicas)}"
+
+
+def test_the_picture_shows_the_batch_sizes_that_the_topology_gives() -> None:
+    drawn = Topology(System(hosts=2, cores=8), TPUConfig(), "train", 16)
+    picture = text("docs/pictures/sharding.svg")
+    assert picture.count(f">batch_size {drawn.batch_size_for_model_fn}<") == drawn.replicas
+    for pipeline in drawn.pipelines:
+        rows = drawn.batch_size_for_input_fn
+        assert f">host {pipeline.host}: its input_fn gives {rows} rows, split in 4<" in picture
+
+
+def anchor(heading: str) -> str:
+    """What a link to a heading is spelled as."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_somewhere(document: str) -> None:
     for link in re.findall(r"\]\((?!https?:|#)([^)]+)\)", text(document)):
-        assert (ROOT / document).parent.joinpath(link).exists(), link
+        name, _, heading = link.partition("#")
+        target = (ROOT / document).parent / name
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE) if heading else []
+        assert not heading or heading in list(map(anchor, headings))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

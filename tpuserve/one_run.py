@@ -27,6 +27,9 @@ def outlives(operation: Any) -> bool:
     # Fed or not, a placeholder has one value in the whole run.
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):
         return True
+    # A variable of version 1, by its reference.
+    if not operation.inputs and any(each.dtype._is_ref_dtype for each in operation.outputs):
+        return True
     # A variable, table, queue or iterator; an op that takes a resource only hands it on.
     makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(
         each.dtype == tf.resource for each in operation.inputs

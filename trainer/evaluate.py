@@ -76,7 +76,12 @@ def evaluate(
             contextlib.closing(reporter),
             place.running(),
             sessions.monitored(
-                program.config, place, scaffold, all_hooks, checkpoint_path=checkpoint
+                program.config,
+                place,
+                scaffold,
+                all_hooks,
+                checkpoint_path=checkpoint,
+                recovers=False,
             ) as session,
         ):
             while not session.should_stop():

@@ -1,6 +1,5 @@
 """A program as a graph for the CPU or a GPU: one replica, a model_fn called once."""
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -24,6 +23,7 @@ from trainer import session as sessions
 from trainer.cluster import PS
 from trainer.config import RunConfig
 from trainer.hooks import StopAfterHook
+from trainer.interruption import Interruption
 from trainer.program import Program
 from trainer.runs import Evaluation, Prediction, Training
 from trainer.spec import EstimatorSpec, ModeKeys
@@ -79,6 +79,7 @@ class OffTpu:
         """
         self.master = master
         self._device_fn = device_fn
+        self._interruption = Interruption()
 
     def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """A graph with one replica."""
@@ -101,7 +102,7 @@ class OffTpu:
             warm_start.apply(program.warm_start)
         summaries.add_loss(model.spec.loss)
         steps = loop.repeat(model.spec.train_op, model.spec.loss, global_step, plan.most)
-        return Training(steps, model.spec, model.hooks)
+        return Training(steps, model.spec, (*model.hooks, self._interruption))
 
     def evaluation(
         self,
@@ -142,8 +143,8 @@ class OffTpu:
         return proto
 
     def running(self) -> AbstractContextManager[Any]:
-        """Errors are raised where they happen."""
-        return contextlib.nullcontext()
+        """Errors are raised where they happen; Ctrl-C ends a loop at once."""
+        return self._interruption
 
 
 def place(program: Program, mode: str) -> OffTpu:

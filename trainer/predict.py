@@ -47,7 +47,12 @@ def predict(
         all_hooks = [*hooks, *model.hooks, *(model.spec.prediction_hooks or ())]
         scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
         predicting = sessions.monitored(
-            program.config, place, scaffold, all_hooks, checkpoint_path=checkpoint
+            program.config,
+            place,
+            scaffold,
+            all_hooks,
+            checkpoint_path=checkpoint,
+            recovers=False,
         )
     # The graph is no longer the default one here: a generator must not leave it so between
     # two rows.

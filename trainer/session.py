@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.training import monitored_session
 
 from trainer import cluster
 from trainer.config import RunConfig
@@ -73,6 +74,7 @@ def monitored(
     checkpoint_dir: str | None = None,
     checkpoint_path: str | None = None,
     is_chief: bool = True,
+    recovers: bool = True,
 ) -> Any:
     """A MonitoredSession that restores a checkpoint, if there is one, and drives hooks.
 
@@ -86,6 +88,8 @@ def monitored(
       checkpoint_dir: restore the newest checkpoint from here.
       checkpoint_path: restore just this checkpoint.
       is_chief: whether this process initialises the variables.
+      recovers: whether a session that is lost is made anew, to go on from the newest checkpoint.
+        What must be made whole in one session, as an evaluation, cannot go on from there.
 
     Raises:
       tf.errors.DeadlineExceededError: the chief has not initialised the variables within the
@@ -104,4 +108,6 @@ def monitored(
         checkpoint_dir=checkpoint_dir,
         checkpoint_filename_with_path=checkpoint_path,
     )
-    return tf.compat.v1.train.MonitoredSession(creator, hooks=list(hooks))
+    if recovers:
+        return tf.compat.v1.train.MonitoredSession(creator, hooks=list(hooks))
+    return monitored_session._MonitoredSession(creator, list(hooks), should_recover=False)

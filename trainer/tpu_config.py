@@ -57,7 +57,8 @@ class TPUConfig:
       experimental_host_call_every_n_steps: steps between two calls of the host call.
       experimental_allow_per_host_v2_parallel_get_next: under PER_HOST_V2, replicas may take
         their batches in any order.
-      experimental_feed_hook: what makes the hook that feeds, in place of the usual one.
+      experimental_feed_hook: what makes the hook that feeds, in place of the usual one: called
+        with the arguments of `trainer.tpu.feeding.Feeding`, whose methods the hook must have.
       compile_emulated: XLA compiles the step on an emulated TPU, and refuses what a TPU
         refuses; False runs it uncompiled, which is faster to start.
     """

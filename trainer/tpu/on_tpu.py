@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import tensorflow as tf
-
-from tpuserve.errors import TpuRunError
 from trainer import graph
 from trainer.config import RunConfig
 from trainer.interruption import Interruption
@@ -76,7 +73,7 @@ class OnTpu:
             self._rendezvous,
             self._batch_axis,
         )
-        return dataclasses.replace(built, hooks=(*self._hooks("an evaluation"), *built.hooks))
+        return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
     def prediction(
         self,
@@ -96,7 +93,7 @@ class OnTpu:
             select,
             self._batch_axis,
         )
-        return dataclasses.replace(built, hooks=(*self._hooks("a prediction"), *built.hooks))
+        return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
     def session_config(self, proto: Any) -> Any:
         """See `trainer.tpu.emulation`."""
@@ -121,35 +118,8 @@ class OnTpu:
     def _watched(self, program: TPUProgram) -> TPUProgram:
         return dataclasses.replace(program, model_fn=self._places.of(program.model_fn))
 
-    def _hooks(self, whole: str | None = None) -> tuple[Any, ...]:
-        """Hooks of the session; what must be made whole in one is given a name."""
-        again = () if whole is None else (_OneSession(whole),)
-        return (
-            *system.hooks(self._topology, self._device, self._config),
-            *again,
-            self._interruption,
-        )
-
-
-class _OneSession(tf.compat.v1.train.SessionRunHook):
-    """Refuses a second session, which starts from the first batch.
-
-    A monitored session makes one when the first is lost. What was counted or handed out already
-    would be so again.
-    """
-
-    def __init__(self, whole: str) -> None:
-        self._whole = whole
-        self._is_second = False
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Says so where it is the second."""
-        if self._is_second:
-            raise TpuRunError(
-                f"the session was lost in the middle of {self._whole}, which cannot go on from "
-                f"there; the log has the error. Start it again."
-            )
-        self._is_second = True
+    def _hooks(self) -> tuple[Any, ...]:
+        return (*system.hooks(self._topology, self._device, self._config), self._interruption)
 
 
 def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:

@@ -1,4 +1,6 @@
-"""A process with a long run on an emulated TPU: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS.
+"""A process with a long run: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS [off].
+
+It runs on an emulated TPU, or off it.
 
 It says "fed" when a loop is under way, and "loop" after each. MODE is train, evaluate, predict,
 or leave, which ends with a generator of predictions half read.
@@ -39,12 +41,12 @@ def input_fn() -> Any:
 
 
 def main() -> None:
-    mode, model_dir, iterations, max_steps = sys.argv[1:]
+    mode, model_dir, iterations, max_steps, *off = sys.argv[1:]
     estimator = programs.estimator(
         Path(model_dir),
         iterations_per_loop=int(iterations),
         save_checkpoints_steps=8,
-        use_tpu=True,
+        use_tpu=not off,
         train_batch_size=2,
         eval_batch_size=2,
         predict_batch_size=2,

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tpuserve
 import trainer
 from tests.trainer import programs
-from tpuserve.errors import TpuRunError, UnsupportedOnTpu
+from tpuserve.errors import UnsupportedOnTpu
 
 pytestmark = pytest.mark.slow
 
@@ -285,14 +285,22 @@ def test_training_goes_on_from_the_last_checkpoint_when_a_session_is_lost(
     assert programs.variable(tmp_path, "w") == 1 - 0.5**20
 
 
-def test_an_evaluation_says_that_its_session_was_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+def test_what_cannot_go_on_in_another_session_raises_what_it_lost_its_own_by(
+    tmp_path: Path, device: str, mode: str
+) -> None:
     trained(tmp_path)
-    with tpuserve.emulated_tpu(cores=2, compiled=False):
-        model = estimator(tmp_path, "emulated")
-        hooks = [LosingOnce(2)]
-        outcome = Outcome(lambda: model.evaluate(programs.ones(), steps=16, hooks=hooks))
-    assert isinstance(outcome.error, TpuRunError)
-    assert "session was lost in the middle of an evaluation" in str(outcome.error)
+    model = estimator(tmp_path, device)
+    lose = {"hooks": [LosingOnce(2)]}
+    outcome = Outcome(
+        lambda: (
+            model.evaluate(programs.ones(), steps=16, **lose)
+            if mode == "evaluate"
+            else list(model.predict(programs.ones(), **lose))
+        )
+    )
+    assert isinstance(outcome.error, tf.errors.AbortedError)
+    assert "a worker was started anew" in str(outcome.error)
     assert outcome.threads_left == []
 
 

@@ -1,4 +1,4 @@
-"""Signals to a process that runs an emulated TPU."""
+"""Signals to a process in a long run."""
 
 import os
 import signal
@@ -16,9 +16,9 @@ LIMIT_SECS = 10
 
 
 def started(
-    mode: str, model_dir: Path, iterations: int, max_steps: int = 10**9
+    mode: str, model_dir: Path, iterations: int, max_steps: int = 10**9, *, off_tpu: bool = False
 ) -> "subprocess.Popen[str]":
-    arguments = [mode, str(model_dir), str(iterations), str(max_steps)]
+    arguments = [mode, str(model_dir), str(iterations), str(max_steps), *(["off"] * off_tpu)]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.trainer.tpu.long_run", *arguments],
         stdout=subprocess.PIPE,
@@ -46,10 +46,13 @@ def ended(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str
         process.kill()
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "off_tpu"),
+    [("train", True), ("train", False), ("evaluate", False), ("predict", False)],
+)
+def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, off_tpu: bool) -> None:
     programs.estimator(tmp_path).train(programs.ones(), steps=1)
-    process = started(mode, tmp_path, iterations=10**9)
+    process = started(mode, tmp_path, iterations=10**9, off_tpu=off_tpu)
     read_until(process, "fed")
     process.send_signal(signal.SIGINT)
     said, complaints = ended(process)

@@ -1,0 +1,83 @@
+"""What a TPUEstimator program runs on: the CPU, and emulated TPU systems."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tpuserve
+import trainer
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place to run on.
+
+    Attributes:
+      cores: of the emulated TPU; 0 is the CPU.
+      hosts: that they are spread over.
+      is_compiled: XLA compiles what a core computes.
+    """
+
+    cores: int = 0
+    hosts: int = 1
+    is_compiled: bool = False
+
+    def __str__(self) -> str:
+        if not self.cores:
+            return "cpu"
+        return f"{self.hosts}x{self.cores // self.hosts}{'-xla' if self.is_compiled else ''}"
+
+    @contextmanager
+    def chosen(self) -> Iterator[None]:
+        """The device is the one that estimators find."""
+        if not self.cores:
+            yield
+            return
+        with tpuserve.emulated_tpu(self.cores, self.hosts, compiled=self.is_compiled):
+            yield
+
+    def estimator(
+        self,
+        model_fn: Any,
+        model_dir: Path,
+        *,
+        batch_size: int = 8,
+        tpu_config: trainer.TPUConfig | None = None,
+        params: Any = None,
+        eval_on_tpu: bool = True,
+        batch_axis: Any = None,
+        warm_start_from: Any = None,
+        **config: Any,
+    ) -> trainer.TPUEstimator:
+        """An estimator for this device, to be used while it is chosen."""
+        return trainer.TPUEstimator(
+            model_fn,
+            params=params,
+            config=trainer.RunConfig(
+                tpu_config or trainer.TPUConfig(iterations_per_loop=2),
+                model_dir=str(model_dir),
+                **{"tf_random_seed": 1, **config},
+            ),
+            use_tpu=self.cores > 0,
+            train_batch_size=batch_size,
+            eval_batch_size=batch_size,
+            predict_batch_size=batch_size,
+            eval_on_tpu=eval_on_tpu,
+            batch_axis=batch_axis,
+            warm_start_from=warm_start_from,
+        )
+
+
+CPU = Device()
+
+
+def cores(count: int, hosts: int = 1, *, compiled: bool = False) -> Device:
+    """An emulated TPU."""
+    return Device(count, hosts, compiled)
+
+
+def variables(estimator: trainer.TPUEstimator) -> dict[str, Any]:
+    """What the newest checkpoint holds."""
+    return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}

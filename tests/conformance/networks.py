@@ -1,0 +1,228 @@
+"""Models of different kinds, whose training on replicas has to equal that on the CPU."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import trainer
+
+v1 = tf.compat.v1
+ROWS = 8
+FEATURES = 4
+
+_random = np.random.default_rng(0)
+_X = _random.normal(size=[5 * ROWS, FEATURES]).astype(np.float32)
+_IDS = _random.integers(0, 11, [5 * ROWS, 3], np.int32)
+_Y = _random.normal(size=[5 * ROWS, 1]).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model in training.
+
+    Attributes:
+      loss: features and labels → the mean over rows.
+      train: the op that makes a step, given the loss.
+      is_alike: whether every replica is to get the same rows: what such a model computes of one
+        replica's rows, it would compute otherwise of all rows together.
+      tolerance: how far a variable may be off, and for values above 1 by how much of the greatest.
+    """
+
+    name: str
+    loss: Callable[[Any, Any], Any]
+    train: Callable[[Any], Any] = field(default=lambda loss: _minimize(loss))
+    is_alike: bool = False
+    tolerance: float = 1e-5
+
+    def model_fn(self, features: Any, labels: Any, mode: str) -> Any:
+        """The model as a TPUEstimator program."""
+        loss = self.loss(features, labels)
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=self.train(loss))
+
+    def input_fn(self, params: Any) -> Any:
+        """Five batches, over and over."""
+        rows = np.arange(len(_X))
+        if self.is_alike:
+            # Two rows, four times.
+            rows = rows // ROWS * ROWS + rows % 2
+        features = {"x": _X[rows], "ids": _IDS[rows]}
+        dataset = tf.data.Dataset.from_tensor_slices((features, _Y[rows])).repeat()
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+
+def _minimize(loss: Any, optimizer: Any = None) -> Any:
+    optimizer = trainer.CrossShardOptimizer(optimizer or v1.train.GradientDescentOptimizer(0.1))
+    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        return optimizer.minimize(loss, global_step=v1.train.get_global_step())
+
+
+def _with(make: Callable[[], Any]) -> Callable[[Any], Any]:
+    return lambda loss: _minimize(loss, make())
+
+
+def _squared(y: Any, labels: Any) -> Any:
+    return tf.reduce_mean(tf.math.squared_difference(y, labels))
+
+
+def _perceptron(features: Any, labels: Any) -> Any:
+    hidden = v1.layers.dense(features["x"], 5, activation=tf.nn.tanh)
+    return _squared(v1.layers.dense(hidden, 1), labels)
+
+
+def _batch_norm(features: Any, labels: Any) -> Any:
+    hidden = v1.layers.batch_normalization(
+        v1.layers.dense(features["x"], 5), training=True, momentum=0.9
+    )
+    return _squared(v1.layers.dense(hidden, 1), labels)
+
+
+def _cross_replica_norm(features: Any, labels: Any) -> Any:
+    return _squared(v1.layers.dense(_normed(v1.layers.dense(features["x"], 5)), 1), labels)
+
+
+def _normed(x: Any) -> Any:
+    """Normed by the mean and variance over all replicas."""
+    rows = trainer.cross_replica_sum(tf.cast(tf.shape(x)[0], tf.float32))
+    mean = trainer.cross_replica_sum(tf.reduce_sum(x, 0)) / rows
+    variance = trainer.cross_replica_sum(tf.reduce_sum((x - mean) ** 2, 0)) / rows
+    return (x - mean) * tf.math.rsqrt(variance + 1e-3)
+
+
+def _embedding(features: Any, labels: Any) -> Any:
+    table = v1.get_variable("table", [11, 3], initializer=v1.random_normal_initializer())
+    words = tf.reduce_mean(tf.gather(table, features["ids"]), axis=1)
+    return _squared(v1.layers.dense(words, 1), labels)
+
+
+def _branches(features: Any, labels: Any) -> Any:
+    """A condition that each replica has its own answer to, and one that all have the same to."""
+    x = features["x"]
+    x = tf.cond(tf.reduce_sum(x[:1]) > 0, lambda: 2 * x, lambda: tf.tanh(x))
+    step = v1.train.get_global_step()
+    x = tf.cond(tf.equal(step % 2, 0), lambda: x, lambda: x + 0.5)
+    return _squared(v1.layers.dense(x, 1), labels)
+
+
+def _loop(features: Any, labels: Any) -> Any:
+    w = v1.get_variable("w", [FEATURES, FEATURES], initializer=v1.random_normal_initializer(0, 0.3))
+    _, x = tf.while_loop(
+        lambda n, _: n < 3,
+        lambda n, x: (n + 1, tf.tanh(x @ w)),
+        [tf.constant(0), features["x"]],
+        maximum_iterations=3,
+    )
+    return _squared(tf.reduce_sum(x, 1, keepdims=True), labels)
+
+
+def _recurrent(features: Any, labels: Any) -> Any:
+    return _squared(v1.layers.dense(_last_output(features), 1), labels)
+
+
+def _normed_recurrent(features: Any, labels: Any) -> Any:
+    """Replicas meet between a loop and its gradient."""
+    return _squared(v1.layers.dense(_normed(_last_output(features)), 1), labels)
+
+
+def _last_output(features: Any) -> Any:
+    # Three words, each an embedding.
+    table = v1.get_variable("table", [11, 3], initializer=v1.random_normal_initializer())
+    words = tf.gather(table, features["ids"])
+    with warnings.catch_warnings():
+        # TensorFlow's advice to use Keras.
+        warnings.simplefilter("ignore")
+        cell = v1.nn.rnn_cell.BasicLSTMCell(4)
+        outputs, _ = v1.nn.dynamic_rnn(cell, words, dtype=tf.float32)
+    return outputs[:, -1]
+
+
+def _bfloat16(features: Any, labels: Any) -> Any:
+    with v1.tpu.bfloat16_scope():
+        hidden = v1.layers.dense(tf.cast(features["x"], tf.bfloat16), 5, activation=tf.nn.tanh)
+        y = v1.layers.dense(hidden, 1)
+    return _squared(tf.cast(y, tf.float32), labels)
+
+
+def _keras(features: Any, labels: Any) -> Any:
+    import tf_keras
+
+    hidden = tf_keras.layers.Dense(5, activation="tanh", name="hidden")(features["x"])
+    return _squared(tf_keras.layers.Dense(1, name="output")(hidden), labels)
+
+
+def _clipped(loss: Any) -> Any:
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    crossed = trainer.CrossShardOptimizer(optimizer)
+    gradients, found = zip(*crossed.compute_gradients(loss), strict=True)
+    sums = [trainer.cross_replica_sum(each) for each in gradients]
+    clipped, _ = tf.clip_by_global_norm(sums, 0.05)
+    pairs = zip(clipped, found, strict=True)
+    return optimizer.apply_gradients(pairs, v1.train.get_global_step())
+
+
+def _accumulated(loss: Any) -> Any:
+    """Gradients of two steps, applied in every second."""
+    optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.05))
+    step = v1.train.get_global_step()
+    pairs = optimizer.compute_gradients(loss)
+    sums = [
+        v1.get_variable(
+            f"sum_{number}", each.shape, trainable=False, initializer=v1.zeros_initializer()
+        )
+        for number, (_, each) in enumerate(pairs)
+    ]
+    # Variables are the same on all replicas, so what is put into one has to be.
+    added = [
+        each.assign_add(trainer.cross_replica_sum(gradient))
+        for each, (gradient, _) in zip(sums, pairs, strict=True)
+    ]
+
+    def apply() -> Any:
+        found = [variable for _, variable in pairs]
+        totals = [each / trainer.cross_replica_sum(tf.constant(2.0)) for each in sums]
+        with tf.control_dependencies(
+            [optimizer.apply_gradients(list(zip(totals, found, strict=True)))]
+        ):
+            resets = [each.assign(tf.zeros_like(each)) for each in sums]
+        with tf.control_dependencies(resets):
+            return tf.constant(True)
+
+    with tf.control_dependencies(added):
+        applied = tf.cond(tf.equal(step % 2, 1), apply, lambda: tf.constant(False))
+    with tf.control_dependencies([applied]):
+        return step.assign_add(1)
+
+
+def _decayed() -> Any:
+    step = v1.train.get_global_step()
+    rate = v1.train.exponential_decay(0.1, step, 2, 0.5, staircase=True)
+    return v1.train.GradientDescentOptimizer(rate)
+
+
+def _of_tensorflow(loss: Any) -> Any:
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    return optimizer.minimize(loss, global_step=v1.train.get_global_step())
+
+
+ALL = [
+    Network("momentum", _perceptron, _with(lambda: v1.train.MomentumOptimizer(0.1, 0.9))),
+    Network("adam", _perceptron, _with(lambda: v1.train.AdamOptimizer(0.05))),
+    Network("rmsprop", _perceptron, _with(lambda: v1.train.RMSPropOptimizer(0.01))),
+    Network("decayed_rate", _perceptron, _with(_decayed)),
+    Network("clipped_gradients", _perceptron, _clipped),
+    Network("accumulated_gradients", _perceptron, _accumulated),
+    Network("optimizer_of_tensorflow", _perceptron, _of_tensorflow),
+    Network("batch_norm", _batch_norm, is_alike=True),
+    Network("cross_replica_norm", _cross_replica_norm),
+    Network("embedding", _embedding, _with(lambda: v1.train.AdamOptimizer(0.05))),
+    Network("branches", _branches, is_alike=True),
+    Network("while_loop", _loop),
+    Network("dynamic_rnn", _recurrent),
+    Network("normed_rnn", _normed_recurrent),
+    # A bfloat16 has 8 bits, and replicas round their own sums.
+    Network("bfloat16", _bfloat16, tolerance=2e-2),
+    Network("keras_layers", _keras),
+]

@@ -1,0 +1,136 @@
+"""Evaluation, prediction and checkpoints are the same on the CPU and on any number of cores."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.conformance.devices import CPU, Device, cores, variables
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+_BATCH = 16
+# Two whole batches and one of 5 rows, which 8 cores cannot share evenly.
+_ROWS = 37
+
+_random = np.random.default_rng(0)
+_X = _random.normal(size=[_ROWS, 6]).astype(np.float32)
+_LABELS = _random.integers(0, 3, _ROWS).astype(np.int32)
+
+
+def _metrics(labels: Any, logits: Any) -> Any:
+    classes = tf.argmax(logits, 1, output_type=tf.int32)
+    return {
+        "accuracy": v1.metrics.accuracy(labels, classes),
+        "auc": v1.metrics.auc(tf.equal(labels, 0), tf.nn.softmax(logits)[:, 0]),
+        "mean_logit": v1.metrics.mean(logits),
+    }
+
+
+def _model_fn(features: Any, labels: Any, mode: str) -> Any:
+    hidden = v1.layers.dense(features["x"], 8, activation=tf.nn.relu)
+    logits = v1.layers.dense(hidden, 3)
+    if mode == trainer.ModeKeys.PREDICT:
+        return trainer.TPUEstimatorSpec(
+            mode, predictions={"row": features["x"], "probabilities": tf.nn.softmax(logits)}
+        )
+    loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    if mode == trainer.ModeKeys.EVAL:
+        return trainer.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_metrics, [labels, logits]))
+    optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.02))
+    train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+    return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _training(params: Any) -> Any:
+    rows = tf.data.Dataset.from_tensor_slices(({"x": _X}, _LABELS)).repeat()
+    return rows.batch(params["batch_size"], drop_remainder=True)
+
+
+def _once(params: Any) -> Any:
+    return tf.data.Dataset.from_tensor_slices(({"x": _X}, _LABELS)).batch(params["batch_size"])
+
+
+def _estimator(device: Device, model_dir: Path) -> trainer.TPUEstimator:
+    return device.estimator(_model_fn, model_dir, batch_size=_BATCH)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model_dir = tmp_path_factory.mktemp("model")
+    _estimator(CPU, model_dir).train(_training, max_steps=5)
+    return model_dir
+
+
+@pytest.mark.parametrize("device", [cores(8, compiled=True), cores(1)], ids=str)
+@pytest.mark.parametrize("steps", [None, 2])
+def test_metrics_and_loss_are_the_cpus(device: Device, steps: int | None, trained: Path) -> None:
+    expected = _estimator(CPU, trained).evaluate(_once, steps=steps)
+    with device.chosen():
+        found = _estimator(device, trained).evaluate(_once, steps=steps)
+    assert found.keys() == expected.keys() == {
+        "accuracy", "auc", "mean_logit", "loss", "global_step"
+    }  # fmt: skip
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def test_the_metrics_are_those_of_all_rows(trained: Path) -> None:
+    logits = _predicted(CPU, trained)["probabilities"]
+    accuracy = np.mean(logits.argmax(1) == _LABELS)
+    with cores(8).chosen():
+        found = _estimator(cores(8), trained).evaluate(_once)
+    assert found["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    loss = -np.mean(np.log(logits[np.arange(_ROWS), _LABELS]))
+    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def _predicted(device: Device, model_dir: Path) -> dict[str, np.ndarray]:
+    with device.chosen():
+        rows = list(_estimator(device, model_dir).predict(_once))
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+@pytest.mark.parametrize("device", [cores(8, compiled=True), cores(1)], ids=str)
+def test_predictions_are_the_cpus_in_order(device: Device, trained: Path) -> None:
+    found = _predicted(device, trained)
+    np.testing.assert_array_equal(found["row"], _X)
+    expected = _predicted(CPU, trained)["probabilities"]
+    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-6, atol=1e-6)
+
+
+_THREE = (CPU, cores(1), cores(8))
+
+
+@pytest.mark.parametrize("first", range(3), ids=[str(each) for each in _THREE])
+def test_checkpoints_go_from_device_to_device(first: int, tmp_path: Path) -> None:
+    begins, goes_on, evaluates = (_THREE[(first + each) % 3] for each in range(3))
+    for device, last_step in ((begins, 3), (goes_on, 6)):
+        with device.chosen():
+            _estimator(device, tmp_path / "moved").train(_training, max_steps=last_step)
+    _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=3)
+    _estimator(CPU, tmp_path / "stayed").train(_training, max_steps=6)
+    stayed = variables(_estimator(CPU, tmp_path / "stayed"))
+    moved = variables(_estimator(CPU, tmp_path / "moved"))
+    # The model's variables, Adam's slots, and the global step.
+    of_layers = [f"dense{n}/{each}" for n in ("", "_1") for each in ("kernel", "bias")]
+    assert moved.keys() == stayed.keys() == {
+        *of_layers,
+        *(f"{each}/Adam{n}" for each in of_layers for n in ("", "_1")),
+        "beta1_power",
+        "beta2_power",
+        "global_step",
+    }  # fmt: skip
+    for name, value in stayed.items():
+        assert moved[name].dtype == value.dtype
+        np.testing.assert_allclose(moved[name], value, rtol=0, atol=1e-5, err_msg=name)
+    with evaluates.chosen():
+        found = _estimator(evaluates, tmp_path / "moved").evaluate(_once)
+    assert found["global_step"] == 6
+    expected = _estimator(CPU, tmp_path / "stayed").evaluate(_once)
+    assert found["loss"] == pytest.approx(expected["loss"], abs=1e-5)

@@ -1,0 +1,51 @@
+"""Every command in the docstring of a training example prints what stands below it."""
+
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = [
+    "train.py",
+    "evaluate_uneven.py",
+    "predict_padding.py",
+    "train_and_evaluate.py",
+    "host_call.py",
+    "input_modes.py",
+    "warm_start.py",
+]
+
+
+def documented(name: str) -> Iterator[tuple[list[str], str]]:
+    """The commands of an example's docstring, each with the output that it shows."""
+    docstring = (EXAMPLES / name).read_text().split('"""')[1]
+    (block,) = re.findall(r"(?:^    .*\n)+", docstring, re.MULTILINE)
+    for each in re.split(r"^    \$ ", block, flags=re.MULTILINE)[1:]:
+        command, *output = each.splitlines()
+        yield shlex.split(command), "\n".join(line.removeprefix("    ") for line in output)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_prints_what_its_docstring_says(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, output in documented(name):
+        with monkeypatch.context() as patch:
+            while "=" in words[0]:
+                patch.setenv(*words.pop(0).split("="))
+            python, script, *arguments = words
+            assert (python, script) == ("python", f"examples/{name}")
+            arguments = [each.replace("/tmp", str(tmp_path)) for each in arguments]
+            patch.setattr(sys, "argv", [script, *arguments])
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        assert capsys.readouterr().out.rstrip("\n") == output
