@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -272,8 +272,8 @@ class Estimator:
         hooks: Sequence[Any] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
-    ) -> Iterator[Any]:
-        """An iterator over predictions, in the order of the input, until it ends.
+    ) -> Generator[Any, None, None]:
+        """A generator of predictions, in the order of the input, until it ends.
 
         Args:
           input_fn: gives batches of features.

@@ -162,7 +162,12 @@ def _roots(step: dict[str, Any]) -> list[Any]:
         operation
         for operation in step.values()
         if operation.type != "Const"
-        and all(each.op.name not in step or each.op.type == "Const" for each in operation.inputs)
+        and (
+            all(each.op.name not in step or each.op.type == "Const" for each in operation.inputs)
+            # A call or a loop, once TensorFlow has inlined it, reads a variable before its other
+            # inputs are there.
+            or any(each.dtype == tf.resource for each in operation.inputs)
+        )
         and not _is_inside_while(operation)
     ]
 

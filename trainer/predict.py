@@ -1,6 +1,6 @@
 """Prediction: a generator over what a checkpoint makes of an input."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ def predict(
     hooks: Sequence[Any] = (),
     checkpoint_path: str | None = None,
     yield_single_examples: bool = True,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Predictions in the order of the input, until it ends.
 
     Args:

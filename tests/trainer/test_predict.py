@@ -47,7 +47,7 @@ def test_predict_works_twice_and_between_two_rows_of_another(
 def test_a_generator_that_is_not_used_up_closes(trained: trainer.TPUEstimator) -> None:
     predictions = trained.predict(counted)
     next(predictions)
-    predictions.close()  # type: ignore[attr-defined]
+    predictions.close()
 
 
 def test_keys_select_predictions(trained: trainer.TPUEstimator) -> None:

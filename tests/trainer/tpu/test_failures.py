@@ -291,12 +291,12 @@ def test_what_cannot_go_on_in_another_session_raises_what_it_lost_its_own_by(
 ) -> None:
     trained(tmp_path)
     model = estimator(tmp_path, device)
-    lose = {"hooks": [LosingOnce(2)]}
+    hooks = [LosingOnce(2)]
     outcome = Outcome(
         lambda: (
-            model.evaluate(programs.ones(), steps=16, **lose)
+            model.evaluate(programs.ones(), steps=16, hooks=hooks)
             if mode == "evaluate"
-            else list(model.predict(programs.ones(), **lose))
+            else list(model.predict(programs.ones(), hooks=hooks))
         )
     )
     assert isinstance(outcome.error, tf.errors.AbortedError)

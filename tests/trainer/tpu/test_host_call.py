@@ -37,8 +37,7 @@ def _summaries(directory: Path) -> Any:
     def host_call(step: Any, loss: Any) -> Any:
         writer = v2.summary.create_file_writer(str(directory), max_queue=1000)
         with writer.as_default():
-            # What tf.summary.scalar does, once TensorBoard is installed.
-            v2.summary.write("loss", tf.reduce_mean(loss), step=step[0])
+            v2.summary.scalar("loss", tf.reduce_mean(loss), step=step[0])
             return v1.summary.all_v2_summary_ops()
 
     def more(mode: str, loss: Any, **_: Any) -> dict[str, Any]:
