@@ -23,8 +23,6 @@ import tpuserve
 import trainer
 
 summary = tf.compat.v2.summary
-# summary.scalar says the same, where TensorBoard is installed.
-scalar = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name="scalars"))
 
 
 def model_fn(features, labels, mode, params):
@@ -44,7 +42,7 @@ def model_fn(features, labels, mode, params):
         # One value of each core along the first dimension; all cores have the same.
         writer = summary.create_file_writer(params["host_call_dir"])
         with writer.as_default(), summary.record_if(True):
-            summary.write("rate", rates[0], step=steps[0], metadata=scalar)
+            summary.scalar("rate", rates[0], step=steps[0])
             return tf.summary.all_v2_summary_ops()
 
     sent = [tf.reshape(step + 1, [1]), tf.reshape(rate, [1])]

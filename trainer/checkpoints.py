@@ -65,7 +65,7 @@ def find_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | No
       CheckpointNotFound: the one asked for is not there.
     """
     if checkpoint_path is not None:
-        if not tf.compat.v1.train.checkpoint_exists(checkpoint_path):
+        if not any(map(tf.io.gfile.exists, (f"{checkpoint_path}.index", checkpoint_path))):
             raise CheckpointNotFound(
                 f"no checkpoint {checkpoint_path}. Name one as it is written, without the "
                 f"ending .index: model.ckpt-1000."

@@ -27,6 +27,7 @@ from trainer.interruption import Interruption
 from trainer.program import Program
 from trainer.runs import Evaluation, Prediction, Training
 from trainer.spec import EstimatorSpec, ModeKeys
+from trainer.topology import VERBS
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -194,4 +195,4 @@ def _say(program: Program, mode: str, where: OffTpu) -> None:
         if config.num_ps_replicas:
             device += f", variables on {config.num_ps_replicas} parameter servers"
     size = getattr(program, "batch_sizes", {}).get(mode)
-    logger.info("%s on %s%s", mode, device, "" if size is None else f": batch {size}")
+    logger.info("%s on %s%s", VERBS[mode], device, "" if size is None else f": batch {size}")

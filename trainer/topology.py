@@ -12,7 +12,7 @@ logger = logging.getLogger("tensorflow.trainer")
 _LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
 # The values of ModeKeys, and how each is called where users name it.
 _TRAIN, _EVAL, _PREDICT = "train", "eval", "infer"
-_VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
+VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
 _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
 
 
@@ -210,7 +210,7 @@ class Topology:
     def _batch_size(self) -> int:
         if self.global_batch_size is None:
             raise InvalidSetting(
-                f"{self._size_name} is None, and {_VERBS[self.mode]} on a TPU needs it. Give "
+                f"{self._size_name} is None, and {VERBS[self.mode]} on a TPU needs it. Give "
                 f"TPUEstimator the number of rows that all replicas together take a step."
             )
         return self.global_batch_size
@@ -275,7 +275,7 @@ class Topology:
             return
         need = "PER_HOST_V2" + (" with one replica of all cores" if self.mode == _PREDICT else "")
         raise InvalidSetting(
-            f"{_VERBS[self.mode]} asked for on {self.system}, which the way of input does not "
+            f"{VERBS[self.mode]} asked for on {self.system}, which the way of input does not "
             f"allow. On several hosts it takes InputPipelineConfig.{need}, or BROADCAST, or "
             f"eval_training_input_configuration=InputPipelineConfig.SLICED."
         )

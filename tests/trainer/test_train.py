@@ -74,7 +74,7 @@ def test_the_log_says_where_and_with_which_batch(
     estimator.train(programs.ones(), max_steps=1).evaluate(programs.ones(), steps=1)
     assert [each for each in caplog.messages if " on " in each] == [
         "train on CPU: batch 16",
-        "eval on CPU",
+        "evaluate on CPU",
     ]
 
 

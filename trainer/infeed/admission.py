@@ -77,8 +77,9 @@ def check_shapes(
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape, and its number of rows is "
                 f"unknown: the last batch could be a smaller one. Make the batches with "
-                f"dataset.batch(params['batch_size'], drop_remainder=True); "
-                f"params['batch_size'] is {batch_size}."
+                f"dataset.batch(params['batch_size'], drop_remainder=True), or say the shape "
+                f"with tf.ensure_shape where a map() after it has lost it; params['batch_size'] "
+                f"is {batch_size}."
             )
 
 

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tensorflow.python.ops import while_v2
 from tensorflow.python.tpu import tpu
 
+from trainer.tpu.wanted import run_only_what_is_wanted
+
 if TYPE_CHECKING:
     from trainer.topology import Topology
 
@@ -44,13 +46,17 @@ def repeat(
             name="steps",
         )
 
+    before = len(tf.compat.v1.get_default_graph().get_operations())
     compiled, outputs = tpu.split_compile_and_replicate(
         computation,
         inputs=[[iterations]] * topology.replicas,
         device_assignment=device_assignment,
         name="replicas",
     )
-    _forget_what_is_inside(tf.compat.v1.get_default_graph())
+    graph = tf.compat.v1.get_default_graph()
+    (loop,) = (each for each in graph.get_operations()[before:] if each.type == "While")
+    run_only_what_is_wanted(loop)
+    _forget_what_is_inside(graph)
     return compiled, outputs[0][0]
 
 

@@ -17,7 +17,7 @@ from tpuserve import devices
 from tpuserve.errors import TpuNotFound
 from trainer.config import RunConfig
 from trainer.spec import ModeKeys
-from trainer.topology import System, Topology
+from trainer.topology import VERBS, System, Topology
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -60,12 +60,13 @@ class Device:
     Attributes:
       system: its size.
       master: the session target.
-      is_compiled: see `tpuserve.devices.Hardware`.
+      is_compiled, asked_by: see `tpuserve.devices.Hardware`.
     """
 
     system: System
     master: str = ""
     is_compiled: bool = True
+    asked_by: str = ""
 
     @property
     def is_emulated(self) -> bool:
@@ -83,7 +84,7 @@ def find(config: RunConfig, mode: str) -> Device:
     if hardware.is_emulated:
         system = System(hardware.hosts, hardware.tpu_cores, is_emulated=True)
         is_compiled = hardware.is_compiled and config.tpu_config.compile_emulated
-        return Device(system, is_compiled=is_compiled)
+        return Device(system, is_compiled=is_compiled, asked_by=hardware.asked_by)
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master or hardware.has_tpu:
         return Device(_ask(master or "", config, mode), master or "")
@@ -98,10 +99,11 @@ def say(topology: Topology, device: Device) -> None:
     """Logs what was chosen, from what."""
     how = ""
     if device.is_emulated:
-        how = ", compiled by XLA" if device.is_compiled else ", not compiled"
+        compiled = "compiled by XLA" if device.is_compiled else "not compiled"
+        how = f" (asked for by {device.asked_by}), {compiled}"
     logger.info(
         "%s on %s%s: %d replicas, %d rows each (global batch %s), input %s",
-        topology.mode,
+        VERBS[topology.mode],
         topology.system,
         how,
         topology.replicas,

@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer import checkpoints, infeed, iteration_count, summaries, warm_start
+from trainer.config import InputPipelineConfig
 from trainer.hooks import SummaryWritersHook
 from trainer.host_functions import call_on_host
 from trainer.loop import Loop
@@ -101,7 +103,10 @@ def _checks(done: Any) -> list[Any]:
             done.op,
             *(
                 tf.debugging.check_numerics(
-                    each.read_value(), f"Gradient for {each.op.name} is NaN or infinite"
+                    each.read_value(),
+                    f"Gradient for {each.op.name} is NaN or infinite",
+                    # The runtime looks for an op that fails by its name alone.
+                    name=f"after_loop/{each.op.name}/is_number",
                 )
                 for each in tf.compat.v1.trainable_variables()
                 if each.dtype.is_floating
@@ -134,6 +139,7 @@ class _Step:
         batch = self._fed.dequeue()
         spec = self._program.call_model_fn(batch.features, batch.labels, ModeKeys.TRAIN)
         self._spec = spec
+        self._check_is_summed()
         self.loss_name = spec.loss.op.name
         with tf.control_dependencies([spec.train_op]):
             loss = tf.identity(tf.cast(tf.reshape(spec.loss, []), tf.float32))
@@ -145,6 +151,20 @@ class _Step:
         if host_call is not None and tf.nest.flatten(host_call[1]):
             operations.append(self._send(host_call[1], done))
         return tf.group(*operations)
+
+    def _check_is_summed(self) -> None:
+        """Refuses replicas that would each go their own way."""
+        topology = self._program.topology
+        if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
+            return
+        step = tf.compat.v1.get_default_graph().as_graph_def()
+        bodies = (step.node, *(each.node_def for each in step.library.function))
+        if not any(node.op == "CrossReplicaSum" for body in bodies for node in body):
+            raise InvalidSetting(
+                f"model_fn sums nothing over the {topology.replicas} replicas, so each would "
+                f"train a model of its own: CrossShardOptimizer must be used for model training "
+                f"on TPUs. Wrap the optimizer: trainer.CrossShardOptimizer(optimizer)."
+            )
 
     def _send(self, tensors: Any, done: Any) -> Any:
         if self._every_n_steps <= 1:
