@@ -155,7 +155,8 @@ class _Step:
     def _check_is_summed(self) -> None:
         """Refuses replicas that would each go their own way."""
         topology = self._program.topology
-        if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
+        is_same = topology.input_mode == InputPipelineConfig.BROADCAST
+        if topology.replicas == 1 or is_same or not tf.compat.v1.trainable_variables():
             return
         step = tf.compat.v1.get_default_graph().as_graph_def()
         bodies = (step.node, *(each.node_def for each in step.library.function))
