@@ -215,17 +215,118 @@ def test_what_xla_cannot_compile_is_refused_by_name_unless_it_need_not() -> None
     assert results == [1.5, 2.5]
 
 
-def test_an_update_whose_result_differs_between_replicas_is_refused() -> None:
+@both
+def test_a_function_updates_once_and_gives_each_replica_its_own_result(compiled: bool) -> None:
     @tf.function
-    def update_and_use(v: Any, x: Any) -> Any:
-        v.assign_add(1.0)
-        return x * 2.0
+    def use_and_update(v: Any, x: Any) -> Any:
+        before = v.read_value()
+        v.assign(v1.tpu.cross_replica_sum(x))
+        return x * before + v.read_value()
+
+    # 1 * 2 + 11 and 10 * 2 + 11.
+    results, variables = replicas.run(
+        lambda x: use_and_update(replicas.variable(value=2.0), x),
+        [[1.0], [10.0]],
+        compiled=compiled,
+    )
+    assert results == [13.0, 31.0]
+    assert variables == {"v": 11.0}
+
+
+@both
+def test_branches_and_loops_update_once_and_give_each_replica_its_own_result(
+    compiled: bool,
+) -> None:
+    @tf.function
+    def count_to_two(v: Any, x: Any) -> Any:
+        for _ in tf.range(3):
+            if v < 2.0:
+                v.assign_add(1.0)
+            x = x + v
+        return x
+
+    # v is 1, 2 and 2 after each iteration.
+    results, variables = replicas.run(
+        lambda x: count_to_two(replicas.variable(), x), [[1.0], [10.0]], compiled=compiled
+    )
+    assert results == [6.0, 15.0]
+    assert variables == {"v": 2.0}
+
+
+def test_an_update_on_which_replicas_disagree_is_refused_where_its_result_is_used() -> None:
+    def computation(x: Any) -> Any:
+        v = replicas.variable()
+
+        def update() -> Any:
+            with tf.control_dependencies([v.assign_add(1.0, read_value=False)]):
+                return x * 2.0
+
+        return tf.cond(x > 1.5, update, lambda: x)
+
+    with control_flow_v2(), pytest.raises(LoweringError, match="updates a variable and gives"):
+        replicas.run(computation, [[1.0], [2.0]])
+
+
+def test_a_loop_whose_length_replicas_disagree_on_is_refused_where_they_meet() -> None:
+    def computation(x: Any) -> Any:
+        return tf.while_loop(lambda y: y < 10.0, lambda y: v1.tpu.cross_replica_sum(y), [x])
+
+    with control_flow_v2(), pytest.raises(LoweringError, match="replicas may disagree"):
+        replicas.run(computation, [[1.0], [20.0]])
+
+
+@both
+def test_gradients_of_a_function_in_which_replicas_meet(compiled: bool) -> None:
+    @tf.function
+    def loss(x: Any, weight: Any) -> Any:
+        return v1.tpu.cross_replica_sum(x * weight * weight)
 
     def computation(x: Any) -> Any:
-        return update_and_use(replicas.variable(), x)
+        weight = replicas.variable(value=2.0).read_value()
+        return tf.gradients(loss(x, weight), [weight])[0]
 
-    with pytest.raises(LoweringError, match="updates a variable and gives a result"):
-        replicas.run(computation, [[1.0], [2.0]])
+    # Both replicas have the loss, so each has its gradient twice: 2 * (2 * weight * x).
+    results, _ = replicas.run(computation, [[1.0], [10.0]], compiled=compiled)
+    assert results == [8.0, 80.0]
+
+
+@both
+def test_replicas_meet_in_a_branch_of_many(compiled: bool) -> None:
+    def computation(x: Any) -> Any:
+        which = tf.cast(replicas.variable(value=1.0), tf.int32)
+        return tf.switch_case(
+            which, [lambda: x, lambda: v1.tpu.cross_replica_sum(x), lambda: x * 3.0]
+        )
+
+    with control_flow_v2():
+        results, _ = replicas.run(computation, [[1.0], [10.0]], compiled=compiled)
+    assert results == [11.0, 11.0]
+
+
+@both
+def test_each_replica_knows_its_number(compiled: bool) -> None:
+    from tensorflow.compiler.tf2xla.python import xla
+
+    def computation(x: Any) -> Any:
+        own = tf.scatter_nd([[xla.replica_id()]], [x], [3])
+        return v1.tpu.cross_replica_sum(own)
+
+    results, _ = replicas.run(computation, [[1.0], [10.0], [100.0]], compiled=compiled)
+    np.testing.assert_array_equal(results, [[1.0, 10.0, 100.0]] * 3)
+
+
+@both
+def test_a_generator_gives_all_replicas_the_same_and_moves_on_once(compiled: bool) -> None:
+    def computation(x: Any) -> Any:
+        with tf.init_scope():
+            generator = tf.random.Generator.from_state([0, 0, 0], alg="philox")
+        return generator.uniform([]) + x
+
+    results, variables = replicas.run(computation, [[0.0], [0.0], [0.0]], compiled=compiled)
+    assert results[0] == results[1] == results[2]
+    (state,) = variables.values()
+    # Philox's counter moves on by 256 a call.
+    np.testing.assert_array_equal(state, [256, 0, 0])
 
 
 def test_two_parts_of_one_graph_can_be_lowered_one_after_the_other() -> None:

@@ -1,10 +1,10 @@
-"""Loops, conditionals and calls in which replicas meet: one of each, for all replicas."""
+"""Loops and conditionals in which replicas meet: one of each, for all replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering import uniform
+from tpuserve.lowering import ops, uniform
 from tpuserve.lowering.body import Node, Output
 
 if TYPE_CHECKING:
@@ -21,17 +21,15 @@ def merged(
     values: Sequence[Sequence[Output]],
     uniform_outputs: set[Output],
     replicas: "Replicas",
-    prefix: str,
     expand: "ExpandFunction",
 ) -> "tuple[NodeDef, list[Output], list[bool]]":
     """The one node that does for all replicas what a node does for one.
 
     Args:
-      node: a While, an If, or a call of a function.
+      node: a While, an If or a Case.
       values: for each of its inputs, what each replica has.
       uniform_outputs: outputs that are the same on all replicas.
       replicas: who they are.
-      prefix: of the names of functions that are made.
       expand: makes functions of all replicas.
 
     Returns:
@@ -39,16 +37,21 @@ def merged(
       for all replicas in its place, or one for each.
     """
     op = node.definition.op
-    if op in ("While", "StatelessWhile"):
+    is_loop = op in ops.LOOPS
+    if not is_loop and not ops.branches_of(node.definition):
+        raise LoweringError(
+            f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, "
+            f"and has no form on a CPU then. Use tf.cond or tf.while_loop there."
+        )
+    if not uniform.is_agreed(node, uniform_outputs, replicas.count, replicas.library):
+        raise LoweringError(
+            f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, "
+            f"and replicas may disagree on its condition. Make the condition the same on all of "
+            f"them, by tpu.cross_replica_sum."
+        )
+    if is_loop:
         return _while(node, values, uniform_outputs, replicas, expand)
-    if op in ("If", "StatelessIf"):
-        return _if(node, values, uniform_outputs, replicas, expand)
-    if op in ("PartitionedCall", "StatefulPartitionedCall"):
-        return _call(node, values, uniform_outputs, replicas, expand)
-    raise LoweringError(
-        f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, and "
-        f"has no form on a CPU then. Use tf.cond or tf.while_loop there."
-    )
+    return _branches(node, values, uniform_outputs, replicas, expand)
 
 
 def _while(
@@ -75,58 +78,30 @@ def _while(
     return definition, _flat(values, is_uniform), is_uniform
 
 
-def _if(
+def _branches(
     node: Node,
     values: Sequence[Sequence[Output]],
     uniform_outputs: set[Output],
     replicas: "Replicas",
     expand: "ExpandFunction",
 ) -> "tuple[NodeDef, list[Output], list[bool]]":
-    if node.inputs[0] not in uniform_outputs:
-        raise LoweringError(
-            f"{node.definition.op} {node.name!r} holds a collective, an infeed or outfeed, or a "
-            f"part on the host, and replicas may disagree on its condition. Make the condition "
-            f"the same on all of them, by tpu.cross_replica_sum."
-        )
     definition = _copy(node)
-    definition.op = "If"
+    definition.op = definition.op.removeprefix("Stateless")
     attributes = definition.attr
     is_uniform = [each in uniform_outputs for each in node.inputs[1:]]
-    branches = ("then_branch", "else_branch")
+    branches = ops.branches_of(definition)
     found = [
-        uniform.called_results(
-            attributes[each].func.name, is_uniform, replicas.count, replicas.library
-        )
+        uniform.called_results(each.name, is_uniform, replicas.count, replicas.library)
         for each in branches
     ]
     results = [all(each) for each in zip(*found, strict=True)]
     for each in branches:
-        attributes[each].func.name = expand(attributes[each].func.name, is_uniform, results)
+        each.name = expand(each.name, is_uniform, results)
     _repeat_types(attributes["Tin"], is_uniform, replicas.count)
     _repeat_types(attributes["Tout"], results, replicas.count)
     attributes.pop("output_shapes", None)
     _drop_hints(definition)
     return definition, [values[0][0], *_flat(values[1:], is_uniform)], results
-
-
-def _call(
-    node: Node,
-    values: Sequence[Sequence[Output]],
-    uniform_outputs: set[Output],
-    replicas: "Replicas",
-    expand: "ExpandFunction",
-) -> "tuple[NodeDef, list[Output], list[bool]]":
-    definition = _copy(node)
-    definition.op = "StatefulPartitionedCall"
-    attributes = definition.attr
-    is_uniform = [each in uniform_outputs for each in node.inputs]
-    name = attributes["f"].func.name
-    results = uniform.called_results(name, is_uniform, replicas.count, replicas.library)
-    attributes["f"].func.name = expand(name, is_uniform, results)
-    _repeat_types(attributes["Tin"], is_uniform, replicas.count)
-    _repeat_types(attributes["Tout"], results, replicas.count)
-    _drop_hints(definition)
-    return definition, _flat(values, is_uniform), results
 
 
 def _copy(node: Node) -> "NodeDef":
@@ -164,5 +139,4 @@ def _drop_hints(definition: "NodeDef") -> None:
         definition.attr.pop(name, None)
     # As part of the main graph the body is optimised like any of it. TensorFlow leaves this out
     # of what it takes to be for a TPU.
-    if definition.op in ("While", "If"):
-        definition.attr["_lower_using_switch_merge"].b = True
+    definition.attr["_lower_using_switch_merge"].b = True

@@ -12,7 +12,7 @@ from tpuserve.lowering import callee, collectives, coupled, feeds, ops, units
 from tpuserve.lowering.body import Body, Node, Output
 from tpuserve.lowering.order import Order
 from tpuserve.lowering.simplified import simplified
-from tpuserve.lowering.uniform import uniform_outputs
+from tpuserve.lowering.uniform import must_be_cut, uniform_outputs
 from tpuserve.lowering.units import Closure, Kind, Unit
 
 if TYPE_CHECKING:
@@ -112,10 +112,15 @@ class _Expansion:
             output for output, each in values.items() if all(value == each[0] for value in each)
         }
         self._uniform = uniform_outputs(self._body, same, replicas.count, replicas.library)
+        self._together = {
+            each.name
+            for each in self._body.nodes.values()
+            if must_be_cut(each, self._body, self._uniform, replicas.count, replicas.library)
+        }
 
     def run(self) -> Expanded:
         library = self._replicas.library
-        cut = units.cut(self._body, self._uniform, library)
+        cut = units.cut(self._body, self._uniform, library, self._together)
         closures = [
             units.close(unit, self._body, self._uniform, library)
             if unit.kind is not Kind.ALONE
@@ -164,11 +169,18 @@ class _Expansion:
                 node, self._body.nodes, copies, self._maker(node.name, controls)
             )
             self._out.values[Output(node.name)] = results
+        elif definition.op == ops.REPLICA_ID:
+            make = self._maker(node.name, controls)
+            self._out.values[Output(node.name)] = [
+                make("Const", [], value=replica) for replica in range(self._replicas.count)
+            ]
         elif definition.op in ops.DEQUEUES:
             self._each_replica(node, feeds.dequeue, controls)
         elif definition.op in ops.ENQUEUES:
             self._each_replica(node, feeds.enqueue, controls)
-        elif ops.is_coupled(definition, library) and not units.is_on_host(node):
+        elif units.is_on_host(node):
+            self._plain(node, controls)
+        elif node.name in self._together or ops.is_coupled(definition, library):
             self._coupled(node, controls)
         else:
             self._plain(node, controls)
@@ -214,7 +226,6 @@ class _Expansion:
             [self._values(each) for each in node.inputs],
             self._uniform,
             self._replicas,
-            self._prefix,
             self._expand_function,
         )
         name = self._add(node.name, definition, inputs, controls)

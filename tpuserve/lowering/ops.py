@@ -1,7 +1,7 @@
 """What an op's definition says about a node: its outputs, its state, the variables it touches."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpuserve import dtypes
 from tpuserve.metagraph import HOST_ATTRIBUTE, functions_of
@@ -16,11 +16,25 @@ if TYPE_CHECKING:
 COLLECTIVES = ("CrossReplicaSum", "AllToAll", "CollectivePermute")
 DEQUEUES = ("InfeedDequeue", "InfeedDequeueTuple")
 ENQUEUES = ("OutfeedEnqueue", "OutfeedEnqueueTuple")
+REPLICA_ID = "XlaReplicaId"
+LOOPS = ("While", "StatelessWhile")
 
 _READS = frozenset(
     ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 )
-_WRITES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+_WRITES = (
+    "ResourceApply",
+    "ResourceSparseApply",
+    "ResourceScatter",
+    "ResourceStridedSliceAssign",
+    # A generator's state is a variable, which every replica moves on in the same way.
+    "RngReadAndSkip",
+    "RngSkip",
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "StatefulTruncatedNormal",
+    "StatefulRandomBinomial",
+)
 _CALLS = frozenset(
     ("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile")
     + ("Case", "StatelessCase")
@@ -59,6 +73,15 @@ def is_call(node: "NodeDef") -> bool:
     return node.op in _CALLS
 
 
+def branches_of(node: "NodeDef") -> list[Any]:
+    """The functions of which a node calls one, as its first input says; none for other nodes."""
+    if node.op in ("If", "StatelessIf"):
+        return [node.attr["then_branch"].func, node.attr["else_branch"].func]
+    if node.op in ("Case", "StatelessCase"):
+        return list(node.attr["branches"].list.func)
+    return []
+
+
 def is_read(node: "NodeDef") -> bool:
     """Whether a node reads a variable and has no other effect."""
     return node.op in _READS
@@ -67,7 +90,7 @@ def is_read(node: "NodeDef") -> bool:
 def is_coupled(node: "NodeDef", library: "Library") -> bool:
     """Whether a node, or a function it calls, meets the other replicas or the host."""
     return any(
-        each.op in (*COLLECTIVES, *DEQUEUES, *ENQUEUES) or HOST_ATTRIBUTE in each.attr
+        each.op in (*COLLECTIVES, *DEQUEUES, *ENQUEUES, REPLICA_ID) or HOST_ATTRIBUTE in each.attr
         for each in with_called(node, library)
     )
 

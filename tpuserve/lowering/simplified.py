@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 from tpuserve.lowering import body as bodies
 from tpuserve.lowering import ops, units
 from tpuserve.lowering.body import Body, Node, Output
+from tpuserve.lowering.inlined import inlined
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
 
 def simplified(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
-    """The body without what has no effect: identities, dead nodes, and waiting for pure nodes."""
-    waits = _with_waits_for_effects(body, library)
+    """The body without what has no effect: identities, dead nodes, and waiting for pure nodes.
+
+    Calls that would hide an effect are in line.
+    """
+    waits = _with_waits_for_effects(inlined(body, library), library)
     return _without_dead_nodes(_without_identities(waits), library)
 
 

@@ -4,11 +4,10 @@ What comes from the infeed differs, and so does whatever is made of it, until a 
 all replicas has met it. Variables are the same everywhere: every replica makes the same updates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering import body as bodies
-from tpuserve.lowering import collectives, ops
+from tpuserve.lowering import collectives, inlined, ops
 from tpuserve.lowering.body import Body, Node, Output
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def while_arguments(
     node: Node, uniform: set[Output], replicas: int, library: "Library"
 ) -> list[bool]:
     """For each value that a While carries along: whether it is uniform in every iteration."""
-    loop = bodies.of_function(library[node.definition.attr["body"].func.name], library)
+    loop = inlined.of_function(node.definition.attr["body"].func.name, library)
     names = list(loop.arguments)
     current = [each in uniform for each in node.inputs]
     while True:
@@ -50,11 +49,37 @@ def while_arguments(
         current = after
 
 
+def is_agreed(node: Node, uniform: set[Output], replicas: int, library: "Library") -> bool:
+    """Whether all replicas take the same branch, or make the same number of iterations."""
+    if node.definition.op not in ops.LOOPS:
+        return node.inputs[0] in uniform
+    arguments = while_arguments(node, uniform, replicas, library)
+    return _goes_on_alike(node, arguments, replicas, library)
+
+
+def must_be_cut(
+    node: Node, body: Body, uniform: set[Output], replicas: int, library: "Library"
+) -> bool:
+    """Whether a loop or conditional updates a variable, and gives what differs between replicas.
+
+    Its updates are made once and the rest by each replica, so it is no computation of one kind.
+    """
+    definition = node.definition
+    if definition.op not in ops.LOOPS and not ops.branches_of(definition):
+        return False
+    if not ops.writes(definition, library) or ops.is_coupled(definition, library):
+        return False
+    used = {*body.results, *(each for other in body.nodes.values() for each in other.inputs)}
+    return any(each.producer == node.name and each not in uniform for each in used) and is_agreed(
+        node, uniform, replicas, library
+    )
+
+
 def called_results(
     name: str, uniform_inputs: Sequence[bool], replicas: int, library: "Library"
 ) -> list[bool]:
     """For each result of a function: whether it is uniform, given which arguments are."""
-    called = bodies.of_function(library[name], library)
+    called = inlined.of_function(name, library)
     arguments = {
         Output(name)
         for name, is_uniform in zip(called.arguments, uniform_inputs, strict=True)
@@ -76,24 +101,35 @@ def _of_node(
     all_inputs = all(each in uniform for each in node.inputs)
     if definition.op in ops.DEQUEUES:
         return [False] * outputs
+    if definition.op == ops.REPLICA_ID:
+        return [replicas == 1] * outputs
     if definition.op in ops.COLLECTIVES:
         return [collectives.joins_all(node, body.nodes, replicas)] * outputs
-    if ops.is_call(definition) and ops.is_coupled(definition, library):
-        return _of_coupled(node, uniform, replicas, library)
+    is_controlled = definition.op in ops.LOOPS or bool(ops.branches_of(definition))
+    if is_controlled and (ops.is_coupled(definition, library) or ops.writes(definition, library)):
+        return _of_controlled(node, outputs, uniform, replicas, library)
     return [all_inputs and not ops.draws(definition, library)] * outputs
 
 
-def _of_coupled(
-    node: Node, uniform: set[Output], replicas: int, library: "Library"
+def _of_controlled(
+    node: Node, outputs: int, uniform: set[Output], replicas: int, library: "Library"
 ) -> Sequence[bool]:
-    inputs = [each in uniform for each in node.inputs]
-    attributes: Mapping[str, object] = node.definition.attr
-    if "body" in attributes:
-        return while_arguments(node, uniform, replicas, library)
-    if "then_branch" in attributes:
-        branches = [
-            called_results(node.definition.attr[each].func.name, inputs[1:], replicas, library)
-            for each in ("then_branch", "else_branch")
-        ]
-        return [inputs[0] and all(each) for each in zip(*branches, strict=True)]
-    return called_results(node.definition.attr["f"].func.name, inputs, replicas, library)
+    if node.definition.op in ops.LOOPS:
+        carried = while_arguments(node, uniform, replicas, library)
+        is_alike = _goes_on_alike(node, carried, replicas, library)
+        return carried if is_alike else [False] * outputs
+    if node.inputs[0] not in uniform:
+        return [False] * outputs
+    inputs = [each in uniform for each in node.inputs[1:]]
+    branches = [
+        called_results(each.name, inputs, replicas, library)
+        for each in ops.branches_of(node.definition)
+    ]
+    return [all(each) for each in zip(*branches, strict=True)]
+
+
+def _goes_on_alike(
+    node: Node, arguments: Sequence[bool], replicas: int, library: "Library"
+) -> bool:
+    condition = node.definition.attr["cond"].func.name
+    return all(called_results(condition, arguments, replicas, library))

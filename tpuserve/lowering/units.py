@@ -1,8 +1,9 @@
 """A replicated body cut into units: computations that XLA compiles whole, and what lies between.
 
 Between them lies what a TPU core does not do by itself: infeed and outfeed, collectives, the
-parts that run on the host, and loops that hold any of these. Such a node, and the plain read of
-a variable, is a unit of its own. All else is gathered into three computations a level:
+parts that run on the host, and loops and branches that hold any of these, or that update
+variables and go on with what differs. Such a node, and the plain read of a variable, is a unit of
+its own. All else is gathered into three computations a level:
 
 * once: what is the same on all replicas, and is wanted outside of a computation;
 * replicated: what differs between replicas, run by each;
@@ -12,7 +13,7 @@ Levels make the cut: a node's is the least for which each of its needs is in an 
 in its own. So units never wait for each other in a circle.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -51,8 +52,12 @@ class Unit:
     nodes: list[Node] = field(default_factory=list)
 
 
-def cut(body: Body, uniform: set[Output], library: "Library") -> list[Unit]:
+def cut(
+    body: Body, uniform: set[Output], library: "Library", together: Container[str] = ()
+) -> list[Unit]:
     """The units of a body, each after those that it needs.
+
+    Nodes named in `together` are of several kinds at once, so each of them stands alone.
 
     Constants are in none of them: each unit that uses one has it as its own.
     """
@@ -62,7 +67,7 @@ def cut(body: Body, uniform: set[Output], library: "Library") -> list[Unit]:
     for node in body.nodes.values():
         if node.definition.op == "Const":
             continue
-        kind = _kind(node, uniform, library)
+        kind = Kind.ALONE if node.name in together else _kind(node, uniform, library)
         before = [place[each] for each in bodies.needs(node) if each in place]
         level = _least_level(kind, before)
         if kind is Kind.ONCE and _least_level(Kind.REPLICATED, before) < level:
