@@ -68,3 +68,8 @@ def plan(config: TPUConfig) -> IterationPlan:
     if config.loop_secs is not None:
         return TimedIterations(config.loop_secs)
     return FixedIterations(int(config.iterations_per_loop))
+
+
+def fixed(config: TPUConfig) -> int:
+    """Steps of a loop where no time steers it: the number that was set, or one."""
+    return 1 if config.loop_secs is not None else int(config.iterations_per_loop)

@@ -84,9 +84,9 @@ def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compil
                 found.append(each)
         return found
 
-    for name in {each.producer for each in outside} & others.keys():
-        if others[name].definition.op == "TPUReplicatedInput":
-            del others[name]
+    for each in {each.producer for each in outside} & others.keys():
+        if others[each].definition.op == "TPUReplicatedInput":
+            del others[each]
     for node in others.values():
         node.controls = after(node.controls)
         if node.definition.op == "TPUReplicatedOutput" and node.inputs[0].producer in members:

@@ -8,18 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidType
-from trainer import checkpoints, eval_metrics, infeed, iteration_count
+from trainer import checkpoints, eval_metrics, iteration_count
 from trainer.hooks import SummaryWritersHook
 from trainer.host_functions import call_on_host
 from trainer.program import TPUProgram
 from trainer.runs import Evaluation
 from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 from trainer.topology import Topology
-from trainer.tpu import emulation, replicated, results, system
+from trainer.tpu import emulation, replicated, results
 from trainer.tpu.feeding import Feeding
 from trainer.tpu.outfeed import Outfeed
-from trainer.tpu.program import replicated as as_replicated
-from trainer.tpu.rendezvous import Rendezvous
+from trainer.tpu.setting import Setting
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -29,10 +28,7 @@ def build(
     input_fn: Callable[..., Any],
     checkpoint: str | None,
     steps: int | None,
-    topology: Topology,
-    device: system.Device,
-    rendezvous: Rendezvous,
-    batch_axis: Any = None,
+    setting: Setting,
 ) -> Evaluation:
     """The model in evaluation on all replicas.
 
@@ -42,22 +38,10 @@ def build(
     Args:
       program, input_fn, checkpoint: see `trainer.off_tpu.build`.
       steps: how many batches to take; None goes on until the input ends.
-      topology, device, rendezvous, batch_axis: see `trainer.tpu.training.build`.
+      setting: where it runs.
     """
-    config = program.config.tpu_config
-    cores = system.assignment(topology, device, program.config)
-    replica = as_replicated(program, topology, cores)
-    fed = infeed.build(
-        replica.input_of(input_fn, ModeKeys.EVAL),
-        topology,
-        batch_axis=batch_axis,
-        smaller_batches="tile",
-        steps=steps,
-        parallel_get_next=config.experimental_allow_per_host_v2_parallel_get_next,
-        input_partition_dims=config.input_partition_dims,
-        device_assignment=None if device.is_emulated else cores,
-        only_first_core_computes=device.is_emulated,
-    )
+    topology = setting.topology
+    replica, fed = setting.fed(program, input_fn, smaller_batches="tile", steps=steps)
     sent = Outfeed(topology)
     found: list[TPUEstimatorSpec] = []
 
@@ -78,21 +62,20 @@ def build(
         }
         return sent.enqueue(tensors, "eval_metrics or host_call tensor ")
 
-    plan = iteration_count.plan(config)
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = replicated.repeat(step, iterations, topology, cores)
+    _, done = replicated.repeat(step, iterations, topology, replica.device_assignment)
     (spec,) = found
     if checkpoint is not None:
         checkpoints.check_shapes(checkpoint)
     received = sent.dequeue()
-    ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], device)
+    ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
     done, enqueue, *received = ready.targets
     metrics = _Metrics(spec, sent, topology)
-    per_loop = 1 if plan.most == iteration_count.UNBOUNDED else plan.most
+    per_loop = iteration_count.fixed(program.config.tpu_config)
     feeding = Feeding(
         fed,
         enqueue,
-        rendezvous,
+        setting.rendezvous,
         results=received,
         on_result=metrics.take,
         waits_for_results=True,

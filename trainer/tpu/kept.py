@@ -15,7 +15,6 @@ class Kept:
     def __init__(self, replicas: int) -> None:
         """Nothing is kept yet."""
         self._replicas = replicas
-        self._variables: dict[str, Any] = {}
         self.writes: list[Any] = []
 
     def keep(self, tensor: Any, name: str) -> Any:
@@ -39,7 +38,6 @@ class Kept:
                 name=f"last_step/{name}",
             )
         self.writes.append(variable.assign(tensor, read_value=False))
-        self._variables[variable.name] = variable
         return variable
 
     @staticmethod

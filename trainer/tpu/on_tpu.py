@@ -14,20 +14,17 @@ from trainer.runs import Evaluation, Prediction, Training
 from trainer.topology import Topology
 from trainer.tpu import emulation, evaluation, prediction, refusal, system, training
 from trainer.tpu.rendezvous import Rendezvous
+from trainer.tpu.setting import Setting
 
 
 class OnTpu:
     """A TPU system, real or emulated; see `trainer.runs.Place`."""
 
-    def __init__(
-        self, config: RunConfig, topology: Topology, device: system.Device, batch_axis: Any
-    ) -> None:
-        self._config, self._topology, self._device = config, topology, device
-        self._batch_axis = batch_axis
-        self._rendezvous = Rendezvous()
+    def __init__(self, config: RunConfig, setting: Setting) -> None:
+        self._config, self._setting = config, setting
         self._interruption = Interruption()
         self._places = refusal.Places()
-        self.master = device.master
+        self.master = setting.device.master
 
     def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """A graph that sums over replicas stay in."""
@@ -48,10 +45,7 @@ class OnTpu:
             global_step,
             checkpoint,
             plan,
-            self._topology,
-            self._device,
-            self._rendezvous,
-            self._batch_axis,
+            self._setting,
         )
         return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
@@ -68,10 +62,7 @@ class OnTpu:
             input_fn,
             checkpoint,
             steps,
-            self._topology,
-            self._device,
-            self._rendezvous,
-            self._batch_axis,
+            self._setting,
         )
         return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
@@ -87,17 +78,14 @@ class OnTpu:
             self._watched(program),
             input_fn,
             checkpoint,
-            self._topology,
-            self._device,
-            self._rendezvous,
             select,
-            self._batch_axis,
+            self._setting,
         )
         return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
     def session_config(self, proto: Any) -> Any:
         """See `trainer.tpu.emulation`."""
-        return emulation.session_config(proto, self._device)
+        return emulation.session_config(proto, self._setting.device)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -105,8 +93,8 @@ class OnTpu:
         try:
             with (
                 self._interruption,
-                system.up(self._topology, self._device, self._config),
-                self._rendezvous,
+                system.up(self._setting.topology, self._setting.device, self._config),
+                self._setting.rendezvous,
             ):
                 yield
         except Exception as error:
@@ -119,7 +107,8 @@ class OnTpu:
         return dataclasses.replace(program, model_fn=self._places.of(program.model_fn))
 
     def _hooks(self) -> tuple[Any, ...]:
-        return (*system.hooks(self._topology, self._device, self._config), self._interruption)
+        topology, device = self._setting.topology, self._setting.device
+        return (*system.hooks(topology, device, self._config), self._interruption)
 
 
 def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:
@@ -135,4 +124,4 @@ def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:
     )
     topology.check()
     system.say(topology, device)
-    return OnTpu(program.config, topology, device, batch_axis)
+    return OnTpu(program.config, Setting(topology, device, Rendezvous(), batch_axis))

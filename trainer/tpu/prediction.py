@@ -6,18 +6,17 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer import checkpoints, infeed, iteration_count
+from trainer import checkpoints, iteration_count
 from trainer.hooks import SummaryWritersHook
 from trainer.host_functions import call_on_host
 from trainer.program import TPUProgram
 from trainer.runs import Prediction
 from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 from trainer.topology import Topology
-from trainer.tpu import emulation, replicated, results, system
+from trainer.tpu import emulation, replicated, results
 from trainer.tpu.feeding import Feeding
 from trainer.tpu.outfeed import Outfeed
-from trainer.tpu.program import replicated as as_replicated
-from trainer.tpu.rendezvous import Rendezvous
+from trainer.tpu.setting import Setting
 
 # What one message of the runtime can hold.
 _MOST_BYTES = 2**30
@@ -27,38 +26,26 @@ def build(
     program: TPUProgram,
     input_fn: Callable[..., Any],
     checkpoint: str,
-    topology: Topology,
-    device: system.Device,
-    rendezvous: Rendezvous,
     select: Callable[[Any], Any],
-    batch_axis: Any = None,
+    setting: Setting,
 ) -> Prediction:
     """The model in prediction on all replicas.
 
     Args:
       program, input_fn, checkpoint: see `trainer.off_tpu.build`.
       select: takes model_fn's predictions and gives those that are wanted.
-      topology, device, rendezvous, batch_axis: see `trainer.tpu.training.build`.
+      setting: where it runs.
 
     Raises:
       InvalidSetting: predictions are no dict, have no static shape, or are too large.
     """
-    if batch_axis is not None:
+    if setting.batch_axis is not None:
         raise InvalidSetting(
-            f"batch_axis is {batch_axis}, and predictions come row by row: predict() on a TPU "
-            f"splits the first axis. Use another estimator, without batch_axis."
+            f"batch_axis is {setting.batch_axis}, and predictions come row by row: predict() on a "
+            f"TPU splits the first axis. Use another estimator, without batch_axis."
         )
-    config = program.config.tpu_config
-    cores = system.assignment(topology, device, program.config)
-    replica = as_replicated(program, topology, cores)
-    fed = infeed.build(
-        replica.input_of(input_fn, ModeKeys.PREDICT),
-        topology,
-        smaller_batches="pad",
-        input_partition_dims=config.input_partition_dims,
-        device_assignment=None if device.is_emulated else cores,
-        only_first_core_computes=device.is_emulated,
-    )
+    topology = setting.topology
+    replica, fed = setting.fed(program, input_fn, smaller_batches="pad")
     sent = Outfeed(topology)
     found: list[Any] = []
 
@@ -84,13 +71,12 @@ def build(
         _check_size(sent, topology)
         return enqueue
 
-    plan = iteration_count.plan(config)
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = replicated.repeat(step, iterations, topology, cores)
+    _, done = replicated.repeat(step, iterations, topology, replica.device_assignment)
     (spec,) = found
     checkpoints.check_shapes(checkpoint)
     received = sent.dequeue()
-    ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], device)
+    ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
     done, enqueue, *received = ready.targets
     host_call = _HostCall(spec, sent)
     steps: list[results.Step] = []
@@ -105,14 +91,14 @@ def build(
     feeding = Feeding(
         fed,
         enqueue,
-        rendezvous,
+        setting.rendezvous,
         results=received,
         on_result=take,
         waits_for_results=True,
         end_infeed=ready.end_infeeds,
         end_outfeed=ready.end_outfeeds,
     )
-    per_loop = 1 if plan.most == iteration_count.UNBOUNDED else plan.most
+    per_loop = iteration_count.fixed(program.config.tpu_config)
 
     def batches(session: Any) -> Iterator[Any]:
         while not session.should_stop():

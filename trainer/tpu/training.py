@@ -15,14 +15,12 @@ from trainer.loop import Loop
 from trainer.program import TPUProgram
 from trainer.runs import Training
 from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
-from trainer.topology import Topology
-from trainer.tpu import emulation, kept, replicated, system
+from trainer.tpu import emulation, kept, replicated
 from trainer.tpu.feeding import Feeding
 from trainer.tpu.kept import Kept
 from trainer.tpu.observed import Observed
 from trainer.tpu.outfeed import Outfeed
-from trainer.tpu.program import replicated as as_replicated
-from trainer.tpu.rendezvous import Rendezvous
+from trainer.tpu.setting import Setting
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -33,50 +31,34 @@ def build(
     global_step: Any,
     checkpoint: str | None,
     plan: iteration_count.IterationPlan,
-    topology: Topology,
-    device: system.Device,
-    rendezvous: Rendezvous,
-    batch_axis: Any = None,
+    setting: Setting,
 ) -> Training:
     """The model in training on all replicas.
 
     Args:
       program, input_fn, global_step, checkpoint, plan: see `trainer.off_tpu.build_training`.
-      topology: how batches spread.
-      device: the TPU system.
-      rendezvous: takes the errors of the feeding threads.
-      batch_axis: see TPUEstimator.
+      setting: where it runs.
     """
-    config = program.config.tpu_config
-    cores = system.assignment(topology, device, program.config)
-    replica = as_replicated(program, topology, cores)
-    fed = infeed.build(
-        replica.input_of(input_fn, ModeKeys.TRAIN),
-        topology,
-        batch_axis=batch_axis,
-        parallel_get_next=config.experimental_allow_per_host_v2_parallel_get_next,
-        input_partition_dims=config.input_partition_dims,
-        device_assignment=None if device.is_emulated else cores,
-        only_first_core_computes=device.is_emulated,
-    )
+    config, topology = program.config.tpu_config, setting.topology
+    replica, fed = setting.fed(program, input_fn)
     values, sent = Kept(topology.replicas), Outfeed(topology)
     observed = Observed(values)
     step = _Step(replica, fed, values, sent, observed, config.experimental_host_call_every_n_steps)
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = replicated.repeat(step.build, iterations, topology, cores)
+    _, done = replicated.repeat(step.build, iterations, topology, replica.device_assignment)
     if checkpoint is not None:
         checkpoints.check_shapes(checkpoint)
     elif program.warm_start is not None:
         warm_start.apply(program.warm_start)
     received = tf.nest.flatten(sent.concatenated()) if sent.is_used else []
-    ready = emulation.ready([done, fed.enqueue, *received], device)
+    ready = emulation.ready([done, fed.enqueue, *received], setting.device)
     done, enqueue, *received = ready.targets
     host_call = step.host_call(received)
     make_feeding = config.experimental_feed_hook or Feeding
     feeding = make_feeding(
         fed,
         enqueue,
-        rendezvous,
+        setting.rendezvous,
         results=host_call,
         results_per_loop=lambda steps: -(-steps // step.steps_per_host_call),
         end_infeed=ready.end_infeeds,

@@ -14,6 +14,7 @@ from trainer.program import TPUProgram
 from trainer.topology import System, Topology
 from trainer.tpu import evaluation, prediction, training
 from trainer.tpu.rendezvous import Rendezvous
+from trainer.tpu.setting import Setting
 from trainer.tpu.system import Device
 
 pytestmark = pytest.mark.slow
@@ -44,19 +45,17 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
     program = TPUProgram(model_fn, {"rate": 0.5}, config, str(model_dir), batch_sizes={mode: 16})
     topology = Topology(system, settings, mode, 16)
     topology.check()
-    device, rendezvous = Device(system, "grpc://somewhere:1"), Rendezvous()
+    setting = Setting(topology, Device(system, "grpc://somewhere:1"), Rendezvous())
     with graph.fresh(config) as global_step:
         if mode == "train":
             plan = iteration_count.plan(settings)
-            training.build(program, input_fn, global_step, None, plan, topology, device, rendezvous)
+            training.build(program, input_fn, global_step, None, plan, setting)
         elif mode == "eval":
-            evaluation.build(program, input_fn, None, 3, topology, device, rendezvous)
+            evaluation.build(program, input_fn, None, 3, setting)
         else:
             checkpoint = tf.train.latest_checkpoint(str(model_dir))
             assert checkpoint is not None
-            prediction.build(
-                program, input_fn, checkpoint, topology, device, rendezvous, lambda each: each
-            )
+            prediction.build(program, input_fn, checkpoint, lambda each: each, setting)
         definition = tf.compat.v1.get_default_graph().as_graph_def()
     yield from definition.node
     for function in definition.library.function:
