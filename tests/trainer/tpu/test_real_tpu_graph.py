@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
+from tpuserve.lowering import ops
 from trainer import graph, iteration_count
 from trainer.program import TPUProgram
 from trainer.topology import System, Topology
@@ -34,7 +35,7 @@ def input_fn(params: dict[str, Any]) -> Any:
 
 
 def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
-    """All nodes of the graph of a mode on a real system of 4 cores a host; functions' too."""
+    """All nodes of the graph of a mode on a real system of 4 cores a host; those of functions that they call too."""
     settings = trainer.TPUConfig(
         per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2
         if mode != "infer"
@@ -57,9 +58,9 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
             assert checkpoint is not None
             prediction.build(program, input_fn, checkpoint, lambda each: each, setting)
         definition = tf.compat.v1.get_default_graph().as_graph_def()
-    yield from definition.node
-    for function in definition.library.function:
-        yield from function.node_def
+    library = {each.signature.name: each for each in definition.library.function}
+    for node in definition.node:
+        yield from ops.with_called(node, library)
 
 
 @pytest.fixture(scope="module", params=MODES)
