@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from tpuserve.lowering import ops
 from trainer import checkpoints, infeed, iteration_count, summaries, warm_start
 from trainer.config import InputPipelineConfig
 from trainer.hooks import SummaryWritersHook
@@ -135,14 +136,15 @@ class _Step:
         return tf.group(*operations)
 
     def _check_is_summed(self) -> None:
-        """Refuses replicas that would each go their own way."""
+        """Refuses replicas that would each train a model of their own."""
         topology = self._program.topology
-        is_same = topology.input_mode == InputPipelineConfig.BROADCAST
-        if topology.replicas == 1 or is_same or not tf.compat.v1.trainable_variables():
+        if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
             return
-        step = tf.compat.v1.get_default_graph().as_graph_def()
-        bodies = (step.node, *(each.node_def for each in step.library.function))
-        if not any(node.op == "CrossReplicaSum" for body in bodies for node in body):
+        step = tf.compat.v1.get_default_graph()
+        definition = step.as_graph_def()
+        bodies = (definition.node, *(each.node_def for each in definition.library.function))
+        is_summed = any(node.op == "CrossReplicaSum" for body in bodies for node in body)
+        if not is_summed and _trains(step):
             raise InvalidSetting(
                 f"model_fn sums nothing over the {topology.replicas} replicas, so each would "
                 f"train a model of its own: CrossShardOptimizer must be used for model training "
@@ -191,3 +193,14 @@ class _Step:
             training_hooks=spec.training_hooks,
             training_chief_hooks=chief_hooks,
         )
+
+
+def _trains(step: Any) -> bool:
+    """Whether a trainable variable is changed in the graph of a step."""
+    handles = {id(each.handle) for each in tf.compat.v1.trainable_variables()}
+    inside = {inner.name for outer, inner in step.captures if id(outer) in handles}
+    return any(
+        operation.inputs[0].name in inside and ops.writes(operation.node_def, {})
+        for operation in step.get_operations()
+        if operation.inputs
+    )

@@ -35,7 +35,7 @@ def input_fn(params: dict[str, Any]) -> Any:
 
 
 def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
-    """All nodes of the graph of a mode on a real system of 4 cores a host; those of functions that they call too."""
+    """All nodes of a mode's graph, called functions' too, for a real system of 4 cores a host."""
     settings = trainer.TPUConfig(
         per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2
         if mode != "infer"

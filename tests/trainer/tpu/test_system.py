@@ -60,7 +60,8 @@ def test_without_a_master_and_a_tpu_it_says_how_to_emulate_one() -> None:
 def test_an_emulated_system_goes_before_a_master() -> None:
     with tpuserve.emulated_tpu(cores=8, hosts=2):
         found = system.find(config("grpc://somewhere:1"), "train")
-    assert found == system.Device(System(2, 8, is_emulated=True), master="", is_compiled=True)
+    wanted = System(2, 8, is_emulated=True)
+    assert found == system.Device(wanted, is_compiled=True, asked_by="emulated_tpu()")
 
 
 @pytest.mark.parametrize(("asked", "configured"), [(True, False), (False, True)])
