@@ -1,5 +1,8 @@
 """Prediction: a generator over what a checkpoint makes of an input."""
 
+import atexit
+import contextlib
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
@@ -33,12 +36,40 @@ def predict(
       checkpoint_path: which checkpoint; None for the newest.
       yield_single_examples: yield row by row; False yields whole batches.
 
-    Yields:
-      What model_fn gave as predictions, as numpy values: an array, or a dict of arrays.
-
-    Raises:
-      CheckpointNotFound: there is nothing to predict with.
+    Returns:
+      A generator of what model_fn gave as predictions, as numpy values: an array, or a dict of
+      arrays. It starts when it is first asked, and raises CheckpointNotFound then if there is
+      nothing to predict with.
     """
+    predictions = _predictions(
+        program, input_fn, place, predict_keys, hooks, checkpoint_path, yield_single_examples
+    )
+    _unfinished.add(predictions)
+    return predictions
+
+
+# Generators that may have been left half read.
+_unfinished: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_unfinished() -> None:
+    # Later an interpreter that ends lets no other thread run Python: a session that waits for a
+    # Python function of its input pipeline would wait for ever.
+    for each in list(_unfinished):
+        with contextlib.suppress(Exception):
+            each.close()
+
+
+def _predictions(
+    program: Program,
+    input_fn: Callable[..., Any],
+    place: Place,
+    predict_keys: Sequence[str] | str | None,
+    hooks: Sequence[Any],
+    checkpoint_path: str | None,
+    yield_single_examples: bool,
+) -> Generator[Any, None, None]:
     checkpoint = checkpoints.find(program.model_dir, checkpoint_path)
     with place.graph(program.config):
         model = place.prediction(
