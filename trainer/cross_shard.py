@@ -15,6 +15,11 @@ _SUM = tf.compat.v1.losses.Reduction.SUM
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     """Wraps an optimizer: each replica applies the mean, or the sum, of all replicas' gradients.
 
+    The mean is that of gradients from `minimize` or `compute_gradients`, which scale the loss for
+    it. Gradients from elsewhere, as from tf.gradients, are summed as they are by
+    `apply_gradients`: divide them by the number of replicas where the mean is wanted. So did the
+    original.
+
     Off the TPU there is one replica, whose gradients are the mean already: the wrapped optimizer
     does the work alone, and no op is inserted that only a TPU could run.
     """

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.python.training import warm_starting_util
 from tensorflow.python.training.warm_starting_util import VocabInfo as VocabInfo
 
-from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
 
 
 class _Settings(NamedTuple):
@@ -80,5 +80,18 @@ def settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def apply(wanted: WarmStartSettings) -> None:
-    """Gives the variables of the default graph initial values from a checkpoint."""
+    """Gives the variables of the default graph initial values from a checkpoint.
+
+    Raises:
+      CheckpointNotFound: it is not there.
+    """
+    path = wanted.ckpt_to_initialize_from
+    files = [f"{path}.index", path]
+    if tf.io.gfile.isdir(path):
+        files = [f"{tf.train.latest_checkpoint(path)}.index"]
+    if not any(map(tf.io.gfile.exists, files)):
+        raise CheckpointNotFound(
+            f"no checkpoint to warm start from: {path}. Name one as it is written, without the "
+            f"ending .index (model.ckpt-1000), a directory that has some, or a SavedModel."
+        )
     warm_starting_util.warm_start(*wanted)

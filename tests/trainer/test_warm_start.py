@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
-from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
 from trainer import warm_start
 
 pytestmark = pytest.mark.slow
@@ -102,3 +102,10 @@ def test_an_embedding_follows_its_words_into_another_vocabulary(tmp_path: Path) 
     new.train(programs.ones(), max_steps=1)
     # a, b, c are 1, 2, 3; the last one has then been counted up again.
     assert new.get_variable_value("words").tolist() == [[3.0], [2.0], [2.0]]
+
+
+@pytest.mark.parametrize("path", ["absent", "absent/model.ckpt-3", ""])
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path, path: str) -> None:
+    estimator = programs.estimator(tmp_path / "new", warm_start_from=str(tmp_path / path))
+    with pytest.raises(CheckpointNotFound, match=f"no checkpoint to warm start from: .*{path}"):
+        estimator.train(programs.ones(), max_steps=1)

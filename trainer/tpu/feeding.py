@@ -152,7 +152,9 @@ class Feeding(tf.compat.v1.train.SessionRunHook):
         self._rendezvous.record(worker.name, error)
         is_cause = kind_of(error) is Kind.CAUSE
         if is_cause:
-            logger.error("%s failed with %s: ending", worker.name, type(error).__name__)
+            logger.error(
+                "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
+            )
         # A core of a real TPU that fails takes infeed and outfeed along.
         is_plain = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_plain else _GRACE_SECS):

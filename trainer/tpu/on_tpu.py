@@ -12,7 +12,7 @@ from trainer.iteration_count import IterationPlan
 from trainer.program import TPUProgram
 from trainer.runs import Evaluation, Prediction, Training
 from trainer.topology import Topology
-from trainer.tpu import emulation, evaluation, prediction, refusal, system, training
+from trainer.tpu import emulation, evaluation, not_a_number, prediction, refusal, system, training
 from trainer.tpu.rendezvous import Rendezvous
 from trainer.tpu.setting import Setting
 
@@ -98,10 +98,10 @@ class OnTpu:
             ):
                 yield
         except Exception as error:
-            refused = refusal.explain(error, self._places)
-            if refused is None:
+            readable = refusal.explain(error, self._places) or not_a_number.explain(error)
+            if readable is None:
                 raise
-            raise refused from error
+            raise readable from error
 
     def _watched(self, program: TPUProgram) -> TPUProgram:
         return dataclasses.replace(program, model_fn=self._places.of(program.model_fn))

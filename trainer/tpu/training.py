@@ -16,7 +16,7 @@ from trainer.loop import Loop
 from trainer.program import TPUProgram
 from trainer.runs import Training
 from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
-from trainer.tpu import emulation, kept, replicated
+from trainer.tpu import emulation, kept, not_a_number, replicated
 from trainer.tpu.feeding import Feeding
 from trainer.tpu.kept import Kept
 from trainer.tpu.observed import Observed
@@ -87,7 +87,7 @@ def _checks(done: Any) -> list[Any]:
             *(
                 tf.debugging.check_numerics(
                     each.read_value(),
-                    f"Gradient for {each.op.name} is NaN or infinite",
+                    not_a_number.MESSAGE.format(name=each.op.name),
                     # The runtime looks for an op that fails by its name alone.
                     name=f"after_loop/{each.op.name}/is_number",
                 )

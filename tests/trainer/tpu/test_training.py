@@ -211,6 +211,16 @@ def test_a_loss_that_is_no_number_ends_training(tmp_path: Path) -> None:
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
 
 
+def test_a_variable_that_is_no_number_is_named_with_what_to_do(tmp_path: Path) -> None:
+    def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
+        with tf.control_dependencies([w.assign(np.nan)]):
+            return {"train_op": v1.train.get_global_step().assign_add(1)}
+
+    error = v1.train.NanLossDuringTrainingError
+    with slope.emulated(cores=1), pytest.raises(error, match="Gradient for w is NaN.*Lower the"):
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
+
+
 def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, y: Any, **_: Any) -> dict[str, Any]:
         v1.summary.scalar("slope", w)
