@@ -43,7 +43,7 @@ protos:  ## Compile tpuserve/proto/*.proto.
 	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpuserve/proto/*.proto
 
 clean:  ## Remove .venv and what tools leave behind.
-	rm -rf .venv .venv-protos .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-protos .venv-original build .mypy_cache .pytest_cache .ruff_cache
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about two minutes."

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.rule import Rule, become, data_inputs
+from tpuserve.lowering.rule import Rule, be_identity, become
 from tpuserve.lowering.system import constant_text
 
 if TYPE_CHECKING:
@@ -21,18 +21,12 @@ def _compilation_result(node: "NodeDef") -> None:
 
 def _replicated_input(node: "NodeDef") -> None:
     _demand_one_replica(node, node.attr["N"].i)
-    _identity(node)
+    be_identity(node)
 
 
 def _replicated_output(node: "NodeDef") -> None:
     _demand_one_replica(node, node.attr["num_replicas"].i)
-    _identity(node)
-
-
-def _identity(node: "NodeDef") -> None:
-    element_type = node.attr["T"].type
-    become(node, "Identity", data_inputs(node))
-    node.attr["T"].type = element_type
+    be_identity(node)
 
 
 def _demand_one_replica(node: "NodeDef", replicas: int) -> None:

@@ -44,3 +44,10 @@ def become(node: "NodeDef", op: str, inputs: list[str]) -> None:
     node.input.extend(inputs)
     node.op = op
     node.attr.clear()
+
+
+def be_identity(node: "NodeDef") -> None:
+    """Turns a node of one data input into one that hands it on."""
+    element_type = node.attr["T"].type
+    become(node, "Identity", data_inputs(node))
+    node.attr["T"].type = element_type

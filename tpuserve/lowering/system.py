@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tpuserve import dtypes
-from tpuserve.lowering.rule import Rule, become, data_inputs
+from tpuserve.lowering.rule import Rule, be_identity, become
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -28,15 +28,9 @@ def _configure(node: "NodeDef") -> None:
     constant_text(node, b"")
 
 
-def _sharding(node: "NodeDef") -> None:
-    element_type = node.attr["T"].type
-    become(node, "Identity", data_inputs(node))
-    node.attr["T"].type = element_type
-
-
 RULES = {
     "ConfigureDistributedTPU": Rule(_configure, {"topology": "output"}),
     "ShutdownDistributedTPU": Rule(_no_op),
     "TPUCompileSucceededAssert": Rule(_no_op),
-    "XlaSharding": Rule(_sharding),
+    "XlaSharding": Rule(be_identity),
 }
