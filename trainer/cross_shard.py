@@ -1,5 +1,6 @@
 """An optimizer that averages gradients over the replicas of a step, on any device."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
 from tpuserve.errors import InvalidSetting
+
+logger = logging.getLogger("tensorflow.trainer")
 
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 _SUM = tf.compat.v1.losses.Reduction.SUM
@@ -56,6 +59,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         self._optimizer = opt
         self._reduction = reduction
         self._group_assignment = group_assignment
+        self._has_scaled = False
 
     def compute_gradients(
         self, loss: Any, var_list: Any = None, **kwargs: Any
@@ -65,6 +69,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         if replicas > 1 and self._reduction == _MEAN:
             group = len(self._group_assignment[0]) if self._group_assignment else replicas
             loss = loss * (1.0 / group)
+        self._has_scaled = True
         return list(self._optimizer.compute_gradients(loss, var_list=var_list, **kwargs))
 
     def apply_gradients(
@@ -73,6 +78,13 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         """The op that reduces gradients over replicas and applies them."""
         pairs = list(grads_and_vars)
         if _replicas() > 1:
+            if self._reduction == _MEAN and not self._has_scaled:
+                logger.warning(
+                    "CrossShardOptimizer sums the gradients of %d replicas, and does not average "
+                    "them: they are not from its compute_gradients, which scales the loss for "
+                    "that. Divide them by the number of replicas if you want their mean.",
+                    _replicas(),
+                )
             pairs = [(self._reduced(gradient), variable) for gradient, variable in pairs]
         return self._optimizer.apply_gradients(pairs, global_step, name)
 

@@ -41,6 +41,24 @@ def test_on_several_shards_the_mean_over_them_is_applied() -> None:
     assert 0.25 in scales
 
 
+@pytest.mark.parametrize(("makes_its_own", "warnings"), [(True, 1), (False, 0)])
+def test_gradients_from_elsewhere_are_told_to_be_summed(
+    makes_its_own: bool, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def step() -> list[Any]:
+        w = v1.get_variable("w", initializer=1.0, use_resource=True)
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
+        loss = w * 4.0
+        if not makes_its_own:
+            return [optimizer.minimize(loss, var_list=[w])]
+        return [optimizer.apply_gradients([(tf.gradients(loss, w)[0], w)])]
+
+    with tf.Graph().as_default():
+        v1.tpu.shard(step, num_shards=4)
+    told = [each for each in caplog.messages if "sums the gradients of 4 replicas" in each]
+    assert len(told) == warnings
+
+
 def test_slots_are_those_of_the_wrapped_optimizer() -> None:
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=1.0, use_resource=True)
