@@ -189,9 +189,13 @@ class StopWhenHook(tf.compat.v1.train.SessionRunHook):
         self._counts_steps = every_secs is None
         self._tells_workers = tells_workers
         self._clock = clock
+        self._steps_per_run = 1
         self._next: float | None = None
         self._global_step: Any = None
         self._signal: Any = None
+
+    def _set_steps_per_run(self, steps_per_run: int) -> None:
+        self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
         """Finds the global step; makes the signal where there are workers to see it."""
@@ -210,18 +214,28 @@ class StopWhenHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Calls the function if it is time, and stops if it says so."""
-        now = float(run_values.results) if self._counts_steps else self._clock()
+        now = self._now(run_context.session, int(run_values.results))
         if self._next is not None and now < self._next:
             return
         assert self._every is not None
         self._next = now + self._every
         if self._should_stop_fn():
-            logger.info("early stopping at step %d", run_values.results)
+            logger.info("early stopping at step %d", run_context.session.run(self._global_step))
             if self._signal is not None:
                 run_context.session.run(
                     self._signal.initializer, {self._signal.initializer.inputs[1]: True}
                 )
             run_context.request_stop()
+
+    def _now(self, session: Any, fetched_step: int) -> float:
+        """The seconds, or the steps that are done."""
+        if not self._counts_steps:
+            return self._clock()
+        # The step may have been read before the run counted.
+        latest = fetched_step + self._steps_per_run
+        if self._next is not None and latest < self._next:
+            return latest
+        return float(session.run(self._global_step))
 
 
 class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
