@@ -1,20 +1,19 @@
 """The command `tpuserve`: parse, call, print.
 
-A command's work is done elsewhere. Packages that tpuserve does not import register theirs as
-entry points of the group "tpuserve.commands".
+Each command is a file of tpuserve/commands; its work is done elsewhere. Packages that tpuserve does
+not import register theirs as entry points of the group "tpuserve.commands".
 """
 
-import json
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from tpuserve import __version__, description, metagraph
+from tpuserve import __version__
+from tpuserve.commands.inspect import inspect
 from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
@@ -57,20 +56,8 @@ def cli(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-@cli.command()
-@click.argument("directory", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
-    """Show what a SavedModel holds, without loading it or importing TensorFlow.
-
-    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1. Of several, each
-    is shown; as JSON, one object a directory.
-    """
-    for found in [metagraph.read(each) for each in directory]:
-        if as_json:
-            click.echo(json.dumps(description.as_data(found), indent=2))
-        else:
-            description.print_tables(found)
+for each in (inspect,):
+    cli.add_command(each)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
