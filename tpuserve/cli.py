@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from tpuserve import __version__
+from tpuserve.commands.compile import compile
 from tpuserve.commands.inspect import inspect
 from tpuserve.errors import TpuserveError
 
@@ -56,7 +57,7 @@ def cli(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for each in (inspect,):
+for each in (compile, inspect):
     cli.add_command(each)
 
 

@@ -1,0 +1,120 @@
+"""`tpuserve compile`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from tpuserve.commands.bar import progress_bar
+from tpuserve.commands.many import ManyValuesCommand, Spelled
+
+
+def _load(text: str) -> tuple[int, float]:
+    rows, _, weight = text.partition(":")
+    return int(rows), float(weight or 1)
+
+
+@click.command(cls=ManyValuesCommand)
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--topology",
+    "topologies",
+    type=Spelled("GENERATION:CHIPS", r"[a-z]\w*:\w+"),
+    multiple=True,
+    help="What to compile for, such as v5e:1x1; several may follow. By default one chip of each "
+    "of the seven generations.",
+)
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    type=Spelled("ROWS", r"\d+", int),
+    multiple=True,
+    help="In rows; several may follow. By default what the model's batch functions allow, else "
+    "1 8 64.",
+)
+@click.option("--signature", "signatures", multiple=True, help="Which; by default all.")
+@click.option(
+    "--load",
+    type=Spelled("ROWS:WEIGHT", r"\d+(:\d+(\.\d+)?)?", _load),
+    multiple=True,
+    help="How often requests of so many rows come, for the advice; several may follow. By default "
+    "each number of rows up to the largest batch size comes as often.",
+)
+@click.option(
+    "--most-batch-sizes",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="How many batch sizes the advice may name.",
+)
+@click.option(
+    "--unknown-dimension",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="What a dimension is taken as that neither the signature nor the batch size tells.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw estimated time and throughput over batch size into a PNG, SVG or PDF file.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="How many compile at once.  [one a core]")
+@click.option("--no-cache", is_flag=True, help="Compile anew what an earlier run has compiled.")
+def compile(
+    directory: Path,
+    topologies: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    signatures: tuple[str, ...],
+    load: tuple[tuple[int, float], ...],
+    most_batch_sizes: int,
+    unknown_dimension: int,
+    as_json: bool,
+    plot_path: Path | None,
+    jobs: int | None,
+    no_cache: bool,
+) -> int:
+    """Compile the TPU metagraph of a SavedModel by the TPU's own compiler, without a TPU.
+
+    DIRECTORY holds a saved_model.pb. For each signature, topology and batch size: whether it
+    compiles, what it takes of the chip's memory, and the compiler's estimate of its time. Ends
+    with 0 if everything compiles, else with 1.
+
+    Needs: pip install 'tpuserve[compile]'
+    """
+    from tpuserve.compilation.compiler import demand_extra
+    from tpuserve.compilation.plot import check_path
+
+    demand_extra()
+    if plot_path is not None:
+        check_path(plot_path)
+    from tpuserve import metagraph, quiet
+
+    # Before TensorFlow is imported, which takes a while.
+    metagraph.read(directory)
+    with progress_bar() as progress:
+        progress(0, 0, "importing TensorFlow")
+        quiet.import_tensorflow()
+        from tpuserve.compilation import ahead, cache, chips, plot, tables
+
+        report = ahead.compile(
+            directory,
+            topologies=topologies or chips.DEFAULT_TOPOLOGIES,
+            signature_names=signatures or None,
+            batch_sizes=batch_sizes or None,
+            unknown_dimension=unknown_dimension,
+            load=dict(load) or None,
+            most_batch_sizes=most_batch_sizes,
+            processes=jobs,
+            cache=None if no_cache else cache.Cache.of_user(),
+            progress=progress,
+        )
+    if plot_path is not None:
+        plot.plot(report, plot_path)
+    if as_json:
+        click.echo(json.dumps(report.as_data(), indent=2))
+    else:
+        tables.print_report(report)
+    return 0 if report.passed else 1

@@ -1,0 +1,142 @@
+"""Many modules compiled for many topologies, side by side."""
+
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tpuserve.compilation import worker
+from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.figures import Outcome, Topology
+from tpuserve.errors import ExtraNotInstalled, InvalidInput
+
+_NEEDED = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
+_DIED = "the TPU compiler ended its process without a word, as it does where it runs out of memory"
+
+
+def demand_extra() -> None:
+    """Refuses to go on without the packages that compile.
+
+    Raises:
+      ExtraNotInstalled: one is missing.
+    """
+    missing = [each for each in _NEEDED if importlib.util.find_spec(each) is None]
+    if missing:
+        raise ExtraNotInstalled(
+            f"compiling for a TPU needs {', '.join(missing)}. Run: pip install 'tpuserve[compile]' "
+            f"(on Python 3.11 or later)"
+        )
+
+
+class Compiler:
+    """Worker processes that hold the TPU compiler. Use it as a context manager."""
+
+    def __init__(self, processes: int | None = None, cache: Cache | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+          processes: how many compile at once; None for one a core.
+          cache: where results are kept and looked for; None for nowhere.
+        """
+        demand_extra()
+        self._processes = processes or os.cpu_count() or 1
+        self._cache = cache or Cache(None)
+        self._versions = ", ".join(
+            f"{each} {importlib.metadata.version(each)}" for each in ("jaxlib", "libtpu")
+        )
+        self._pool: Any = None
+
+    def __enter__(self) -> "Compiler":
+        self._pool = self._new_pool(self._processes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, kill_workers=True)
+
+    def describe(self, names: Sequence[str]) -> list[Topology]:
+        """The topologies of some names.
+
+        Raises:
+          InvalidInput: libtpu does not know one.
+        """
+        found = []
+        for name, answer in zip(names, self._pool.map(worker.describe, names), strict=True):
+            if isinstance(answer, str):
+                raise InvalidInput(
+                    f"topology {name!r} is none that libtpu compiles for ({answer.splitlines()[0]})"
+                    f". Name a generation and its chips, such as v5e:1x1, v5e:2x2 or v4:2x2x1."
+                )
+            found.append(answer)
+        return found
+
+    def cached(self, fingerprint: str, topology: str) -> Outcome | None:
+        """What an earlier run found for a module."""
+        return self._cache.find(fingerprint, topology, self._versions)
+
+    def compile(
+        self,
+        modules: Mapping[str, bytes],
+        jobs: Sequence[tuple[str, str]],
+        on_done: Callable[[], None] = lambda: None,
+    ) -> dict[tuple[str, str], Outcome]:
+        """What came of each job.
+
+        Args:
+          modules: fingerprint → StableHLO.
+          jobs: fingerprint and topology.
+          on_done: called after each job.
+        """
+        from concurrent.futures import as_completed
+
+        from loky.process_executor import BrokenProcessPool
+
+        found: dict[tuple[str, str], Outcome] = {}
+        futures = {
+            self._pool.submit(worker.compile_module, modules[fingerprint], topology): (
+                fingerprint,
+                topology,
+            )
+            for fingerprint, topology in jobs
+        }
+        for future in as_completed(futures):
+            try:
+                self._keep(found, futures[future], future.result())
+            except BrokenProcessPool:
+                continue
+            on_done()
+        # With one worker all the others are lost. Those jobs have a pool of their own each, so
+        # that only the one is lost that does it again.
+        for job in jobs:
+            if job not in found:
+                self._keep(found, job, self._alone(modules[job[0]], job[1]))
+                on_done()
+        return found
+
+    def _alone(self, module: bytes, topology: str) -> Outcome | None:
+        from loky.process_executor import BrokenProcessPool
+
+        pool = self._new_pool(1)
+        try:
+            outcome: Outcome = pool.submit(worker.compile_module, module, topology).result()
+        except BrokenProcessPool:
+            return None
+        finally:
+            pool.shutdown(wait=True, kill_workers=True)
+        return outcome
+
+    def _keep(
+        self,
+        found: dict[tuple[str, str], Outcome],
+        job: tuple[str, str],
+        outcome: Outcome | None,
+    ) -> None:
+        found[job] = outcome or Outcome(error=_DIED)
+        # What a process died of may be this machine's want of memory.
+        if outcome is not None:
+            self._cache.store(outcome, *job, self._versions)
+
+    def _new_pool(self, processes: int) -> Any:
+        import loky
+
+        return loky.ProcessPoolExecutor(processes, env=worker.ENVIRONMENT)
