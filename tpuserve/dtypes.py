@@ -35,8 +35,14 @@ NAME_OF_NUMBER: dict[int, str] = {
     23: "uint64",
     24: "float8_e5m2",
     25: "float8_e4m3fn",
+    26: "float8_e4m3fnuz",
+    27: "float8_e4m3b11fnuz",
+    28: "float8_e5m2fnuz",
     29: "int4",
     30: "uint4",
+    31: "int2",
+    32: "uint2",
+    33: "float4_e2m1fn",
 }
 
 

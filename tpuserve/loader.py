@@ -141,7 +141,7 @@ def load(
     """
     directory = Path(directory)
     hardware = devices.find_hardware() if hardware is None else hardware
-    described = {each.tags: each for each in metagraph.read(directory).metagraphs}
+    described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
     choice = select(described.keys(), wanted_tags, hardware, where=str(directory))
     if choice.device == "TPU":
         devices.initialise()

@@ -1,27 +1,31 @@
 """What a SavedModel holds, read from its files alone: no TensorFlow, nothing loaded."""
 
 import os
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf import text_format
-from google.protobuf.message import DecodeError
-
-from tpuserve import dtypes
-from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
+from tpuserve import dtypes, graph_walk, missing_files, saved_model_file, variables, warm_up_file
+from tpuserve.errors import DamagedSavedModel
+from tpuserve.graph_walk import HOST_ATTRIBUTE as HOST_ATTRIBUTE
+from tpuserve.graph_walk import functions_of as functions_of
 from tpuserve.proto import saved_model_pb2 as pb
+from tpuserve.saved_model_file import find_file as find_file
 from tpuserve.signature import Signature, TensorSpec
 from tpuserve.tags import TagSet
-
-BINARY_NAME = "saved_model.pb"
-TEXT_NAME = "saved_model.pbtxt"
-HOST_ATTRIBUTE = "_xla_outside_compilation"
+from tpuserve.variables import Variable
+from tpuserve.warm_up_file import WarmUpRecord
 
 # TensorFlow adds this entry to the signatures of a model made by its version 2; it names the
 # initialisation op and is nothing that a client can call.
 _INIT_OP_SIGNATURE = "__saved_model_init_op"
+
+_BATCH_OP = "BatchFunction"
+# What a graph leaves out when it is the op's default. Source: tensorflow/core/ops/batch_ops.cc.
+_DEFAULT_ENQUEUED_BATCHES = 10
+
+_EXTRA = "assets.extra"
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,38 @@ class Computation:
     Attributes:
       name: the function that is called.
       tpu_ops: op type → how many of it run on the TPU.
-      host_ops: the same for the ops inside that an outside compilation puts on the host.
+      host_ops: the same for the ops inside that the host runs: those of an outside compilation,
+        those that they call, and those beside the cluster that `tpu.rewrite` made.
+      batched_by: the function of the batch function that calls it; "" if none does.
     """
 
     name: str
     tpu_ops: Mapping[str, int]
     host_ops: Mapping[str, int]
+    batched_by: str
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """Where a metagraph gathers requests into batches by itself.
+
+    Attributes:
+      name: the node.
+      function: what runs a batch.
+      num_batch_threads: batches that run at once.
+      max_batch_size: in rows.
+      batch_timeout_micros: how long a batch waits to be filled.
+      allowed_batch_sizes: in rows, increasing; a batch is padded to the next. Empty: any size.
+      max_enqueued_batches: more are refused.
+    """
+
+    name: str
+    function: str
+    num_batch_threads: int
+    max_batch_size: int
+    batch_timeout_micros: int
+    allowed_batch_sizes: tuple[int, ...]
+    max_enqueued_batches: int
 
 
 @dataclass(frozen=True)
@@ -48,6 +78,8 @@ class Metagraph:
       signatures: name → what it takes and gives.
       host_ops: op type → how many of it run outside any TPU computation.
       computations: the TPU computations, in the order in which the graph names them.
+      batch_functions: in the order in which the graph names them.
+      variables: what it declares, by name.
       assets: file names below assets/.
       tensorflow_version: the version that wrote it.
     """
@@ -56,6 +88,8 @@ class Metagraph:
     signatures: Mapping[str, Signature]
     host_ops: Mapping[str, int]
     computations: tuple[Computation, ...]
+    batch_functions: tuple[BatchFunction, ...]
+    variables: tuple[Variable, ...]
     assets: tuple[str, ...]
     tensorflow_version: str
 
@@ -69,12 +103,20 @@ class SavedModel:
       metagraphs: in the order of the file.
       graph_bytes: size of saved_model.pb.
       variables_bytes: size of all files below variables/.
+      warm_up: the requests that a server is to run before it answers; empty also where their
+        file is damaged, which is one of the problems.
+      extra_files: paths below assets.extra/, sorted.
+      problems: what keeps it from being loaded or served although the graph can be read: files
+        of variables or assets that are missing, a damaged warm-up file. A sentence each.
     """
 
     directory: Path
     metagraphs: tuple[Metagraph, ...]
     graph_bytes: int
     variables_bytes: int
+    warm_up: tuple[WarmUpRecord, ...]
+    extra_files: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def read(directory: str | os.PathLike[str]) -> SavedModel:
@@ -82,76 +124,53 @@ def read(directory: str | os.PathLike[str]) -> SavedModel:
 
     Raises:
       SavedModelNotFound: the directory, or a saved_model.pb in it, is not there.
-      DamagedSavedModel: the file cannot be parsed, or holds no metagraph.
+      DamagedSavedModel: the file cannot be parsed or holds no metagraph, or the system gives no
+        access to a directory.
     """
     directory = Path(directory)
     path = find_file(directory)
-    proto = _parse(path)
-    if not proto.meta_graphs:
-        raise DamagedSavedModel(f"{path} holds no metagraph. Export the model again.")
-    return SavedModel(
-        directory=directory,
-        metagraphs=tuple(_describe(each) for each in proto.meta_graphs),
-        graph_bytes=path.stat().st_size,
-        variables_bytes=sum(
-            each.stat().st_size for each in (directory / "variables").glob("*") if each.is_file()
-        ),
-    )
+    proto = saved_model_file.parse(path)
+    try:
+        warm_up, problem = _warm_up(directory)
+        return SavedModel(
+            directory=directory,
+            metagraphs=tuple(_describe(each) for each in proto.meta_graphs),
+            graph_bytes=path.stat().st_size,
+            variables_bytes=sum(
+                each.stat().st_size for each in _files(directory / missing_files.VARIABLES)
+            ),
+            warm_up=warm_up,
+            extra_files=_names(directory / _EXTRA),
+            problems=(*missing_files.problems(directory, proto.meta_graphs), *problem),
+        )
+    except OSError as error:
+        raise saved_model_file.unreadable(Path(error.filename or directory), error) from error
 
 
-def find_file(directory: Path) -> Path:
-    """The saved_model.pb of a directory, or its saved_model.pbtxt.
+def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
+    """The metagraphs of the SavedModel in a directory, without a look at any other file.
 
     Raises:
-      SavedModelNotFound: neither is there.
+      SavedModelNotFound, DamagedSavedModel: as `read`.
     """
-    for name in (BINARY_NAME, TEXT_NAME):
-        if (directory / name).is_file():
-            return directory / name
-    if directory.is_file():
-        raise SavedModelNotFound(
-            f"{directory} is a file. Name the directory that holds a {BINARY_NAME}, such as "
-            f"{directory.parent}."
-        )
-    if not directory.is_dir():
-        raise SavedModelNotFound(
-            f"no directory {directory}. Name a directory that holds a {BINARY_NAME}."
-        )
-    versions = sorted(
-        (each.name for each in directory.iterdir() if (each / BINARY_NAME).is_file()), key=str
-    )
-    if versions:
-        raise SavedModelNotFound(
-            f"no {BINARY_NAME} in {directory}; found version directories {', '.join(versions)}. "
-            f"Name one of them: {directory / versions[-1]}"
-        )
-    raise SavedModelNotFound(
-        f"no {BINARY_NAME} in {directory}. Name a directory that holds one, as "
-        f"export_saved_model returns it."
-    )
-
-
-def _parse(path: Path) -> pb.SavedModel:
-    proto = pb.SavedModel()
-    try:
-        if path.name == TEXT_NAME:
-            text_format.Parse(path.read_text(), proto, allow_unknown_field=True)
-        else:
-            proto.ParseFromString(path.read_bytes())
-    except OSError as error:
-        raise DamagedSavedModel(
-            f"{path} cannot be read: {error.strerror}. Make it readable for this user."
-        ) from error
-    except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
-        raise DamagedSavedModel(
-            f"{path} is no SavedModel, or a damaged one ({error}). Export the model again."
-        ) from error
-    return proto
+    proto = saved_model_file.parse(find_file(Path(directory)))
+    return tuple(_describe(each) for each in proto.meta_graphs)
 
 
 def _describe(proto: pb.MetaGraphDef) -> Metagraph:
     functions = {each.signature.name: each for each in proto.graph_def.library.function}
-    host, calls = _walk(proto.graph_def.node, functions)
+    nodes = graph_walk.of_graph(proto.graph_def, functions)
+    batched_by: dict[str, str] = {}
+    batch_functions = []
+    for node in nodes.on_host:
+        if node.op == _BATCH_OP:
+            batch_functions.append(_batch_function(node))
+            for name in graph_walk.of_function(node.attr["f"].func.name, functions).tpu_calls:
+                batched_by.setdefault(name, node.attr["f"].func.name)
+    within = {name: graph_walk.of_computation(name, functions) for name in nodes.tpu_calls}
+    declaring = [*nodes.on_host]
+    for each in within.values():
+        declaring += each.on_tpu + each.on_host
     return Metagraph(
         tags=frozenset(proto.meta_info_def.tags),
         signatures={
@@ -159,52 +178,35 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
             for name, each in sorted(proto.signature_def.items())
             if name != _INIT_OP_SIGNATURE
         },
-        host_ops=Counter(node.op for node in host),
-        computations=tuple(_computation(name, functions) for name in calls),
-        assets=tuple(each.filename for each in proto.asset_file_def),
+        host_ops=_count(nodes.on_host),
+        computations=tuple(
+            Computation(name, _count(each.on_tpu), _count(each.on_host), batched_by.get(name, ""))
+            for name, each in within.items()
+        ),
+        batch_functions=tuple(batch_functions),
+        variables=variables.of_nodes(declaring),
+        assets=saved_model_file.assets(proto),
         tensorflow_version=proto.meta_info_def.tensorflow_version,
     )
 
 
-def _computation(name: str, functions: Mapping[str, pb.FunctionDef]) -> Computation:
-    body = functions[name].node_def if name in functions else []
-    nodes, _ = _walk(body, functions)
-    return Computation(
-        name=name,
-        tpu_ops=Counter(node.op for node in nodes if HOST_ATTRIBUTE not in node.attr),
-        host_ops=Counter(node.op for node in nodes if HOST_ATTRIBUTE in node.attr),
+def _count(nodes: Iterable[pb.NodeDef]) -> Counter[str]:
+    return Counter(node.op for node in nodes)
+
+
+def _batch_function(node: pb.NodeDef) -> BatchFunction:
+    enqueued = _DEFAULT_ENQUEUED_BATCHES
+    if "max_enqueued_batches" in node.attr:
+        enqueued = node.attr["max_enqueued_batches"].i
+    return BatchFunction(
+        name=node.name,
+        function=node.attr["f"].func.name,
+        num_batch_threads=node.attr["num_batch_threads"].i,
+        max_batch_size=node.attr["max_batch_size"].i,
+        batch_timeout_micros=node.attr["batch_timeout_micros"].i,
+        allowed_batch_sizes=tuple(node.attr["allowed_batch_sizes"].list.i),
+        max_enqueued_batches=enqueued,
     )
-
-
-def _walk(
-    nodes: Iterable[pb.NodeDef], functions: Mapping[str, pb.FunctionDef]
-) -> tuple[list[pb.NodeDef], list[str]]:
-    """All nodes that run with these, called functions included, and the TPU functions called."""
-    found: list[pb.NodeDef] = []
-    tpu_calls: list[str] = []
-    seen: set[str] = set()
-    pending = deque(nodes)
-    while pending:
-        node = pending.popleft()
-        found.append(node)
-        if node.op == "TPUPartitionedCall":
-            tpu_calls.append(node.attr["f"].func.name)
-            continue
-        for name in functions_of(node):
-            if name in functions and name not in seen:
-                seen.add(name)
-                pending.extend(functions[name].node_def)
-    return found, list(dict.fromkeys(tpu_calls))
-
-
-def functions_of(node: pb.NodeDef) -> Iterator[str]:
-    """The names of the functions that a node's attributes call."""
-    for attribute in node.attr.values():
-        kind = attribute.WhichOneof("value")
-        if kind == "func":
-            yield attribute.func.name
-        elif kind == "list":
-            yield from (each.name for each in attribute.list.func)
 
 
 def _signature(proto: pb.SignatureDef) -> Signature:
@@ -216,7 +218,21 @@ def _signature(proto: pb.SignatureDef) -> Signature:
 
 
 def _spec(proto: pb.TensorInfo) -> TensorSpec:
-    shape = None
-    if not proto.tensor_shape.unknown_rank:
-        shape = tuple(None if dim.size < 0 else dim.size for dim in proto.tensor_shape.dim)
+    shape = variables.shape_of(proto.tensor_shape)
     return TensorSpec(proto.name, dtypes.name_of(proto.dtype), shape)
+
+
+def _files(directory: Path) -> list[Path]:
+    found = (Path(place, name) for place, _, names in os.walk(directory) for name in names)
+    return [each for each in found if each.is_file()]
+
+
+def _names(directory: Path) -> tuple[str, ...]:
+    return tuple(sorted(each.relative_to(directory).as_posix() for each in _files(directory)))
+
+
+def _warm_up(directory: Path) -> tuple[tuple[WarmUpRecord, ...], tuple[str, ...]]:
+    try:
+        return warm_up_file.read(directory), ()
+    except DamagedSavedModel as error:
+        return (), (str(error),)

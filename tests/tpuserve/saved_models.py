@@ -1,8 +1,16 @@
-"""SavedModel files made by hand, for tests that need no TensorFlow."""
+"""SavedModel files for tests that need no TensorFlow: made by hand, and one that it wrote."""
 
+import shutil
+import struct
 from pathlib import Path
 
+import google_crc32c
+
 from tpuserve.proto import saved_model_pb2 as pb
+
+# A real export with a batch function, a TPU computation in it, a vocabulary and a warm-up file;
+# data/make_words.py wrote it.
+WORDS = Path(__file__).parent / "data" / "words"
 
 
 def half_plus_two() -> pb.SavedModel:
@@ -29,6 +37,42 @@ def write(model: pb.SavedModel, directory: Path) -> Path:
     (directory / "variables" / "variables.index").write_bytes(b"12345")
     (directory / "saved_model.pb").write_bytes(model.SerializeToString())
     return directory
+
+
+def copy_of_words(directory: Path) -> Path:
+    """A copy of the real export, to be damaged; returns the directory."""
+    return shutil.copytree(WORDS, directory)
+
+
+def of_graph(graph: pb.GraphDef) -> pb.SavedModel:
+    """A SavedModel of one metagraph without signatures."""
+    model = pb.SavedModel(saved_model_schema_version=1)
+    model.meta_graphs.add(graph_def=graph).meta_info_def.tags.append("serve")
+    return model
+
+
+def add_function(graph: pb.GraphDef, name: str, *ops: str) -> pb.FunctionDef:
+    """Adds a function with a node of each op, named by its position."""
+    function = graph.library.function.add()
+    function.signature.name = name
+    for position, op in enumerate(ops):
+        function.node_def.add(name=str(position), op=op)
+    return function
+
+
+def tf_records(*contents: bytes) -> bytes:
+    """A TFRecord file."""
+    return b"".join(
+        length + _masked_crc(length) + content + _masked_crc(content)
+        for content in contents
+        for length in (struct.pack("<Q", len(content)),)
+    )
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    rotated = crc >> 15 | crc << 17 & 0xFFFFFFFF
+    return struct.pack("<I", (rotated + 0xA282EAD8) % 2**32)
 
 
 def _metagraph(model: pb.SavedModel, tags: list[str]) -> pb.MetaGraphDef:

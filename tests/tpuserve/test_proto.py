@@ -1,28 +1,46 @@
 """The messages that are read without TensorFlow have TensorFlow's own wire format."""
 
-import pytest
-from google.protobuf.descriptor import Descriptor
+from typing import Any
 
-from tpuserve.proto import saved_model_pb2
+import pytest
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor
+from tensorflow.core.protobuf import saved_model_pb2 as tensorflows_saved_model  # noqa: F401
+from tensorflow_serving.apis import prediction_log_pb2 as servings
+
+from tpuserve.proto import prediction_log_pb2, saved_model_pb2
 
 pytestmark = pytest.mark.slow
 
-OURS = saved_model_pb2.DESCRIPTOR.message_types_by_name
+OURS: dict[str, Descriptor] = {
+    **saved_model_pb2.DESCRIPTOR.message_types_by_name,
+    **prediction_log_pb2.DESCRIPTOR.message_types_by_name,
+}
+
+
+# All messages of a log but those that it takes over from TensorFlow.
+SERVINGS = set(prediction_log_pb2.DESCRIPTOR.message_types_by_name) - {
+    "Example",
+    "NamedTensorProto",
+}
 
 
 def theirs(name: str) -> Descriptor:
-    from google.protobuf import descriptor_pool
-    from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401
-
-    found: Descriptor = descriptor_pool.Default().FindMessageTypeByName(f"tensorflow.{name}")
+    package = "tensorflow.serving" if name in SERVINGS else "tensorflow"
+    found: Descriptor = descriptor_pool.Default().FindMessageTypeByName(f"{package}.{name}")
     return found
 
 
-def wire(message: Descriptor) -> dict[str, tuple[int, int, bool]]:
+def wire(message: Descriptor) -> dict[str, tuple[Any, ...]]:
     # An enum and an int32 have the same form on the wire.
     kinds = {14: 5}
     return {
-        each.name: (each.number, kinds.get(each.type, each.type), each.is_repeated)
+        each.name: (
+            each.number,
+            kinds.get(each.type, each.type),
+            each.is_repeated,
+            each.message_type.name if each.message_type else None,
+        )
         for each in message.fields
     }
 
@@ -38,3 +56,16 @@ def compare(ours: Descriptor, tensorflows: Descriptor) -> None:
         assert form == expected[field], f"{ours.name}.{field}"
     for nested in ours.nested_types:
         compare(nested, tensorflows.nested_types_by_name[nested.name])
+
+
+def test_a_log_that_serving_wrote_is_read_and_written_back_unchanged() -> None:
+    log = servings.PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.name = "half"
+    request.model_spec.version.value = 3
+    request.inputs["x"].dtype = 1
+    request.inputs["x"].tensor_shape.dim.add().size = 2
+    request.inputs["x"].float_val.extend([0.5, 1.5])
+    read = prediction_log_pb2.PredictionLog.FromString(log.SerializeToString())
+    assert read.predict_log.request.inputs["x"].tensor_shape.dim[0].size == 2
+    assert servings.PredictionLog.FromString(read.SerializeToString()) == log

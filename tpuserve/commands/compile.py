@@ -93,7 +93,7 @@ def compile(
     from tpuserve import metagraph, quiet
 
     # Before TensorFlow is imported, which takes a while.
-    metagraph.read(directory)
+    metagraph.read_metagraphs(directory)
     with progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
         quiet.import_tensorflow()

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tpuserve import description, metagraph
+from tpuserve.errors import DamagedSavedModel
 
 
 @click.command()
@@ -16,9 +17,24 @@ def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
 
     DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1. Of several, each
     is shown; as JSON, one object a directory.
+
+    For every metagraph: its tags, the signatures with names, types and shapes, which ops run on
+    the TPU and which on the host, batch functions, variables, assets, and the TensorFlow that
+    wrote it. For the whole: the warm-up requests and other extra files.
+
+    The exit status is 1 if the file is damaged, and also if it can be shown but not be served:
+    variables or assets are missing, or the warm-up file is damaged. What is wrong is then the
+    last line, and in JSON the field "problems".
     """
-    for found in [metagraph.read(each) for each in directory]:
+    models = [metagraph.read(each) for each in directory]
+    for found in models:
         if as_json:
             click.echo(json.dumps(description.as_data(found), indent=2))
         else:
-            description.print_tables(found)
+            # The library for tables takes longer to import than JSON takes to print.
+            from tpuserve import description_tables
+
+            description_tables.print_all(found)
+    problems = [each for found in models for each in found.problems]
+    if problems:
+        raise DamagedSavedModel(" ".join(problems))

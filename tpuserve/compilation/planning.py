@@ -93,7 +93,7 @@ def plan(
 
 
 def _lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
-    described = {each.tags: each for each in metagraph.read(directory).metagraphs}
+    described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
     if tag_sets.SERVE_TPU not in described:
         available = ", ".join(sorted(tag_sets.show(each) for each in described))
         raise MetagraphNotFound(

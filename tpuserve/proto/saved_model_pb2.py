@@ -22,15 +22,18 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tpuserve/proto/saved_model.proto\x12\x14tpuserve.saved_model\"i\n\nSavedModel\x12\"\n\x1asaved_model_schema_version\x18\x01 \x01(\x03\x12\x37\n\x0bmeta_graphs\x18\x02 \x03(\x0b\x32\".tpuserve.saved_model.MetaGraphDef\"\xa3\x03\n\x0cMetaGraphDef\x12\x45\n\rmeta_info_def\x18\x01 \x01(\x0b\x32..tpuserve.saved_model.MetaGraphDef.MetaInfoDef\x12\x31\n\tgraph_def\x18\x02 \x01(\x0b\x32\x1e.tpuserve.saved_model.GraphDef\x12K\n\rsignature_def\x18\x05 \x03(\x0b\x32\x34.tpuserve.saved_model.MetaGraphDef.SignatureDefEntry\x12:\n\x0e\x61sset_file_def\x18\x06 \x03(\x0b\x32\".tpuserve.saved_model.AssetFileDef\x1a\x37\n\x0bMetaInfoDef\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x1a\n\x12tensorflow_version\x18\x05 \x01(\t\x1aW\n\x11SignatureDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".tpuserve.saved_model.SignatureDef:\x02\x38\x01\"W\n\x0c\x41ssetFileDef\x12\x35\n\x0btensor_info\x18\x01 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\"\xc8\x02\n\x0cSignatureDef\x12>\n\x06inputs\x18\x01 \x03(\x0b\x32..tpuserve.saved_model.SignatureDef.InputsEntry\x12@\n\x07outputs\x18\x02 \x03(\x0b\x32/.tpuserve.saved_model.SignatureDef.OutputsEntry\x12\x13\n\x0bmethod_name\x18\x03 \x01(\t\x1aO\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\x1aP\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\"g\n\nTensorInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\x05\x12<\n\x0ctensor_shape\x18\x03 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"\x84\x01\n\x10TensorShapeProto\x12\x37\n\x03\x64im\x18\x02 \x03(\x0b\x32*.tpuserve.saved_model.TensorShapeProto.Dim\x12\x14\n\x0cunknown_rank\x18\x03 \x01(\x08\x1a!\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\"r\n\x08GraphDef\x12+\n\x04node\x18\x01 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\x12\x39\n\x07library\x18\x02 \x01(\x0b\x32(.tpuserve.saved_model.FunctionDefLibrary\"I\n\x12\x46unctionDefLibrary\x12\x33\n\x08\x66unction\x18\x01 \x03(\x0b\x32!.tpuserve.saved_model.FunctionDef\"n\n\x0b\x46unctionDef\x12.\n\tsignature\x18\x01 \x01(\x0b\x32\x1b.tpuserve.saved_model.OpDef\x12/\n\x08node_def\x18\x03 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\"\x15\n\x05OpDef\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc7\x01\n\x07NodeDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02op\x18\x02 \x01(\t\x12\r\n\x05input\x18\x03 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x35\n\x04\x61ttr\x18\x05 \x03(\x0b\x32\'.tpuserve.saved_model.NodeDef.AttrEntry\x1aL\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.tpuserve.saved_model.AttrValue:\x02\x38\x01\"\x1c\n\x0cNameAttrList\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xca\x02\n\tAttrValue\x12\x39\n\x04list\x18\x01 \x01(\x0b\x32).tpuserve.saved_model.AttrValue.ListValueH\x00\x12\x0b\n\x01s\x18\x02 \x01(\x0cH\x00\x12\x0b\n\x01i\x18\x03 \x01(\x03H\x00\x12\x0b\n\x01\x66\x18\x04 \x01(\x02H\x00\x12\x0b\n\x01\x62\x18\x05 \x01(\x08H\x00\x12\x0e\n\x04type\x18\x06 \x01(\x05H\x00\x12\x37\n\x05shape\x18\x07 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProtoH\x00\x12\x32\n\x04\x66unc\x18\n \x01(\x0b\x32\".tpuserve.saved_model.NameAttrListH\x00\x1aH\n\tListValue\x12\t\n\x01i\x18\x03 \x03(\x03\x12\x30\n\x04\x66unc\x18\t \x03(\x0b\x32\".tpuserve.saved_model.NameAttrListB\x07\n\x05valueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tpuserve/proto/saved_model.proto\x12\x14tpuserve.saved_model\x1a\x19google/protobuf/any.proto\"i\n\nSavedModel\x12\"\n\x1asaved_model_schema_version\x18\x01 \x01(\x03\x12\x37\n\x0bmeta_graphs\x18\x02 \x03(\x0b\x32\".tpuserve.saved_model.MetaGraphDef\"\x80\x05\n\x0cMetaGraphDef\x12\x45\n\rmeta_info_def\x18\x01 \x01(\x0b\x32..tpuserve.saved_model.MetaGraphDef.MetaInfoDef\x12\x31\n\tgraph_def\x18\x02 \x01(\x0b\x32\x1e.tpuserve.saved_model.GraphDef\x12\x31\n\tsaver_def\x18\x03 \x01(\x0b\x32\x1e.tpuserve.saved_model.SaverDef\x12M\n\x0e\x63ollection_def\x18\x04 \x03(\x0b\x32\x35.tpuserve.saved_model.MetaGraphDef.CollectionDefEntry\x12K\n\rsignature_def\x18\x05 \x03(\x0b\x32\x34.tpuserve.saved_model.MetaGraphDef.SignatureDefEntry\x12:\n\x0e\x61sset_file_def\x18\x06 \x03(\x0b\x32\".tpuserve.saved_model.AssetFileDef\x1a\x37\n\x0bMetaInfoDef\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x1a\n\x12tensorflow_version\x18\x05 \x01(\t\x1aY\n\x12\x43ollectionDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.tpuserve.saved_model.CollectionDef:\x02\x38\x01\x1aW\n\x11SignatureDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".tpuserve.saved_model.SignatureDef:\x02\x38\x01\"#\n\x08SaverDef\x12\x17\n\x0frestore_op_name\x18\x03 \x01(\t\"\x88\x01\n\rCollectionDef\x12?\n\x08\x61ny_list\x18\x05 \x01(\x0b\x32+.tpuserve.saved_model.CollectionDef.AnyListH\x00\x1a.\n\x07\x41nyList\x12#\n\x05value\x18\x01 \x03(\x0b\x32\x14.google.protobuf.AnyB\x06\n\x04kind\"W\n\x0c\x41ssetFileDef\x12\x35\n\x0btensor_info\x18\x01 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\"\xc8\x02\n\x0cSignatureDef\x12>\n\x06inputs\x18\x01 \x03(\x0b\x32..tpuserve.saved_model.SignatureDef.InputsEntry\x12@\n\x07outputs\x18\x02 \x03(\x0b\x32/.tpuserve.saved_model.SignatureDef.OutputsEntry\x12\x13\n\x0bmethod_name\x18\x03 \x01(\t\x1aO\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\x1aP\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\"g\n\nTensorInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\x05\x12<\n\x0ctensor_shape\x18\x03 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"\x84\x01\n\x10TensorShapeProto\x12\x37\n\x03\x64im\x18\x02 \x03(\x0b\x32*.tpuserve.saved_model.TensorShapeProto.Dim\x12\x14\n\x0cunknown_rank\x18\x03 \x01(\x08\x1a!\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\"Z\n\x0bTensorProto\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12<\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"r\n\x08GraphDef\x12+\n\x04node\x18\x01 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\x12\x39\n\x07library\x18\x02 \x01(\x0b\x32(.tpuserve.saved_model.FunctionDefLibrary\"I\n\x12\x46unctionDefLibrary\x12\x33\n\x08\x66unction\x18\x01 \x03(\x0b\x32!.tpuserve.saved_model.FunctionDef\"n\n\x0b\x46unctionDef\x12.\n\tsignature\x18\x01 \x01(\x0b\x32\x1b.tpuserve.saved_model.OpDef\x12/\n\x08node_def\x18\x03 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\"\x15\n\x05OpDef\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc7\x01\n\x07NodeDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02op\x18\x02 \x01(\t\x12\r\n\x05input\x18\x03 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x35\n\x04\x61ttr\x18\x05 \x03(\x0b\x32\'.tpuserve.saved_model.NodeDef.AttrEntry\x1aL\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.tpuserve.saved_model.AttrValue:\x02\x38\x01\"\x1c\n\x0cNameAttrList\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xca\x02\n\tAttrValue\x12\x39\n\x04list\x18\x01 \x01(\x0b\x32).tpuserve.saved_model.AttrValue.ListValueH\x00\x12\x0b\n\x01s\x18\x02 \x01(\x0cH\x00\x12\x0b\n\x01i\x18\x03 \x01(\x03H\x00\x12\x0b\n\x01\x66\x18\x04 \x01(\x02H\x00\x12\x0b\n\x01\x62\x18\x05 \x01(\x08H\x00\x12\x0e\n\x04type\x18\x06 \x01(\x05H\x00\x12\x37\n\x05shape\x18\x07 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProtoH\x00\x12\x32\n\x04\x66unc\x18\n \x01(\x0b\x32\".tpuserve.saved_model.NameAttrListH\x00\x1aH\n\tListValue\x12\t\n\x01i\x18\x03 \x03(\x03\x12\x30\n\x04\x66unc\x18\t \x03(\x0b\x32\".tpuserve.saved_model.NameAttrListB\x07\n\x05valueb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tpuserve.proto.saved_model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._loaded_options = None
+  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_options = b'8\001'
   _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._loaded_options = None
   _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_options = b'8\001'
   _globals['_SIGNATUREDEF_INPUTSENTRY']._loaded_options = None
@@ -39,44 +42,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_options = b'8\001'
   _globals['_NODEDEF_ATTRENTRY']._loaded_options = None
   _globals['_NODEDEF_ATTRENTRY']._serialized_options = b'8\001'
-  _globals['_SAVEDMODEL']._serialized_start=58
-  _globals['_SAVEDMODEL']._serialized_end=163
-  _globals['_METAGRAPHDEF']._serialized_start=166
-  _globals['_METAGRAPHDEF']._serialized_end=585
-  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_start=441
-  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_end=496
-  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_start=498
-  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_end=585
-  _globals['_ASSETFILEDEF']._serialized_start=587
-  _globals['_ASSETFILEDEF']._serialized_end=674
-  _globals['_SIGNATUREDEF']._serialized_start=677
-  _globals['_SIGNATUREDEF']._serialized_end=1005
-  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_start=844
-  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_end=923
-  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_start=925
-  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_end=1005
-  _globals['_TENSORINFO']._serialized_start=1007
-  _globals['_TENSORINFO']._serialized_end=1110
-  _globals['_TENSORSHAPEPROTO']._serialized_start=1113
-  _globals['_TENSORSHAPEPROTO']._serialized_end=1245
-  _globals['_TENSORSHAPEPROTO_DIM']._serialized_start=1212
-  _globals['_TENSORSHAPEPROTO_DIM']._serialized_end=1245
-  _globals['_GRAPHDEF']._serialized_start=1247
-  _globals['_GRAPHDEF']._serialized_end=1361
-  _globals['_FUNCTIONDEFLIBRARY']._serialized_start=1363
-  _globals['_FUNCTIONDEFLIBRARY']._serialized_end=1436
-  _globals['_FUNCTIONDEF']._serialized_start=1438
-  _globals['_FUNCTIONDEF']._serialized_end=1548
-  _globals['_OPDEF']._serialized_start=1550
-  _globals['_OPDEF']._serialized_end=1571
-  _globals['_NODEDEF']._serialized_start=1574
-  _globals['_NODEDEF']._serialized_end=1773
-  _globals['_NODEDEF_ATTRENTRY']._serialized_start=1697
-  _globals['_NODEDEF_ATTRENTRY']._serialized_end=1773
-  _globals['_NAMEATTRLIST']._serialized_start=1775
-  _globals['_NAMEATTRLIST']._serialized_end=1803
-  _globals['_ATTRVALUE']._serialized_start=1806
-  _globals['_ATTRVALUE']._serialized_end=2136
-  _globals['_ATTRVALUE_LISTVALUE']._serialized_start=2055
-  _globals['_ATTRVALUE_LISTVALUE']._serialized_end=2127
+  _globals['_SAVEDMODEL']._serialized_start=85
+  _globals['_SAVEDMODEL']._serialized_end=190
+  _globals['_METAGRAPHDEF']._serialized_start=193
+  _globals['_METAGRAPHDEF']._serialized_end=833
+  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_start=598
+  _globals['_METAGRAPHDEF_METAINFODEF']._serialized_end=653
+  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_start=655
+  _globals['_METAGRAPHDEF_COLLECTIONDEFENTRY']._serialized_end=744
+  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_start=746
+  _globals['_METAGRAPHDEF_SIGNATUREDEFENTRY']._serialized_end=833
+  _globals['_SAVERDEF']._serialized_start=835
+  _globals['_SAVERDEF']._serialized_end=870
+  _globals['_COLLECTIONDEF']._serialized_start=873
+  _globals['_COLLECTIONDEF']._serialized_end=1009
+  _globals['_COLLECTIONDEF_ANYLIST']._serialized_start=955
+  _globals['_COLLECTIONDEF_ANYLIST']._serialized_end=1001
+  _globals['_ASSETFILEDEF']._serialized_start=1011
+  _globals['_ASSETFILEDEF']._serialized_end=1098
+  _globals['_SIGNATUREDEF']._serialized_start=1101
+  _globals['_SIGNATUREDEF']._serialized_end=1429
+  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_start=1268
+  _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_end=1347
+  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_start=1349
+  _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_end=1429
+  _globals['_TENSORINFO']._serialized_start=1431
+  _globals['_TENSORINFO']._serialized_end=1534
+  _globals['_TENSORSHAPEPROTO']._serialized_start=1537
+  _globals['_TENSORSHAPEPROTO']._serialized_end=1669
+  _globals['_TENSORSHAPEPROTO_DIM']._serialized_start=1636
+  _globals['_TENSORSHAPEPROTO_DIM']._serialized_end=1669
+  _globals['_TENSORPROTO']._serialized_start=1671
+  _globals['_TENSORPROTO']._serialized_end=1761
+  _globals['_GRAPHDEF']._serialized_start=1763
+  _globals['_GRAPHDEF']._serialized_end=1877
+  _globals['_FUNCTIONDEFLIBRARY']._serialized_start=1879
+  _globals['_FUNCTIONDEFLIBRARY']._serialized_end=1952
+  _globals['_FUNCTIONDEF']._serialized_start=1954
+  _globals['_FUNCTIONDEF']._serialized_end=2064
+  _globals['_OPDEF']._serialized_start=2066
+  _globals['_OPDEF']._serialized_end=2087
+  _globals['_NODEDEF']._serialized_start=2090
+  _globals['_NODEDEF']._serialized_end=2289
+  _globals['_NODEDEF_ATTRENTRY']._serialized_start=2213
+  _globals['_NODEDEF_ATTRENTRY']._serialized_end=2289
+  _globals['_NAMEATTRLIST']._serialized_start=2291
+  _globals['_NAMEATTRLIST']._serialized_end=2319
+  _globals['_ATTRVALUE']._serialized_start=2322
+  _globals['_ATTRVALUE']._serialized_end=2652
+  _globals['_ATTRVALUE_LISTVALUE']._serialized_start=2571
+  _globals['_ATTRVALUE_LISTVALUE']._serialized_end=2643
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from google.protobuf import any_pb2 as _any_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -15,7 +16,7 @@ class SavedModel(_message.Message):
     def __init__(self, saved_model_schema_version: _Optional[int] = ..., meta_graphs: _Optional[_Iterable[_Union[MetaGraphDef, _Mapping]]] = ...) -> None: ...
 
 class MetaGraphDef(_message.Message):
-    __slots__ = ("meta_info_def", "graph_def", "signature_def", "asset_file_def")
+    __slots__ = ("meta_info_def", "graph_def", "saver_def", "collection_def", "signature_def", "asset_file_def")
     class MetaInfoDef(_message.Message):
         __slots__ = ("tags", "tensorflow_version")
         TAGS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +24,13 @@ class MetaGraphDef(_message.Message):
         tags: _containers.RepeatedScalarFieldContainer[str]
         tensorflow_version: str
         def __init__(self, tags: _Optional[_Iterable[str]] = ..., tensorflow_version: _Optional[str] = ...) -> None: ...
+    class CollectionDefEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: CollectionDef
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[CollectionDef, _Mapping]] = ...) -> None: ...
     class SignatureDefEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -32,13 +40,34 @@ class MetaGraphDef(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SignatureDef, _Mapping]] = ...) -> None: ...
     META_INFO_DEF_FIELD_NUMBER: _ClassVar[int]
     GRAPH_DEF_FIELD_NUMBER: _ClassVar[int]
+    SAVER_DEF_FIELD_NUMBER: _ClassVar[int]
+    COLLECTION_DEF_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_DEF_FIELD_NUMBER: _ClassVar[int]
     ASSET_FILE_DEF_FIELD_NUMBER: _ClassVar[int]
     meta_info_def: MetaGraphDef.MetaInfoDef
     graph_def: GraphDef
+    saver_def: SaverDef
+    collection_def: _containers.MessageMap[str, CollectionDef]
     signature_def: _containers.MessageMap[str, SignatureDef]
     asset_file_def: _containers.RepeatedCompositeFieldContainer[AssetFileDef]
-    def __init__(self, meta_info_def: _Optional[_Union[MetaGraphDef.MetaInfoDef, _Mapping]] = ..., graph_def: _Optional[_Union[GraphDef, _Mapping]] = ..., signature_def: _Optional[_Mapping[str, SignatureDef]] = ..., asset_file_def: _Optional[_Iterable[_Union[AssetFileDef, _Mapping]]] = ...) -> None: ...
+    def __init__(self, meta_info_def: _Optional[_Union[MetaGraphDef.MetaInfoDef, _Mapping]] = ..., graph_def: _Optional[_Union[GraphDef, _Mapping]] = ..., saver_def: _Optional[_Union[SaverDef, _Mapping]] = ..., collection_def: _Optional[_Mapping[str, CollectionDef]] = ..., signature_def: _Optional[_Mapping[str, SignatureDef]] = ..., asset_file_def: _Optional[_Iterable[_Union[AssetFileDef, _Mapping]]] = ...) -> None: ...
+
+class SaverDef(_message.Message):
+    __slots__ = ("restore_op_name",)
+    RESTORE_OP_NAME_FIELD_NUMBER: _ClassVar[int]
+    restore_op_name: str
+    def __init__(self, restore_op_name: _Optional[str] = ...) -> None: ...
+
+class CollectionDef(_message.Message):
+    __slots__ = ("any_list",)
+    class AnyList(_message.Message):
+        __slots__ = ("value",)
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        value: _containers.RepeatedCompositeFieldContainer[_any_pb2.Any]
+        def __init__(self, value: _Optional[_Iterable[_Union[_any_pb2.Any, _Mapping]]] = ...) -> None: ...
+    ANY_LIST_FIELD_NUMBER: _ClassVar[int]
+    any_list: CollectionDef.AnyList
+    def __init__(self, any_list: _Optional[_Union[CollectionDef.AnyList, _Mapping]] = ...) -> None: ...
 
 class AssetFileDef(_message.Message):
     __slots__ = ("tensor_info", "filename")
@@ -96,6 +125,14 @@ class TensorShapeProto(_message.Message):
     dim: _containers.RepeatedCompositeFieldContainer[TensorShapeProto.Dim]
     unknown_rank: bool
     def __init__(self, dim: _Optional[_Iterable[_Union[TensorShapeProto.Dim, _Mapping]]] = ..., unknown_rank: bool = ...) -> None: ...
+
+class TensorProto(_message.Message):
+    __slots__ = ("dtype", "tensor_shape")
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    dtype: int
+    tensor_shape: TensorShapeProto
+    def __init__(self, dtype: _Optional[int] = ..., tensor_shape: _Optional[_Union[TensorShapeProto, _Mapping]] = ...) -> None: ...
 
 class GraphDef(_message.Message):
     __slots__ = ("node", "library")

@@ -1,0 +1,70 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.tpuserve import saved_models
+from tests.tpuserve.saved_models import WORDS
+from tpuserve import cli
+from tpuserve.commands.inspect import inspect
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["inspect", *map(str, arguments)])
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code
+
+
+def test_a_whole_model_is_shown_with_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(WORDS) == 0
+    printed = capsys.readouterr()
+    assert "on the TPU   nothing" in printed.out
+    assert printed.err == ""
+
+
+def test_json_is_an_object_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(WORDS, WORDS, "--json") == 0
+    decoder, text, found = json.JSONDecoder(), capsys.readouterr().out, []
+    while text:
+        value, end = decoder.raw_decode(text)
+        found.append(value["directory"])
+        text = text[end:].lstrip()
+    assert found == [str(WORDS)] * 2
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_model_that_cannot_be_served_is_shown_and_is_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    directory = saved_models.copy_of_words(tmp_path / "1")
+    (directory / "variables" / "variables.index").unlink()
+    assert run(directory, *options) == 1
+    printed = capsys.readouterr()
+    assert "serving_default" in printed.out
+    assert "variables/variables.index is missing" in printed.out
+    (line,) = printed.err.splitlines()
+    assert line.startswith("Error: variables/variables.index is missing in ")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no model\n", b"\x12\xff\xff\xff\xff\xff"])
+def test_bad_input_is_one_line_and_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    if content is None:
+        (tmp_path / "saved_model.pb").mkdir()
+    else:
+        (tmp_path / "saved_model.pb").write_bytes(content)
+    assert run(tmp_path) == 1
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith("Error: ")
+    assert "saved_model.pb" in line
+    assert printed.out == ""
+
+
+def test_the_help_says_what_is_shown_and_when_it_fails() -> None:
+    text = CliRunner().invoke(inspect, ["--help"]).output
+    for word in ("DIRECTORY", "--json", "batch functions", "exit status", "problems"):
+        assert word in text

@@ -1,0 +1,112 @@
+"""saved_model.pb: where it is, and what it parses to."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from tpuserve import tags as tag_sets
+from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
+from tpuserve.proto import saved_model_pb2 as pb
+
+BINARY_NAME = "saved_model.pb"
+TEXT_NAME = "saved_model.pbtxt"
+
+# Source: tensorflow/cc/saved_model/constants.h.
+_ASSETS_COLLECTION = "saved_model_assets"
+
+
+def find_file(directory: Path) -> Path:
+    """The saved_model.pb of a directory, or its saved_model.pbtxt.
+
+    Raises:
+      SavedModelNotFound: neither is there.
+      DamagedSavedModel: the directory cannot be read.
+    """
+    try:
+        for name in (BINARY_NAME, TEXT_NAME):
+            if (directory / name).is_file():
+                return directory / name
+        raise SavedModelNotFound(_why_not_found(directory))
+    except OSError as error:
+        raise unreadable(directory, error) from error
+
+
+def parse(path: Path) -> pb.SavedModel:
+    """What a file holds, at least one metagraph.
+
+    Raises:
+      DamagedSavedModel: it cannot be read or parsed, or holds no metagraph.
+    """
+    proto = pb.SavedModel()
+    try:
+        if path.name == TEXT_NAME:
+            text = path.read_text(encoding="utf-8")
+            text_format.Parse(text, proto, allow_unknown_field=True)
+        else:
+            proto.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (DecodeError, text_format.ParseError, ValueError, RecursionError) as error:
+        raise DamagedSavedModel(
+            f"{path} is no SavedModel, or a damaged one ({error}). Export the model again."
+        ) from error
+    if not proto.meta_graphs:
+        raise DamagedSavedModel(f"{path} holds no metagraph. Export the model again.")
+    return proto
+
+
+def assets(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
+    """The names of a metagraph's files below assets/, each once.
+
+    TensorFlow's builder of version 1 lists them in a collection, its version 2 in a field.
+
+    Raises:
+      DamagedSavedModel: the collection holds something else.
+    """
+    listed: Iterable[pb.AssetFileDef] = metagraph.asset_file_def
+    try:
+        if not metagraph.asset_file_def and _ASSETS_COLLECTION in metagraph.collection_def:
+            collection = metagraph.collection_def[_ASSETS_COLLECTION].any_list.value
+            listed = [pb.AssetFileDef.FromString(each.value) for each in collection]
+    except DecodeError as error:
+        raise DamagedSavedModel(
+            f"an asset of the metagraph {tag_sets.show(metagraph.meta_info_def.tags)} is damaged "
+            f"({error}). Export the model again."
+        ) from error
+    return tuple(dict.fromkeys(each.filename for each in listed))
+
+
+def unreadable(path: Path, error: OSError) -> DamagedSavedModel:
+    """The error to raise for a file or directory that the system gives no access to."""
+    return DamagedSavedModel(
+        f"{path} cannot be read: {error.strerror or error}. Make it readable for this user."
+    )
+
+
+def _why_not_found(directory: Path) -> str:
+    if directory.is_file():
+        return (
+            f"{directory} is a file. Name the directory that holds a {BINARY_NAME}, such as "
+            f"{directory.parent}."
+        )
+    if not directory.is_dir():
+        return f"no directory {directory}. Name a directory that holds a {BINARY_NAME}."
+    if (directory / BINARY_NAME).is_dir():
+        return (
+            f"{directory / BINARY_NAME} is a directory. Name a directory that holds a file of "
+            f"this name, as export_saved_model returns it."
+        )
+    versions = sorted(each.name for each in directory.iterdir() if (each / BINARY_NAME).is_file())
+    if versions:
+        # The newest version has the largest number.
+        versions.sort(key=lambda name: int(name) if name.isdecimal() else -1)
+        return (
+            f"no {BINARY_NAME} in {directory}; found version directories {', '.join(versions)}. "
+            f"Name one of them: {directory / versions[-1]}"
+        )
+    return (
+        f"no {BINARY_NAME} in {directory}. Name a directory that holds one, as "
+        f"export_saved_model returns it."
+    )
