@@ -169,26 +169,28 @@ def _closed(request: Request, unknown_dimension: int, notes: dict[str, None]) ->
     for piece in request.pieces:
         arguments = []
         for each in piece.arguments:
-            if each.variable is None and each.shape is None:
+            shape = each.shape if each.variable is None else each.variable.shape
+            if shape is None or (each.variable is not None and None in shape):
+                what = f"variable {each.variable.name!r}" if each.variable else "an input"
                 return Request(
                     request.signature,
                     request.batch_size,
                     (),
-                    f"how many dimensions an input of {piece.function} has is not known before "
-                    f"the model runs. Set the shape as the model is exported.",
+                    f"the shape of {what} of {piece.function} is not known before the model runs. "
+                    f"Set it as the model is exported.",
                 )
-            shape = each.shape
-            if each.variable is None and shape is not None and None in shape:
-                shape = tuple(
+            if each.variable is None and None in shape:
+                closed = tuple(
                     size or (request.batch_size if axis == 0 else unknown_dimension)
                     for axis, size in enumerate(shape)
                 )
-                shown = ", ".join("?" if size is None else str(size) for size in each.shape or ())
+                shown = ", ".join("?" if size is None else str(size) for size in shape)
                 notes[
                     f"signature {request.signature!r}: an input of {piece.function} is "
                     f"{each.dtype.name} [{shown}] at batch size {request.batch_size}, and was "
-                    f"compiled as {list(shape)}"
+                    f"compiled as {list(closed)}"
                 ] = None
-            arguments.append(dataclasses.replace(each, shape=shape))
+                each = dataclasses.replace(each, shape=closed)
+            arguments.append(each)
         pieces.append(dataclasses.replace(piece, arguments=tuple(arguments)))
     return dataclasses.replace(request, pieces=tuple(pieces))

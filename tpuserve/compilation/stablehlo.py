@@ -1,18 +1,17 @@
 """A piece of a lowered graph as StableHLO, as TensorFlow's bridge to XLA translates it."""
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.eager import context
 
+from tpuserve.compilation import unwritten
 from tpuserve.compilation.arguments import Variable
-from tpuserve.compilation.tracing import Piece, body_of
+from tpuserve.compilation.functions import Functions
+from tpuserve.compilation.tracing import Piece
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.metagraph import functions_of
 
 # So that a changed translation does not find what an older one had compiled.
 _FORMAT = 1
@@ -31,10 +30,7 @@ class Translator:
         Args:
           graph: a lowered graph with its function library.
         """
-        self._library = graph.library
-        self._functions: Mapping[str, FunctionDef] = {
-            each.signature.name: each for each in graph.library.function
-        }
+        self._functions = Functions(graph)
         self._variables: dict[Variable, Any] = {}
 
     def translate(self, piece: Piece) -> bytes:
@@ -46,12 +42,10 @@ class Translator:
         Raises:
           UnsupportedOnTpu: the bridge has no form for something in it; says for what.
         """
-        nodes, inputs, outputs, kept = body_of(self._functions[piece.function])
-        body = GraphDef()
-        placeholders = {each.partition(":")[0] for each in inputs}
-        body.node.extend(each for each in nodes if each.name not in placeholders)
-        body.library.CopyFrom(self._library)
-        body.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
+        body = self._functions.body(piece.function)
+        placeholders = {each.partition(":")[0] for each in body.inputs}
+        graph_def = self._functions.new_graph_def()
+        graph_def.node.extend(each for each in body.nodes if each.name not in placeholders)
 
         def computation(*given: Any) -> Any:
             graph, tensors = tf.compat.v1.get_default_graph(), iter(given)
@@ -59,13 +53,14 @@ class Translator:
                 name: next(tensors)
                 if each.variable is None
                 else graph.capture(self._variable(each.variable).handle)
-                for name, each in zip(inputs, piece.arguments, strict=True)
+                for name, each in zip(body.inputs, piece.arguments, strict=True)
             }
+            returned = [*body.outputs, *body.kept]
             found = tf.import_graph_def(
-                body, input_map=input_map, return_elements=[*outputs, *kept], name=""
+                graph_def, input_map=input_map, return_elements=returned, name=""
             )
-            with tf.control_dependencies(found[len(outputs) :]):
-                return [tf.identity(each) for each in found[: len(outputs)]]
+            with tf.control_dependencies(found[len(body.outputs) :]):
+                return [tf.identity(each) for each in found[: len(body.outputs)]]
 
         fed = [each for each in piece.arguments if each.variable is None]
         with context.eager_mode():
@@ -81,28 +76,17 @@ class Translator:
     def fingerprint(self, piece: Piece) -> str:
         """What tells the module of a piece from all others, without making it."""
         digest = hashlib.sha256(f"{_FORMAT} {tf.__version__} {piece.arguments}".encode())
-        for name in sorted(self._closure(piece.function)):
-            digest.update(self._functions[name].SerializeToString(deterministic=True))
+        for each in self._functions.with_called(piece.function):
+            digest.update(each.SerializeToString(deterministic=True))
         digest.update(piece.function.encode())
         return digest.hexdigest()
-
-    def _closure(self, name: str) -> set[str]:
-        found: set[str] = set()
-        pending = [name]
-        while pending:
-            each = pending.pop()
-            if each in found or each not in self._functions:
-                continue
-            found.add(each)
-            for node in self._functions[each].node_def:
-                pending.extend((node.op, *functions_of(node)))
-        return found
 
     def _variable(self, variable: Variable) -> Any:
         if variable not in self._variables:
             with tf.init_scope():
-                # Memory that is never written to takes no room, be it more than the machine has.
-                value = tf.raw_ops.Empty(shape=variable.shape, dtype=variable.dtype, init=False)
+                assert variable.shape is not None
+                shape = tuple(size or 0 for size in variable.shape)
+                value = unwritten.tensor(shape, variable.dtype)
                 self._variables[variable] = tf.Variable(value)
         return self._variables[variable]
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
 from tpuserve.compilation import arguments
 from tpuserve.compilation.arguments import Argument
+from tpuserve.compilation.functions import Functions
 from tpuserve.errors import InvalidInput
 from tpuserve.lowering.callee import MUST_COMPILE
 from tpuserve.metagraph import functions_of
@@ -52,10 +51,8 @@ class Tracer:
         Args:
           graph: a lowered graph with its function library.
         """
-        self._graph = graph
-        self._functions: dict[str, FunctionDef] = {
-            each.signature.name: each for each in graph.library.function
-        }
+        self._nodes = graph.node
+        self._functions = Functions(graph)
         self.pieces: list[Piece] = []
 
     def trace(self, fed: Mapping[str, Argument], wanted: Sequence[str]) -> list[Argument]:
@@ -68,7 +65,7 @@ class Tracer:
         Raises:
           InvalidInput: the graph refuses inputs of such shapes, or more rows than a batch takes.
         """
-        return self._trace(self._graph.node, fed, wanted, ())
+        return self._trace(self._nodes, fed, wanted, ())
 
     def _trace(
         self,
@@ -77,7 +74,7 @@ class Tracer:
         wanted: Sequence[str],
         kept: Sequence[str],
     ) -> list[Argument]:
-        scope = _Scope(nodes, self._graph.library, fed)
+        scope = _Scope(nodes, self._functions, fed)
         for node in scope.calls([*(_producer(each) for each in wanted), *kept]):
             given = scope.known([each for each in node.input if not each.startswith("^")])
             scope.set_outputs(node.name, self._outputs(node, given))
@@ -124,27 +121,19 @@ class Tracer:
         return [each.with_rows(rows) for each in results]
 
     def _called(self, name: str, given: Sequence[Argument]) -> list[Argument]:
-        nodes, inputs, outputs, kept = body_of(self._functions[name])
-        return self._trace(nodes, dict(zip(inputs, given, strict=True)), outputs, kept)
-
-
-def body_of(
-    function: FunctionDef,
-) -> tuple[Sequence[NodeDef], list[str], list[str], list[str]]:
-    """A function's nodes as those of a graph; its inputs, outputs and nodes with effects there."""
-    with tf.Graph().as_default():
-        graph_def, names = function_def_to_graph_def(function)
-    inputs = [f"{each.name}:0" for each in function.signature.input_arg]
-    outputs = [names[function.ret[each.name]] for each in function.signature.output_arg]
-    return graph_def.node, inputs, outputs, sorted(function.control_ret.values())
+        body = self._functions.body(name)
+        fed = dict(zip(body.inputs, given, strict=True))
+        return self._trace(body.nodes, fed, body.outputs, body.kept)
 
 
 class _Scope:
     """The nodes of a graph or of one call, and what is known of tensors there."""
 
-    def __init__(self, nodes: Sequence[NodeDef], library: Any, fed: Mapping[str, Argument]) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeDef], functions: Functions, fed: Mapping[str, Argument]
+    ) -> None:
         self._nodes = {each.name: each for each in nodes}
-        self._library = library
+        self._functions = functions
         self._fed = {_full(name): each for name, each in fed.items()}
         self._cut = {_producer(each) for each in self._fed}
 
@@ -169,9 +158,7 @@ class _Scope:
         return [found[each] for each in tensors]
 
     def _inferred(self, tensors: Sequence[str]) -> list[Argument]:
-        graph_def = GraphDef()
-        graph_def.library.CopyFrom(self._library)
-        graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
+        graph_def = self._functions.new_graph_def()
         used: dict[str, Argument] = {}
         needed = _in_order(self._nodes, [_producer(each) for each in tensors], self._cut)
         included = [each for each in needed if each not in self._cut]

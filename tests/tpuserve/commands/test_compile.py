@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.tpuserve.compilation import exports
+from tpuserve.cli import cli
+from tpuserve.compilation.cache import ENVIRONMENT_NAME
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("linear")
+    return exports.write(directory, exports.whole(exports.linear), [None, 16])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ENVIRONMENT_NAME, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["compile", *map(str, arguments)], standalone_mode=False)
+
+
+def test_several_sizes_and_topologies_follow_one_option(linear: Path) -> None:
+    done = run("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
+    assert done.return_value == 0, done.output
+    found = json.loads(done.stdout)
+    assert [(each["topology"], each["batch_size"]) for each in found["compilations"]] == [
+        ("v5e:1x1", 1),
+        ("v6e:1x1", 1),
+        ("v5e:1x1", 8),
+        ("v6e:1x1", 8),
+    ]
+
+
+def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache: Path) -> None:
+    plot = tmp_path / "plot.png"
+    done = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
+    assert done.return_value == 0, done.output
+    assert "v5e:1x1" in done.stdout
+    assert "if 1 rows with weight 9, 5 rows with weight 1" in done.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert len(list(cache.rglob("*.json"))) == 3
+    assert run(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0
+    assert len(list(cache.rglob("*.json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--batch-size", "1", "--plot", "plot.txt"], "plot.txt is no"),
+        (["--signature", "other"], 'Serving signature key "other" not found'),
+        (["--topology", "v9:1x1"], "none that libtpu compiles for"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(linear: Path, arguments: list[str], says: str) -> None:
+    done = run(linear, *arguments)
+    assert done.exception is not None
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+def test_a_directory_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    done = run(tmp_path / "nothing")
+    assert "no directory" in str(done.exception)

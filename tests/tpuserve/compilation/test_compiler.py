@@ -1,0 +1,57 @@
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tpuserve.compilation import compiler, worker
+from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.figures import Outcome
+from tpuserve.errors import ExtraNotInstalled
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_missing_package_is_one_line_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiler, "_NEEDED", ("json", "no_such_package"))
+    with pytest.raises(ExtraNotInstalled, match="needs no_such_package. Run: pip install") as found:
+        Compiler()
+    assert "\n" not in str(found.value)
+
+
+def test_rubbish_is_an_outcome_and_not_a_crash() -> None:
+    with Compiler(processes=1) as found:
+        outcomes = found.compile({"rubbish": b"no module"}, [("rubbish", "v5e:1x1")])
+    error = outcomes["rubbish", "v5e:1x1"].error
+    assert error is not None
+    assert "\n" not in error.splitlines()[0]
+
+
+def dies_of(module: bytes, topology: str) -> Outcome:
+    """As a compiler does that meets what it never expected."""
+    if module == b"deadly":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Outcome(error=f"{module.decode()} for {topology}")
+
+
+def test_a_compiler_that_dies_takes_no_other_job_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(worker, "compile_module", dies_of)
+    done: list[None] = []
+    modules = {"a": b"first", "b": b"deadly", "c": b"last"}
+    with Compiler(processes=1, cache=Cache(tmp_path)) as found:
+        outcomes = found.compile(
+            modules, [(each, "v5e:1x1") for each in modules], lambda: done.append(None)
+        )
+    assert outcomes["a", "v5e:1x1"].error == "first for v5e:1x1"
+    assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
+    assert outcomes["b", "v5e:1x1"].error == compiler._DIED
+    assert len(done) == 3
+    # What a process died of may be gone the next time.
+    with Compiler(processes=1, cache=Cache(tmp_path)) as found:
+        assert found.cached("b", "v5e:1x1") is None
+        assert found.cached("a", "v5e:1x1") is not None

@@ -1,0 +1,28 @@
+import subprocess
+import sys
+
+import pytest
+
+from tpuserve.compilation.worker import _time
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds", "untimed"), [(0.25, 0.25, 0), (-0.75, 0.25, 1), (-1.5, 0.5, 2), (0.0, 0, 0)]
+)
+def test_an_operation_without_a_time_counts_as_minus_one_second(
+    told: float, seconds: float, untimed: int
+) -> None:
+    assert _time(told) == (seconds, untimed)
+
+
+def test_a_worker_holds_no_tensorflow_and_says_nothing() -> None:
+    program = (
+        "import sys; from tpuserve.compilation import worker; print(worker.describe('v5e:1x1')); "
+        "assert 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "devices_per_chip=1" in done.stdout
+    assert done.stderr == ""

@@ -1,0 +1,81 @@
+"""The functions of a lowered graph, each as a graph of its own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDef
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+
+from tpuserve.metagraph import functions_of
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a function runs.
+
+    Attributes:
+      nodes: named as in a graph.
+      inputs: the tensors that its arguments are, each of a placeholder.
+      outputs: the tensors that it returns.
+      kept: nodes that run for what they do.
+    """
+
+    nodes: Sequence[NodeDef]
+    inputs: list[str]
+    outputs: list[str]
+    kept: list[str]
+
+
+class Functions:
+    """A library of functions.
+
+    Attributes:
+      library: the FunctionDefLibrary.
+    """
+
+    def __init__(self, graph: GraphDef) -> None:
+        """Takes those of a graph."""
+        self.library = graph.library
+        self._by_name: Mapping[str, FunctionDef] = {
+            each.signature.name: each for each in graph.library.function
+        }
+        # Where TensorFlow looks up the functions that a function calls.
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            tf.import_graph_def(self.new_graph_def(), name="")
+
+    def new_graph_def(self) -> Any:
+        """A graph without nodes that has the library."""
+        graph_def = GraphDef()
+        graph_def.library.CopyFrom(self.library)
+        graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
+        return graph_def
+
+    def body(self, name: str) -> Body:
+        """What a function runs."""
+        function = self._by_name[name]
+        with self._graph.as_default():
+            graph_def, names = function_def_to_graph_def(function)
+        return Body(
+            nodes=graph_def.node,
+            inputs=[f"{each.name}:0" for each in function.signature.input_arg],
+            outputs=[names[function.ret[each.name]] for each in function.signature.output_arg],
+            kept=sorted(function.control_ret.values()),
+        )
+
+    def with_called(self, name: str) -> Iterator[FunctionDef]:
+        """A function and all that it calls, at any depth, in the order of their names."""
+        found: set[str] = set()
+        pending = [name]
+        while pending:
+            each = pending.pop()
+            if each in found or each not in self._by_name:
+                continue
+            found.add(each)
+            for node in self._by_name[each].node_def:
+                pending.extend((node.op, *functions_of(node)))
+        return (self._by_name[each] for each in sorted(found))
