@@ -96,3 +96,30 @@ def test_a_string_at_the_border_of_a_computation_is_refused_by_name() -> None:
 
     with pytest.raises(LoweringError, match="returns the string .* which a TPU cannot hold"):
         lower(graph_def(build))
+
+
+def test_attributes_that_an_export_left_out_have_their_defaults() -> None:
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        best = v1.tpu.outside_compilation(tf.argmax, x * 2.0, axis=1)
+        return {"best": tf.reduce_sum(tf.one_hot(best, 1) * x, axis=1)}
+
+    graph = graph_def(build)
+    (node,) = (each for each in all_nodes(graph) if each.op == "ArgMax")
+    del node.attr["output_type"]
+    with tf.Graph().as_default(), v1.Session() as session:
+        (y,) = tf.import_graph_def(lower(graph), return_elements=["TPUPartitionedCall:0"])
+        assert session.run(y, {"import/x:0": [[3.0], [4.0]]}).tolist() == [3.0, 4.0]
+
+
+def test_a_computation_in_a_function_that_anything_else_calls_is_compiled_too() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None], name="x")
+        batched = tf.nondifferentiable_batch_function(1, 2, 0, [2], autograph=False)
+        batched(lambda x: v1.tpu.rewrite(tf.sin, [x]))(x)
+    lowered = lower(graph.as_graph_def(add_shapes=True))
+    assert [node.op for node in all_nodes(lowered) if "_XlaMustCompile" in node.attr] == [
+        "StatefulPartitionedCall"
+    ]
+    with tf.Graph().as_default(), v1.Session() as session:
+        (y,) = tf.import_graph_def(lowered, return_elements=["batch/BatchFunction:0"])
+        assert session.run(y, {"import/x:0": [0.0]}).tolist() == [0.0]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
 MUST_COMPILE = "_XlaMustCompile"
+SWITCH_MERGE = "_lower_using_switch_merge"
 INLINE = "_lower_as_multi_device_function"
 _SEED_DISTANCE = 0x5EED
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import ops, uniform
 from tpuserve.lowering.body import Node, Output
+from tpuserve.lowering.callee import SWITCH_MERGE
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -139,4 +140,4 @@ def _drop_hints(definition: "NodeDef") -> None:
         definition.attr.pop(name, None)
     # As part of the main graph the body is optimised like any of it. TensorFlow leaves this out
     # of what it takes to be for a TPU.
-    definition.attr["_lower_using_switch_merge"].b = True
+    definition.attr[SWITCH_MERGE].b = True

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tpuserve import dtypes
 from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
-from tpuserve.lowering import calls, computations, feeds, ops, replication, system
-from tpuserve.lowering.callee import MUST_COMPILE
+from tpuserve.lowering import calls, computations, defaults, feeds, ops, replication, system
+from tpuserve.lowering.callee import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.rule import Rule
 from tpuserve.metagraph import HOST_ATTRIBUTE, functions_of
 
@@ -44,6 +44,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """
     lowered = type(graph)()
     lowered.CopyFrom(graph)
+    defaults.put_back(lowered)
     functions = {each.signature.name: each for each in lowered.library.function}
     called_before = _called(lowered, functions)
     _compile_calls(lowered, functions, compiled=compiled)
@@ -56,6 +57,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     for name in called:
         renamed = _lower_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
         _rename_references(functions[name], renamed)
+    _keep_functional(called, functions)
     # Of a body that was expanded, only the expanded form is called.
     unused = called_before - called
     if unused or len(functions) != len(lowered.library.function):
@@ -66,11 +68,33 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     return lowered
 
 
+def _keep_functional(called: set[str], functions: "Mapping[str, FunctionDef]") -> None:
+    """Leaves the loops and branches that XLA compiles as they are.
+
+    What was traced outside of a computation asks for them to be taken apart into Enter, Switch and
+    Merge, which XLA has no form for.
+    """
+    compiled = [name for name in called if MUST_COMPILE in functions[name].attr]
+    reached: set[str] = set()
+    while compiled:
+        name = compiled.pop()
+        if name in reached or name not in functions:
+            continue
+        reached.add(name)
+        for node in functions[name].node_def:
+            node.attr.pop(SWITCH_MERGE, None)
+            compiled.extend({node.op, *functions_of(node)})
+
+
 def _compile_calls(
     graph: "GraphDef", functions: "dict[str, FunctionDef]", *, compiled: bool
 ) -> None:
-    """Lets XLA compile what TPUPartitionedCalls call: whole, or between its parts on the host."""
+    """Lets XLA compile what TPUPartitionedCalls call: whole, or between its parts on the host.
+
+    So with a computation that is called in another way, such as by a BatchFunction itself.
+    """
     nodes = [graph.node, *(each.node_def for each in functions.values())]
+    called = set()
     for node in [node for each in nodes for node in each if node.op == "TPUPartitionedCall"]:
         name = node.attr["f"].func.name
         if name not in functions:
@@ -78,16 +102,30 @@ def _compile_calls(
                 f"TPUPartitionedCall {node.name!r} calls function {name!r}, which is not in the "
                 f"graph. Export the model again."
             )
+        called.add(name)
         function = functions[name]
         if _has_host_part(function, functions):
-            body = bodies.of_function(function, functions)
-            bodies.replace_body(
-                function, computations.lowered(body, functions, compiled=compiled), functions
-            )
+            _expand(function, functions, compiled=compiled)
         elif compiled:
             _refuse_strings(function)
             node.attr[MUST_COMPILE].b = True
             function.attr[MUST_COMPILE].b = True
+    for name, function in list(functions.items()):
+        if name not in called and _has_computation(function):
+            _expand(function, functions, compiled=compiled)
+
+
+def _expand(
+    function: "FunctionDef", functions: "dict[str, FunctionDef]", *, compiled: bool
+) -> None:
+    body = computations.lowered(
+        bodies.of_function(function, functions), functions, compiled=compiled
+    )
+    bodies.replace_body(function, body, functions)
+
+
+def _has_computation(function: "FunctionDef") -> bool:
+    return any(each.op == "TPUReplicateMetadata" for each in function.node_def)
 
 
 def _refuse_strings(function: "FunctionDef") -> None:
