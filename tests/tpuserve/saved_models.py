@@ -83,7 +83,7 @@ def _metagraph(model: pb.SavedModel, tags: list[str]) -> pb.MetaGraphDef:
     signature.method_name = "tensorflow/serving/predict"
     for tensors, alias in ((signature.inputs, "x"), (signature.outputs, "y")):
         tensors[alias].name = f"{alias}:0"
-        tensors[alias].dtype = 1
+        tensors[alias].dtype = pb.DT_FLOAT
         tensors[alias].tensor_shape.dim.add().size = -1
         tensors[alias].tensor_shape.dim.add().size = 1
     return metagraph

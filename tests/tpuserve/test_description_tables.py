@@ -116,7 +116,7 @@ def test_a_variable_of_unknown_size_is_said_to_be_so(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     for name, size in (("v", 500_000), ("w", -1)):
         node = graph.node.add(name=name, op="VarHandleOp")
-        node.attr["dtype"].type = 1
+        node.attr["dtype"].type = pb.DT_FLOAT
         node.attr["shape"].shape.dim.add(size=size)
     text = shown(written(graph, tmp_path / "1"))
     assert "2, 2.0 MB and 1 of unknown size; v float32 [500000] 2.0 MB, w float32 [?] of" in text

@@ -110,3 +110,18 @@ def test_a_damaged_asset_names_its_metagraph() -> None:
     metagraph.collection_def["saved_model_assets"].any_list.value.add(value=b"\x12\xff")
     with pytest.raises(DamagedSavedModel, match=r"an asset of the metagraph \{serve\}"):
         saved_model_file.assets(metagraph)
+
+
+def test_text_names_the_types(directory: Path) -> None:
+    (directory / "saved_model.pb").unlink()
+    (directory / "saved_model.pbtxt").write_text(
+        """
+        meta_graphs {
+          graph_def {
+            node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_INT64 } } }
+          }
+        }
+        """
+    )
+    (node,) = parse(directory).meta_graphs[0].graph_def.node
+    assert node.attr["dtype"].type == pb.DT_INT64

@@ -8,8 +8,7 @@ from tpuserve.variables import Variable
 def node(
     *sizes: int, dtype: int = 1, op: str = "VarHandleOp", name: str = "w", shared_name: str = ""
 ) -> pb.NodeDef:
-    made = pb.NodeDef(name=name, op=op)
-    made.attr["dtype"].type = dtype
+    made = pb.NodeDef(name=name, op=op, attr={"dtype": pb.AttrValue(type=dtype)})  # type: ignore[arg-type]
     made.attr["shape"].shape.dim.extend(pb.TensorShapeProto.Dim(size=each) for each in sizes)
     made.attr["shared_name"].s = shared_name.encode()
     return made

@@ -7,6 +7,7 @@ from tests.tpuserve.saved_models import WORDS, tf_records
 from tpuserve import warm_up_file
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.proto import prediction_log_pb2 as pb
+from tpuserve.proto import saved_model_pb2
 from tpuserve.signature import TensorSpec
 from tpuserve.warm_up_file import WarmUpRecord
 
@@ -64,8 +65,8 @@ def test_all_signatures_of_a_multi_inference_are_named(tmp_path: Path) -> None:
 
 def test_a_session_run_and_a_stream_show_what_they_send(tmp_path: Path) -> None:
     run, stream = pb.PredictionLog(), pb.PredictionLog()
-    run.session_run_log.request.feed.add(name="x:0").tensor.dtype = 1
-    stream.predict_streamed_log.request.add().inputs["x"].dtype = 3
+    run.session_run_log.request.feed.add(name="x:0").tensor.dtype = saved_model_pb2.DT_FLOAT
+    stream.predict_streamed_log.request.add().inputs["x"].dtype = saved_model_pb2.DT_INT32
     ran, streamed = read(tmp_path, run, stream)
     assert ran == WarmUpRecord("session_run", "", {"x:0": TensorSpec("x:0", "float32", ())})
     assert streamed.inputs == {"x": TensorSpec("x", "int32", ())}

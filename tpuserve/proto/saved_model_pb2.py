@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tpuserve/proto/saved_model.proto\x12\x14tpuserve.saved_model\x1a\x19google/protobuf/any.proto\"i\n\nSavedModel\x12\"\n\x1asaved_model_schema_version\x18\x01 \x01(\x03\x12\x37\n\x0bmeta_graphs\x18\x02 \x03(\x0b\x32\".tpuserve.saved_model.MetaGraphDef\"\x80\x05\n\x0cMetaGraphDef\x12\x45\n\rmeta_info_def\x18\x01 \x01(\x0b\x32..tpuserve.saved_model.MetaGraphDef.MetaInfoDef\x12\x31\n\tgraph_def\x18\x02 \x01(\x0b\x32\x1e.tpuserve.saved_model.GraphDef\x12\x31\n\tsaver_def\x18\x03 \x01(\x0b\x32\x1e.tpuserve.saved_model.SaverDef\x12M\n\x0e\x63ollection_def\x18\x04 \x03(\x0b\x32\x35.tpuserve.saved_model.MetaGraphDef.CollectionDefEntry\x12K\n\rsignature_def\x18\x05 \x03(\x0b\x32\x34.tpuserve.saved_model.MetaGraphDef.SignatureDefEntry\x12:\n\x0e\x61sset_file_def\x18\x06 \x03(\x0b\x32\".tpuserve.saved_model.AssetFileDef\x1a\x37\n\x0bMetaInfoDef\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x1a\n\x12tensorflow_version\x18\x05 \x01(\t\x1aY\n\x12\x43ollectionDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.tpuserve.saved_model.CollectionDef:\x02\x38\x01\x1aW\n\x11SignatureDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".tpuserve.saved_model.SignatureDef:\x02\x38\x01\"#\n\x08SaverDef\x12\x17\n\x0frestore_op_name\x18\x03 \x01(\t\"\x88\x01\n\rCollectionDef\x12?\n\x08\x61ny_list\x18\x05 \x01(\x0b\x32+.tpuserve.saved_model.CollectionDef.AnyListH\x00\x1a.\n\x07\x41nyList\x12#\n\x05value\x18\x01 \x03(\x0b\x32\x14.google.protobuf.AnyB\x06\n\x04kind\"W\n\x0c\x41ssetFileDef\x12\x35\n\x0btensor_info\x18\x01 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\"\xc8\x02\n\x0cSignatureDef\x12>\n\x06inputs\x18\x01 \x03(\x0b\x32..tpuserve.saved_model.SignatureDef.InputsEntry\x12@\n\x07outputs\x18\x02 \x03(\x0b\x32/.tpuserve.saved_model.SignatureDef.OutputsEntry\x12\x13\n\x0bmethod_name\x18\x03 \x01(\t\x1aO\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\x1aP\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\"g\n\nTensorInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\x05\x12<\n\x0ctensor_shape\x18\x03 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"\x84\x01\n\x10TensorShapeProto\x12\x37\n\x03\x64im\x18\x02 \x03(\x0b\x32*.tpuserve.saved_model.TensorShapeProto.Dim\x12\x14\n\x0cunknown_rank\x18\x03 \x01(\x08\x1a!\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\"Z\n\x0bTensorProto\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12<\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"r\n\x08GraphDef\x12+\n\x04node\x18\x01 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\x12\x39\n\x07library\x18\x02 \x01(\x0b\x32(.tpuserve.saved_model.FunctionDefLibrary\"I\n\x12\x46unctionDefLibrary\x12\x33\n\x08\x66unction\x18\x01 \x03(\x0b\x32!.tpuserve.saved_model.FunctionDef\"n\n\x0b\x46unctionDef\x12.\n\tsignature\x18\x01 \x01(\x0b\x32\x1b.tpuserve.saved_model.OpDef\x12/\n\x08node_def\x18\x03 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\"\x15\n\x05OpDef\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc7\x01\n\x07NodeDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02op\x18\x02 \x01(\t\x12\r\n\x05input\x18\x03 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x35\n\x04\x61ttr\x18\x05 \x03(\x0b\x32\'.tpuserve.saved_model.NodeDef.AttrEntry\x1aL\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.tpuserve.saved_model.AttrValue:\x02\x38\x01\"\x1c\n\x0cNameAttrList\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xca\x02\n\tAttrValue\x12\x39\n\x04list\x18\x01 \x01(\x0b\x32).tpuserve.saved_model.AttrValue.ListValueH\x00\x12\x0b\n\x01s\x18\x02 \x01(\x0cH\x00\x12\x0b\n\x01i\x18\x03 \x01(\x03H\x00\x12\x0b\n\x01\x66\x18\x04 \x01(\x02H\x00\x12\x0b\n\x01\x62\x18\x05 \x01(\x08H\x00\x12\x0e\n\x04type\x18\x06 \x01(\x05H\x00\x12\x37\n\x05shape\x18\x07 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProtoH\x00\x12\x32\n\x04\x66unc\x18\n \x01(\x0b\x32\".tpuserve.saved_model.NameAttrListH\x00\x1aH\n\tListValue\x12\t\n\x01i\x18\x03 \x03(\x03\x12\x30\n\x04\x66unc\x18\t \x03(\x0b\x32\".tpuserve.saved_model.NameAttrListB\x07\n\x05valueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tpuserve/proto/saved_model.proto\x12\x14tpuserve.saved_model\x1a\x19google/protobuf/any.proto\"i\n\nSavedModel\x12\"\n\x1asaved_model_schema_version\x18\x01 \x01(\x03\x12\x37\n\x0bmeta_graphs\x18\x02 \x03(\x0b\x32\".tpuserve.saved_model.MetaGraphDef\"\x80\x05\n\x0cMetaGraphDef\x12\x45\n\rmeta_info_def\x18\x01 \x01(\x0b\x32..tpuserve.saved_model.MetaGraphDef.MetaInfoDef\x12\x31\n\tgraph_def\x18\x02 \x01(\x0b\x32\x1e.tpuserve.saved_model.GraphDef\x12\x31\n\tsaver_def\x18\x03 \x01(\x0b\x32\x1e.tpuserve.saved_model.SaverDef\x12M\n\x0e\x63ollection_def\x18\x04 \x03(\x0b\x32\x35.tpuserve.saved_model.MetaGraphDef.CollectionDefEntry\x12K\n\rsignature_def\x18\x05 \x03(\x0b\x32\x34.tpuserve.saved_model.MetaGraphDef.SignatureDefEntry\x12:\n\x0e\x61sset_file_def\x18\x06 \x03(\x0b\x32\".tpuserve.saved_model.AssetFileDef\x1a\x37\n\x0bMetaInfoDef\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x1a\n\x12tensorflow_version\x18\x05 \x01(\t\x1aY\n\x12\x43ollectionDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.tpuserve.saved_model.CollectionDef:\x02\x38\x01\x1aW\n\x11SignatureDefEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x31\n\x05value\x18\x02 \x01(\x0b\x32\".tpuserve.saved_model.SignatureDef:\x02\x38\x01\"#\n\x08SaverDef\x12\x17\n\x0frestore_op_name\x18\x03 \x01(\t\"\x88\x01\n\rCollectionDef\x12?\n\x08\x61ny_list\x18\x05 \x01(\x0b\x32+.tpuserve.saved_model.CollectionDef.AnyListH\x00\x1a.\n\x07\x41nyList\x12#\n\x05value\x18\x01 \x03(\x0b\x32\x14.google.protobuf.AnyB\x06\n\x04kind\"W\n\x0c\x41ssetFileDef\x12\x35\n\x0btensor_info\x18\x01 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo\x12\x10\n\x08\x66ilename\x18\x02 \x01(\t\"\xc8\x02\n\x0cSignatureDef\x12>\n\x06inputs\x18\x01 \x03(\x0b\x32..tpuserve.saved_model.SignatureDef.InputsEntry\x12@\n\x07outputs\x18\x02 \x03(\x0b\x32/.tpuserve.saved_model.SignatureDef.OutputsEntry\x12\x13\n\x0bmethod_name\x18\x03 \x01(\t\x1aO\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\x1aP\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12/\n\x05value\x18\x02 \x01(\x0b\x32 .tpuserve.saved_model.TensorInfo:\x02\x38\x01\"\x87\x01\n\nTensorInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x05\x64type\x18\x02 \x01(\x0e\x32\x1e.tpuserve.saved_model.DataType\x12<\n\x0ctensor_shape\x18\x03 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"\x84\x01\n\x10TensorShapeProto\x12\x37\n\x03\x64im\x18\x02 \x03(\x0b\x32*.tpuserve.saved_model.TensorShapeProto.Dim\x12\x14\n\x0cunknown_rank\x18\x03 \x01(\x08\x1a!\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\"z\n\x0bTensorProto\x12-\n\x05\x64type\x18\x01 \x01(\x0e\x32\x1e.tpuserve.saved_model.DataType\x12<\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProto\"r\n\x08GraphDef\x12+\n\x04node\x18\x01 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\x12\x39\n\x07library\x18\x02 \x01(\x0b\x32(.tpuserve.saved_model.FunctionDefLibrary\"I\n\x12\x46unctionDefLibrary\x12\x33\n\x08\x66unction\x18\x01 \x03(\x0b\x32!.tpuserve.saved_model.FunctionDef\"n\n\x0b\x46unctionDef\x12.\n\tsignature\x18\x01 \x01(\x0b\x32\x1b.tpuserve.saved_model.OpDef\x12/\n\x08node_def\x18\x03 \x03(\x0b\x32\x1d.tpuserve.saved_model.NodeDef\"\x15\n\x05OpDef\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc7\x01\n\x07NodeDef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02op\x18\x02 \x01(\t\x12\r\n\x05input\x18\x03 \x03(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x35\n\x04\x61ttr\x18\x05 \x03(\x0b\x32\'.tpuserve.saved_model.NodeDef.AttrEntry\x1aL\n\tAttrEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12.\n\x05value\x18\x02 \x01(\x0b\x32\x1f.tpuserve.saved_model.AttrValue:\x02\x38\x01\"\x1c\n\x0cNameAttrList\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xea\x02\n\tAttrValue\x12\x39\n\x04list\x18\x01 \x01(\x0b\x32).tpuserve.saved_model.AttrValue.ListValueH\x00\x12\x0b\n\x01s\x18\x02 \x01(\x0cH\x00\x12\x0b\n\x01i\x18\x03 \x01(\x03H\x00\x12\x0b\n\x01\x66\x18\x04 \x01(\x02H\x00\x12\x0b\n\x01\x62\x18\x05 \x01(\x08H\x00\x12.\n\x04type\x18\x06 \x01(\x0e\x32\x1e.tpuserve.saved_model.DataTypeH\x00\x12\x37\n\x05shape\x18\x07 \x01(\x0b\x32&.tpuserve.saved_model.TensorShapeProtoH\x00\x12\x32\n\x04\x66unc\x18\n \x01(\x0b\x32\".tpuserve.saved_model.NameAttrListH\x00\x1aH\n\tListValue\x12\t\n\x01i\x18\x03 \x03(\x03\x12\x30\n\x04\x66unc\x18\t \x03(\x0b\x32\".tpuserve.saved_model.NameAttrListB\x07\n\x05value*\xda\t\n\x08\x44\x61taType\x12\x0e\n\nDT_INVALID\x10\x00\x12\x0c\n\x08\x44T_FLOAT\x10\x01\x12\r\n\tDT_DOUBLE\x10\x02\x12\x0c\n\x08\x44T_INT32\x10\x03\x12\x0c\n\x08\x44T_UINT8\x10\x04\x12\x0c\n\x08\x44T_INT16\x10\x05\x12\x0b\n\x07\x44T_INT8\x10\x06\x12\r\n\tDT_STRING\x10\x07\x12\x10\n\x0c\x44T_COMPLEX64\x10\x08\x12\x0c\n\x08\x44T_INT64\x10\t\x12\x0b\n\x07\x44T_BOOL\x10\n\x12\x0c\n\x08\x44T_QINT8\x10\x0b\x12\r\n\tDT_QUINT8\x10\x0c\x12\r\n\tDT_QINT32\x10\r\x12\x0f\n\x0b\x44T_BFLOAT16\x10\x0e\x12\r\n\tDT_QINT16\x10\x0f\x12\x0e\n\nDT_QUINT16\x10\x10\x12\r\n\tDT_UINT16\x10\x11\x12\x11\n\rDT_COMPLEX128\x10\x12\x12\x0b\n\x07\x44T_HALF\x10\x13\x12\x0f\n\x0b\x44T_RESOURCE\x10\x14\x12\x0e\n\nDT_VARIANT\x10\x15\x12\r\n\tDT_UINT32\x10\x16\x12\r\n\tDT_UINT64\x10\x17\x12\x12\n\x0e\x44T_FLOAT8_E5M2\x10\x18\x12\x14\n\x10\x44T_FLOAT8_E4M3FN\x10\x19\x12\x16\n\x12\x44T_FLOAT8_E4M3FNUZ\x10\x1a\x12\x19\n\x15\x44T_FLOAT8_E4M3B11FNUZ\x10\x1b\x12\x16\n\x12\x44T_FLOAT8_E5M2FNUZ\x10\x1c\x12\x0b\n\x07\x44T_INT4\x10\x1d\x12\x0c\n\x08\x44T_UINT4\x10\x1e\x12\x0b\n\x07\x44T_INT2\x10\x1f\x12\x0c\n\x08\x44T_UINT2\x10 \x12\x14\n\x10\x44T_FLOAT4_E2M1FN\x10!\x12\x10\n\x0c\x44T_FLOAT_REF\x10\x65\x12\x11\n\rDT_DOUBLE_REF\x10\x66\x12\x10\n\x0c\x44T_INT32_REF\x10g\x12\x10\n\x0c\x44T_UINT8_REF\x10h\x12\x10\n\x0c\x44T_INT16_REF\x10i\x12\x0f\n\x0b\x44T_INT8_REF\x10j\x12\x11\n\rDT_STRING_REF\x10k\x12\x14\n\x10\x44T_COMPLEX64_REF\x10l\x12\x10\n\x0c\x44T_INT64_REF\x10m\x12\x0f\n\x0b\x44T_BOOL_REF\x10n\x12\x10\n\x0c\x44T_QINT8_REF\x10o\x12\x11\n\rDT_QUINT8_REF\x10p\x12\x11\n\rDT_QINT32_REF\x10q\x12\x13\n\x0f\x44T_BFLOAT16_REF\x10r\x12\x11\n\rDT_QINT16_REF\x10s\x12\x12\n\x0e\x44T_QUINT16_REF\x10t\x12\x11\n\rDT_UINT16_REF\x10u\x12\x15\n\x11\x44T_COMPLEX128_REF\x10v\x12\x0f\n\x0b\x44T_HALF_REF\x10w\x12\x13\n\x0f\x44T_RESOURCE_REF\x10x\x12\x12\n\x0e\x44T_VARIANT_REF\x10y\x12\x11\n\rDT_UINT32_REF\x10z\x12\x11\n\rDT_UINT64_REF\x10{\x12\x16\n\x12\x44T_FLOAT8_E5M2_REF\x10|\x12\x18\n\x14\x44T_FLOAT8_E4M3FN_REF\x10}\x12\x1a\n\x16\x44T_FLOAT8_E4M3FNUZ_REF\x10~\x12\x1d\n\x19\x44T_FLOAT8_E4M3B11FNUZ_REF\x10\x7f\x12\x1b\n\x16\x44T_FLOAT8_E5M2FNUZ_REF\x10\x80\x01\x12\x10\n\x0b\x44T_INT4_REF\x10\x81\x01\x12\x11\n\x0c\x44T_UINT4_REF\x10\x82\x01\x12\x10\n\x0b\x44T_INT2_REF\x10\x83\x01\x12\x11\n\x0c\x44T_UINT2_REF\x10\x84\x01\x12\x19\n\x14\x44T_FLOAT4_E2M1FN_REF\x10\x85\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_options = b'8\001'
   _globals['_NODEDEF_ATTRENTRY']._loaded_options = None
   _globals['_NODEDEF_ATTRENTRY']._serialized_options = b'8\001'
+  _globals['_DATATYPE']._serialized_start=2752
+  _globals['_DATATYPE']._serialized_end=3994
   _globals['_SAVEDMODEL']._serialized_start=85
   _globals['_SAVEDMODEL']._serialized_end=190
   _globals['_METAGRAPHDEF']._serialized_start=193
@@ -66,30 +68,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SIGNATUREDEF_INPUTSENTRY']._serialized_end=1347
   _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_start=1349
   _globals['_SIGNATUREDEF_OUTPUTSENTRY']._serialized_end=1429
-  _globals['_TENSORINFO']._serialized_start=1431
-  _globals['_TENSORINFO']._serialized_end=1534
-  _globals['_TENSORSHAPEPROTO']._serialized_start=1537
-  _globals['_TENSORSHAPEPROTO']._serialized_end=1669
-  _globals['_TENSORSHAPEPROTO_DIM']._serialized_start=1636
-  _globals['_TENSORSHAPEPROTO_DIM']._serialized_end=1669
-  _globals['_TENSORPROTO']._serialized_start=1671
-  _globals['_TENSORPROTO']._serialized_end=1761
-  _globals['_GRAPHDEF']._serialized_start=1763
-  _globals['_GRAPHDEF']._serialized_end=1877
-  _globals['_FUNCTIONDEFLIBRARY']._serialized_start=1879
-  _globals['_FUNCTIONDEFLIBRARY']._serialized_end=1952
-  _globals['_FUNCTIONDEF']._serialized_start=1954
-  _globals['_FUNCTIONDEF']._serialized_end=2064
-  _globals['_OPDEF']._serialized_start=2066
-  _globals['_OPDEF']._serialized_end=2087
-  _globals['_NODEDEF']._serialized_start=2090
-  _globals['_NODEDEF']._serialized_end=2289
-  _globals['_NODEDEF_ATTRENTRY']._serialized_start=2213
-  _globals['_NODEDEF_ATTRENTRY']._serialized_end=2289
-  _globals['_NAMEATTRLIST']._serialized_start=2291
-  _globals['_NAMEATTRLIST']._serialized_end=2319
-  _globals['_ATTRVALUE']._serialized_start=2322
-  _globals['_ATTRVALUE']._serialized_end=2652
-  _globals['_ATTRVALUE_LISTVALUE']._serialized_start=2571
-  _globals['_ATTRVALUE_LISTVALUE']._serialized_end=2643
+  _globals['_TENSORINFO']._serialized_start=1432
+  _globals['_TENSORINFO']._serialized_end=1567
+  _globals['_TENSORSHAPEPROTO']._serialized_start=1570
+  _globals['_TENSORSHAPEPROTO']._serialized_end=1702
+  _globals['_TENSORSHAPEPROTO_DIM']._serialized_start=1669
+  _globals['_TENSORSHAPEPROTO_DIM']._serialized_end=1702
+  _globals['_TENSORPROTO']._serialized_start=1704
+  _globals['_TENSORPROTO']._serialized_end=1826
+  _globals['_GRAPHDEF']._serialized_start=1828
+  _globals['_GRAPHDEF']._serialized_end=1942
+  _globals['_FUNCTIONDEFLIBRARY']._serialized_start=1944
+  _globals['_FUNCTIONDEFLIBRARY']._serialized_end=2017
+  _globals['_FUNCTIONDEF']._serialized_start=2019
+  _globals['_FUNCTIONDEF']._serialized_end=2129
+  _globals['_OPDEF']._serialized_start=2131
+  _globals['_OPDEF']._serialized_end=2152
+  _globals['_NODEDEF']._serialized_start=2155
+  _globals['_NODEDEF']._serialized_end=2354
+  _globals['_NODEDEF_ATTRENTRY']._serialized_start=2278
+  _globals['_NODEDEF_ATTRENTRY']._serialized_end=2354
+  _globals['_NAMEATTRLIST']._serialized_start=2356
+  _globals['_NAMEATTRLIST']._serialized_end=2384
+  _globals['_ATTRVALUE']._serialized_start=2387
+  _globals['_ATTRVALUE']._serialized_end=2749
+  _globals['_ATTRVALUE_LISTVALUE']._serialized_start=2668
+  _globals['_ATTRVALUE_LISTVALUE']._serialized_end=2740
 # @@protoc_insertion_point(module_scope)
