@@ -1,3 +1,18 @@
+from tpuserve.export import (
+    BatchConfig as BatchConfig,
+)
+from tpuserve.export import (
+    WarmUp as WarmUp,
+)
+from tpuserve.export import (
+    call_computation as call_computation,
+)
+from tpuserve.export import (
+    inference_on_tpu as inference_on_tpu,
+)
+from tpuserve.export import (
+    model_fn_inference_on_tpu as model_fn_inference_on_tpu,
+)
 from trainer import (
     experimental as experimental,
 )
@@ -42,6 +57,9 @@ from trainer.early_stopping import (
     stop_if_no_increase_hook as stop_if_no_increase_hook,
 )
 from trainer.estimator import Estimator as Estimator
+from trainer.estimator_export import (
+    export_estimator_savedmodel as export_estimator_savedmodel,
+)
 from trainer.export import (
     ClassificationOutput as ClassificationOutput,
 )
@@ -56,6 +74,9 @@ from trainer.export import (
 )
 from trainer.export import (
     RegressionOutput as RegressionOutput,
+)
+from trainer.export_versions import (
+    ExportSavedModelApiVersion as ExportSavedModelApiVersion,
 )
 from trainer.exporters import (
     BestExporter as BestExporter,
@@ -179,9 +200,6 @@ from trainer.spec import (
     TPUEstimatorSpec as TPUEstimatorSpec,
 )
 from trainer.tpu_context import TPUContext as TPUContext
-from trainer.tpu_estimator import (
-    ExportSavedModelApiVersion as ExportSavedModelApiVersion,
-)
 from trainer.tpu_estimator import (
     TPUEstimator as TPUEstimator,
 )

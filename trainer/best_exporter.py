@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
+from tpuserve.export import WarmUp
 from trainer import eval_events
 from trainer.exporter import Exporter, SavedModelExporter
 
@@ -47,6 +48,8 @@ class BestExporter(Exporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = 5,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> None:
         """Exports nothing yet.
 
@@ -61,6 +64,7 @@ class BestExporter(Exporter):
           assets_extra: path below assets.extra/ → file to copy there.
           as_text: write saved_model.pbtxt in place of saved_model.pb.
           exports_to_keep: older ones are removed; None keeps all.
+          warm_up: see `Estimator.export_saved_model`.
 
         Raises:
           InvalidSetting: compare_fn is None or takes other arguments, exports_to_keep is less
@@ -73,7 +77,12 @@ class BestExporter(Exporter):
                 "the placeholders and the features."
             )
         self._exporter = SavedModelExporter(
-            name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep
+            name,
+            serving_input_receiver_fn,
+            assets_extra,
+            as_text,
+            exports_to_keep,
+            warm_up=warm_up,
         )
         self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn

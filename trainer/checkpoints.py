@@ -78,12 +78,15 @@ def find_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | No
 def missing_variables(saver: Any, checkpoint: str) -> list[str]:
     """The names, in order, that a built saver saves and a checkpoint does not hold."""
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    return sorted(names_saved(saver) - set(saved))
+
+
+def names_saved(saver: Any) -> set[str]:
+    """The names that a built saver saves variables under."""
     listed = saver._var_list
     if isinstance(listed, dict):
-        names = set(listed)
-    else:
-        names = {_saved_name(each) for each in listed or ()}
-    return sorted(names - set(saved))
+        return set(listed)
+    return {_saved_name(each) for each in listed or ()}
 
 
 def _saved_name(saveable: Any) -> str:

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.export import WarmUp
+from tpuserve.export.warm_up import warm_up_of
 from trainer import (
     checkpoints,
     counts,
@@ -305,6 +307,8 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> bytes:
         """Writes a SavedModel; returns its version directory. Needs no TPU.
 
@@ -316,6 +320,8 @@ class Estimator:
           checkpoint_path: which checkpoint; None for the newest.
           experimental_mode: the mode of model_fn to export; TRAIN and EVAL want a function that
             returns a SupervisedInputReceiver.
+          warm_up: which warm-up records to write, which TensorFlow Serving and `tpuserve serve`
+            run before a version is ready; True for one per signature and batch size.
 
         Returns:
           The directory's path as bytes, as tf.estimator did.
@@ -325,7 +331,9 @@ class Estimator:
           ExportError: the model cannot be exported as asked.
         """
         functions = {experimental_mode: serving_input_receiver_fn}
-        return self._export(export_dir_base, functions, assets_extra, as_text, checkpoint_path)
+        return self._export(
+            export_dir_base, functions, assets_extra, as_text, checkpoint_path, warm_up
+        )
 
     def export_savedmodel(
         self,
@@ -335,12 +343,14 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> bytes:
         """Writes a SavedModel for serving, under the older name; see `export_saved_model`.
 
         Args:
-          export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path: see
-            there.
+          export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path,
+            warm_up: see there.
           strip_default_attrs: leave out attributes of ops that have their default value.
         """
         return self._export(
@@ -349,6 +359,7 @@ class Estimator:
             assets_extra,
             as_text,
             checkpoint_path,
+            warm_up,
             strip_default_attrs=strip_default_attrs,
         )
 
@@ -359,16 +370,19 @@ class Estimator:
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         checkpoint_path: str | None = None,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> bytes:
         """Writes a SavedModel with a metagraph for each of several modes.
 
         Args:
           input_receiver_fn_map: mode → function that returns a ServingInputReceiver (PREDICT) or a
             SupervisedInputReceiver (TRAIN, EVAL).
-          export_dir_base, assets_extra, as_text, checkpoint_path: see `export_saved_model`.
+          export_dir_base, assets_extra, as_text, checkpoint_path, warm_up: see
+            `export_saved_model`.
         """
         return self._export(
-            export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
+            export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path, warm_up
         )
 
     def _place(self, mode: str) -> Place:
@@ -382,6 +396,7 @@ class Estimator:
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
         checkpoint_path: str | None,
+        warm_up: WarmUp | bool | None,
         strip_default_attrs: bool = True,
     ) -> bytes:
         directory = saved_models.write(
@@ -392,6 +407,7 @@ class Estimator:
             as_text=as_text,
             checkpoint_path=checkpoint_path,
             strip_default_attrs=strip_default_attrs,
+            warm_up=warm_up_of(warm_up),
         )
         return directory.encode()
 

@@ -4,6 +4,8 @@ import abc
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpuserve.export import WarmUp
+from tpuserve.export.warm_up import warm_up_of
 from trainer import old_exports
 
 
@@ -45,6 +47,8 @@ class SavedModelExporter(Exporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = None,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> None:
         """Exports nothing yet; see `LatestExporter` for the arguments."""
         old_exports.check_count(exports_to_keep)
@@ -53,6 +57,8 @@ class SavedModelExporter(Exporter):
         self._assets_extra = assets_extra
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
+        # Left out where it is not asked for: an estimator of the user's own need not know it.
+        self._more = {} if warm_up is None else {"warm_up": warm_up_of(warm_up)}
 
     @property
     def name(self) -> str:
@@ -74,6 +80,7 @@ class SavedModelExporter(Exporter):
             assets_extra=self._assets_extra,
             as_text=self._as_text,
             checkpoint_path=checkpoint_path,
+            **self._more,
         )
         old_exports.remove(export_path, self._exports_to_keep)
         return directory

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpuserve.export import WarmUp
 from trainer.best_exporter import BestExporter
 from trainer.exporter import Exporter, SavedModelExporter
 
@@ -18,6 +19,8 @@ class FinalExporter(Exporter):
         serving_input_receiver_fn: Callable[[], Any],
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> None:
         """Exports nothing yet.
 
@@ -26,8 +29,11 @@ class FinalExporter(Exporter):
           serving_input_receiver_fn: builds the placeholders and the features.
           assets_extra: path below assets.extra/ → file to copy there.
           as_text: write saved_model.pbtxt in place of saved_model.pb.
+          warm_up: see `Estimator.export_saved_model`.
         """
-        self._exporter = SavedModelExporter(name, serving_input_receiver_fn, assets_extra, as_text)
+        self._exporter = SavedModelExporter(
+            name, serving_input_receiver_fn, assets_extra, as_text, warm_up=warm_up
+        )
 
     @property
     def name(self) -> str:
@@ -60,6 +66,8 @@ class LatestExporter(SavedModelExporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = 5,
+        *,
+        warm_up: WarmUp | bool | None = None,
     ) -> None:
         """Exports nothing yet.
 
@@ -69,8 +77,16 @@ class LatestExporter(SavedModelExporter):
           assets_extra: path below assets.extra/ → file to copy there.
           as_text: write saved_model.pbtxt in place of saved_model.pb.
           exports_to_keep: older ones are removed; None keeps all.
+          warm_up: see `Estimator.export_saved_model`.
 
         Raises:
           InvalidSetting: exports_to_keep is less than 1.
         """
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        super().__init__(
+            name,
+            serving_input_receiver_fn,
+            assets_extra,
+            as_text,
+            exports_to_keep,
+            warm_up=warm_up,
+        )

@@ -60,7 +60,7 @@ class Program:
         values = getattr(self.params, "values", None)
         return bool(values()) if callable(values) else bool(self.params)
 
-    def model_params(self, mode: str, *, is_export: bool = False) -> Any:
+    def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters for one call of model_fn."""
         return hyperparameters.with_items(self.params, {})
 
@@ -69,9 +69,23 @@ class Program:
         return hyperparameters.with_items(self.params, {})
 
     def call_model_fn(
-        self, features: Any, labels: Any, mode: str, *, is_export: bool = False, config: Any = None
+        self,
+        features: Any,
+        labels: Any,
+        mode: str,
+        *,
+        is_export: bool = False,
+        for_tpu: bool = False,
+        config: Any = None,
     ) -> AnySpec:
         """What model_fn returns for one mode, checked to be a spec of that mode.
+
+        Args:
+          features, labels: of one batch.
+          mode: one of `ModeKeys`.
+          is_export: whether the graph is built to be exported.
+          for_tpu: whether model_fn is to place its parts on a TPU itself, in an export.
+          config: how to run, where not as the program's own config says.
 
         Raises:
           InvalidSetting: it returned something else, or does not take the labels that are there.
@@ -79,7 +93,7 @@ class Program:
         available = {
             "labels": labels,
             "mode": mode,
-            "params": self.model_params(mode, is_export=is_export),
+            "params": self.model_params(mode, is_export=is_export, for_tpu=for_tpu),
             "config": config or self.config,
         }
         arguments = _arguments(self.model_fn)
@@ -135,10 +149,10 @@ class TPUProgram(Program):
         for mode, size in self.batch_sizes.items():
             counts.check(_batch_size_argument(mode), size, least=1)
 
-    def model_params(self, mode: str, *, is_export: bool = False) -> Any:
+    def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters with use_tpu and, but in an export, the batch size."""
         added = {} if is_export else self._batch_size(mode)
-        return hyperparameters.with_items(self.params, {"use_tpu": False, **added})
+        return hyperparameters.with_items(self.params, {"use_tpu": for_tpu, **added})
 
     def input_params(self, mode: str) -> Any:
         """The hyperparameters with the batch size, the global one: off the TPU there is but one."""

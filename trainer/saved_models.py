@@ -1,23 +1,20 @@
 """The metagraphs of a model_fn, written as one SavedModel."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.saved_model import model_utils
-from tensorflow.python.saved_model.model_utils.export_output import (
-    ClassificationOutput,
-    PredictOutput,
-    RegressionOutput,
-)
 
 from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting
-from tpuserve.export import MetagraphSpec, SavedModelWriter, on_tpu
-from trainer import checkpoints, eval_metrics, graph
+from tpuserve.export import MetagraphSpec, SavedModelWriter, WarmUp
+from trainer import checkpoints, eval_metrics, export_versions, graph
+from trainer.export_versions import ExportSavedModelApiVersion
 from trainer.program import Program
 from trainer.receivers import ServingInputReceiver, SupervisedInputReceiver
-from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from trainer.spec import ModeKeys
 
 # The first metagraph carries the variables of all, and a model in training has the most.
 _ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
@@ -30,10 +27,12 @@ def write(
     *,
     to_cpu: bool = True,
     to_tpu: bool = False,
+    version: ExportSavedModelApiVersion = ExportSavedModelApiVersion.V1,
     assets_extra: Mapping[str, str] | None = None,
     as_text: bool = False,
     checkpoint_path: str | None = None,
     strip_default_attrs: bool = True,
+    warm_up: WarmUp | None = None,
 ) -> str:
     """Writes a checkpoint as a SavedModel; returns its version directory.
 
@@ -43,12 +42,14 @@ def write(
       input_receiver_fns: mode → function that builds the placeholders and the features. PREDICT
         is tagged {serve}, TRAIN {train} and EVAL {eval}.
       to_cpu: write a metagraph of each mode, the model as it is.
-      to_tpu: write the metagraph {serve, tpu} of PREDICT, the whole model on the TPU.
+      to_tpu: write the metagraph {serve, tpu} of PREDICT.
+      version: who places that on the TPU.
       assets_extra: path below assets.extra/ → file to copy there.
       as_text: write saved_model.pbtxt in place of saved_model.pb.
       checkpoint_path: which checkpoint; None for the newest.
       strip_default_attrs: leave out attributes of ops that have their default value, so that
         older TensorFlows can read the graph.
+      warm_up: which warm-up records to write for a server; None for none.
 
     Raises:
       CheckpointNotFound: there is nothing to export.
@@ -62,22 +63,65 @@ def write(
             "export_to_cpu and export_to_tpu are both False, so there is nothing to write. Set "
             "one of them."
         )
+    if not to_cpu and ModeKeys.PREDICT not in input_receiver_fns:
+        raise ExportError(
+            f"export_to_cpu is False, and a TPU metagraph is written for mode "
+            f"{ModeKeys.PREDICT!r} alone; asked for {', '.join(sorted(input_receiver_fns))}. Set "
+            f"export_to_cpu."
+        )
     checkpoint = checkpoints.find(program.model_dir, checkpoint_path)
     with SavedModelWriter(
         export_dir_base,
         assets_extra=assets_extra,
         as_text=as_text,
         strip_default_attrs=strip_default_attrs,
+        warm_up=warm_up,
     ) as writer:
-        for mode in _ORDER:
-            if mode not in input_receiver_fns:
-                continue
-            receiver_fn = input_receiver_fns[mode]
-            if to_cpu:
-                writer.add(_metagraph(program, receiver_fn, checkpoint, mode, is_for_tpu=False))
-            if to_tpu and mode == ModeKeys.PREDICT:
-                writer.add(_metagraph(program, receiver_fn, checkpoint, mode, is_for_tpu=True))
+        first = None
+        for each in _metagraphs(
+            program,
+            input_receiver_fns,
+            checkpoint,
+            to_cpu=to_cpu,
+            version=version if to_tpu else None,
+        ):
+            first = first or each
+            _check_variables(first, each)
+            writer.add(each)
     return writer.directory
+
+
+def _metagraphs(
+    program: Program,
+    input_receiver_fns: Mapping[str, Callable[[], Any]],
+    checkpoint: str,
+    *,
+    to_cpu: bool,
+    version: ExportSavedModelApiVersion | None,
+) -> Iterator[MetagraphSpec]:
+    for mode in _ORDER:
+        if mode not in input_receiver_fns:
+            continue
+        build = functools.partial(_metagraph, program, input_receiver_fns[mode], checkpoint, mode)
+        if to_cpu:
+            cpu = build(export_versions.as_it_is, is_for_tpu=False)
+            yield cpu
+        if version is not None and mode == ModeKeys.PREDICT:
+            tpu = build(export_versions.BUILDS[version], is_for_tpu=True)
+            if to_cpu:
+                export_versions.check_same_signatures(cpu.signatures, tpu.signatures)
+            yield tpu
+
+
+def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
+    """Refuses a metagraph with variables that the first one, whose are written, has not."""
+    missing = sorted(checkpoints.names_saved(other.saver) - checkpoints.names_saved(first.saver))
+    if missing:
+        raise ExportError(
+            f"metagraph {tags.show(other.tags)} has variables that {tags.show(first.tags)}, whose "
+            f"variables are written for all, has not: {', '.join(missing)}. Make the same "
+            f"variables in model_fn for both."
+        )
 
 
 def _check_functions(input_receiver_fns: Mapping[str, Any]) -> None:
@@ -100,6 +144,7 @@ def _metagraph(
     receiver_fn: Callable[[], Any],
     checkpoint: str,
     mode: str,
+    place: export_versions.Build,
     *,
     is_for_tpu: bool,
 ) -> MetagraphSpec:
@@ -113,8 +158,7 @@ def _metagraph(
             )
         features = _apart_from_placeholders(receiver.features)
         labels = _apart_from_placeholders(getattr(receiver, "labels", None))
-        build = _whole_on_tpu if is_for_tpu else _as_it_is
-        spec = build(program, features, labels, mode)
+        spec = place(program, features, labels, mode)
         checkpoints.check_shapes(checkpoint)
         outputs = model_utils.export_outputs_for_mode(
             mode,
@@ -168,52 +212,4 @@ def _apart_from_placeholders(features: Any) -> Any:
         lambda each: tf.identity(each) if tf.is_tensor(each) else each,
         features,
         expand_composites=True,
-    )
-
-
-def _as_it_is(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    return program.call_model_fn(features, labels, mode, is_export=True).as_estimator_spec()
-
-
-def _whole_on_tpu(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    """The model's spec with its predictions and export outputs as results of a TPU call."""
-    built: list[Any] = []
-
-    def computation(on_tpu_features: Any) -> Any:
-        spec = program.call_model_fn(on_tpu_features, labels, mode, is_export=True)
-        built.append(spec)
-        outputs = {name: _tensors(name, each) for name, each in _export_outputs(spec).items()}
-        return {"predictions": spec.predictions, "export_outputs": outputs}
-
-    results = on_tpu(computation, features)
-    (spec,) = built
-    outputs = {
-        name: type(each)(**results["export_outputs"][name])
-        for name, each in _export_outputs(spec).items()
-    }
-    scaffold_fn = spec.scaffold_fn if isinstance(spec, TPUEstimatorSpec) else None
-    return EstimatorSpec(
-        mode=spec.mode,
-        predictions=results["predictions"],
-        export_outputs=outputs or None,
-        scaffold=scaffold_fn() if scaffold_fn is not None else None,
-    )
-
-
-def _export_outputs(spec: Any) -> Mapping[str, Any]:
-    return spec.export_outputs or {}
-
-
-def _tensors(name: str, output: Any) -> dict[str, Any]:
-    """The tensors of an export output by the names its constructor takes them under."""
-    if isinstance(output, PredictOutput):
-        return {"outputs": dict(output.outputs)}
-    if isinstance(output, ClassificationOutput):
-        given = {"scores": output.scores, "classes": output.classes}
-        return {each: tensor for each, tensor in given.items() if tensor is not None}
-    if isinstance(output, RegressionOutput):
-        return {"value": output.value}
-    raise ExportError(
-        f"export output {name!r} is a {type(output).__name__}, which has no form on a TPU. Give "
-        f"a PredictOutput, ClassificationOutput or RegressionOutput."
     )

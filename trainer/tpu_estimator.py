@@ -2,27 +2,22 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import ExportError, InvalidSetting, InvalidType
+from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.export import WarmUp
+from tpuserve.export.warm_up import warm_up_of
 from trainer import counts, saved_models, tpu
 from trainer.config import InputPipelineConfig, RunConfig
 from trainer.estimator import Estimator
+from trainer.export_versions import ExportSavedModelApiVersion
 from trainer.program import TPUProgram
 from trainer.runs import Place
 from trainer.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
-
-
-class ExportSavedModelApiVersion(IntEnum):
-    """Who places the model on the TPU in an export: the export, whole (V1), or model_fn (V2)."""
-
-    V1 = 1
-    V2 = 2
 
 
 class TPUEstimator(Estimator):
@@ -34,8 +29,38 @@ class TPUEstimator(Estimator):
       estimator.train(input_fn, max_steps=1000)
       estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
 
-    An export of PREDICT has two metagraphs: {serve} is the model as it is; in {serve, tpu} the
-    whole model runs on a TPU. Both have the same signatures and share one set of variables.
+    An export of PREDICT has two metagraphs, {serve} with the model as it is and {serve, tpu} with
+    the one for a TPU. Both have the same signatures and share one set of variables. A server
+    picks one by its tags; to load the second by hand, run `tf.compat.v1.tpu.initialize_system()`
+    in the session first. Who places the model on the TPU is told by
+    `export_saved_model_api_version`:
+
+    V1: the export wraps the whole model in `tpu.rewrite` and calls it by a TPUPartitionedCall.
+    What a TPU cannot do, such as strings, goes to its host by an outside compilation:
+
+      def model_fn(features, labels, mode, params):
+          logits = network(features["x"])
+          export_outputs = {"serving_default": PredictOutput({"logits": logits})}
+
+          def host_call(logits):
+              classes = tf.strings.as_string(tf.argmax(logits, axis=-1))
+              export_outputs["classes"] = ClassificationOutput(classes=classes)
+
+          tf.compat.v1.tpu.outside_compilation(host_call, logits)
+          return TPUEstimatorSpec(mode, {"logits": logits}, export_outputs=export_outputs)
+
+    V2: model_fn is called with params["use_tpu"] True for the TPU's metagraph and places its parts
+    itself, which leaves parsing and look-ups to the host and lets requests be batched in the graph:
+
+      def model_fn(features, labels, mode, params):
+          words = table.lookup(features["word"])
+          if mode == ModeKeys.PREDICT and params["use_tpu"]:
+              (logits,) = inference_on_tpu(network, [words], num_batch_threads=1, max_batch_size=8,
+                                           batch_timeout_micros=1000, allowed_batch_sizes=[1, 8])
+          else:
+              logits = network(words)
+
+    For a model that is wholly on the TPU `model_fn_inference_on_tpu` does that in one line.
 
     Attributes:
       config, params, model_dir, model_fn: see `Estimator`.
@@ -152,14 +177,9 @@ class TPUEstimator(Estimator):
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
         checkpoint_path: str | None,
+        warm_up: WarmUp | bool | None,
         strip_default_attrs: bool = True,
     ) -> bytes:
-        has_tpu = self._export_to_tpu and ModeKeys.PREDICT in input_receiver_fns
-        if has_tpu and self._export_version == ExportSavedModelApiVersion.V2:
-            raise ExportError(
-                "export_saved_model_api_version is V2, and a TPU metagraph that model_fn places "
-                "itself is not supported yet. Use V1, or export_to_tpu=False."
-            )
         if self._export_to_tpu and set(input_receiver_fns) - {ModeKeys.PREDICT}:
             logger.warning("TPU metagraphs are written for mode %r alone", ModeKeys.PREDICT)
         directory = saved_models.write(
@@ -168,10 +188,12 @@ class TPUEstimator(Estimator):
             input_receiver_fns,
             to_cpu=self._export_to_cpu,
             to_tpu=self._export_to_tpu,
+            version=self._export_version,
             assets_extra=assets_extra,
             as_text=as_text,
             checkpoint_path=checkpoint_path,
             strip_default_attrs=strip_default_attrs,
+            warm_up=warm_up_of(warm_up),
         )
         return directory.encode()
 

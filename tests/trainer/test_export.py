@@ -1,5 +1,6 @@
 import dataclasses
-from collections.abc import Callable
+import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,49 +10,29 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
-from tpuserve import loader, metagraph, tags
-from tpuserve.devices import Hardware
+from tests.trainer.exports import (
+    answers,
+    check_three_outputs,
+    export,
+    load_by_tensorflow,
+    parsing,
+    raw,
+    same_signatures,
+    three_outputs,
+)
+from tpuserve import metagraph, tags
 from tpuserve.errors import CheckpointNotFound, ExportError, InvalidSetting
+from tpuserve.export import debug_info
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
-NO_TPU = Hardware()
-EMULATED = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
-
-
-def receiver_fn() -> trainer.ServingInputReceiver:
-    x = v1.placeholder(tf.float32, [None, 1], name="x")
-    return trainer.ServingInputReceiver({"x": x}, {"x": x})
-
-
-def export(
-    tmp_path: Path, receiver: Callable[[], Any] = receiver_fn, steps: int = 1, **options: Any
-) -> Path:
-    estimator = programs.estimator(tmp_path / "model", **options)
-    estimator.train(programs.ones(), max_steps=steps)
-    return Path(estimator.export_saved_model(str(tmp_path / "export"), receiver).decode())
-
-
-def answers(directory: Path, inputs: dict[str, Any], signature: str = "serving_default") -> Any:
-    """The outputs of both metagraphs, which have to be equal."""
-    cpu, tpu = (
-        loader.load(directory, hardware=each).run(signature, inputs) for each in (NO_TPU, EMULATED)
-    )
-    for name in cpu:
-        np.testing.assert_array_equal(cpu[name], tpu[name])
-    return cpu
-
 
 def test_both_metagraphs_have_the_same_signatures_and_answers(tmp_path: Path) -> None:
     directory = export(tmp_path)
-    cpu, tpu = metagraph.read(directory).metagraphs
-    assert (cpu.tags, tpu.tags) == (tags.SERVE, tags.SERVE_TPU)
-    for name, signature in cpu.signatures.items():
-        other = tpu.signatures[name]
-        assert {k: (s.dtype, s.shape) for k, s in signature.outputs.items()} == {
-            k: (s.dtype, s.shape) for k, s in other.outputs.items()
-        }
+    found = metagraph.read(directory).metagraphs
+    assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
+    assert same_signatures(directory) == {"serving_default"}
     assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
 
 
@@ -74,28 +55,36 @@ def test_leaving_both_out_is_an_error(tmp_path: Path) -> None:
         export(tmp_path, export_to_cpu=False, export_to_tpu=False)
 
 
-def test_classification_and_regression_outputs_work_from_both_metagraphs(tmp_path: Path) -> None:
-    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        spec = programs.slope_model_fn(features, labels, mode, params)
-        if mode != trainer.ModeKeys.PREDICT:
-            return spec
-        y = spec.predictions["y"]
-        outputs = {
-            "serving_default": trainer.PredictOutput({"y": y}),
-            "scores": trainer.ClassificationOutput(scores=tf.concat([y, -y], axis=1)),
-            "value": trainer.RegressionOutput(y * 2.0),
-        }
-        return trainer.TPUEstimatorSpec(mode, predictions=spec.predictions, export_outputs=outputs)
+def test_all_kinds_of_outputs_work_from_both_metagraphs(tmp_path: Path) -> None:
+    check_three_outputs(export(tmp_path, parsing, model_fn=three_outputs))
 
-    receiver = trainer.build_parsing_serving_input_receiver_fn(
-        {"x": tf.io.FixedLenFeature([1], tf.float32)}
-    )
-    directory = export(tmp_path, receiver, model_fn=model_fn)
-    feature = tf.train.Feature(float_list=tf.train.FloatList(value=[3.0]))
-    example = tf.train.Example(features=tf.train.Features(feature={"x": feature}))
-    serialized = np.array([example.SerializeToString()], object)
-    assert answers(directory, {"inputs": serialized}, "scores")["scores"].tolist() == [[1.5, -1.5]]
-    assert answers(directory, {"inputs": serialized}, "value")["outputs"].tolist() == [[3.0]]
+
+def test_tensorflows_own_loader_takes_each_metagraph_by_its_exact_tags(tmp_path: Path) -> None:
+    directory = export(tmp_path)
+    for tag_set in (tags.SERVE, tags.SERVE_TPU):
+        load_by_tensorflow(directory, sorted(tag_set))
+    for wrong in (["tpu"], ["serve", "tpu", "x"]):
+        with pytest.raises(RuntimeError, match="could not be found in SavedModel"):
+            load_by_tensorflow(directory, wrong)
+
+
+def test_the_line_of_model_fn_that_made_a_node_is_kept(tmp_path: Path) -> None:
+    lines = inspect.getsourcelines(programs.slope_model_fn)
+    (line,) = (number for number, each in enumerate(lines[0], lines[1]) if "* w" in each)
+    file = os.path.relpath(programs.__file__)
+    assert debug_info.line_of(export(tmp_path))("mul") == f"{file}:{line}"
+
+
+def test_extra_assets_and_text_are_written_where_asked(tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("hello")
+    estimator = programs.estimator(tmp_path / "model").train(programs.ones(), max_steps=1)
+    for method in (estimator.export_saved_model, estimator.export_savedmodel):
+        path = method(str(tmp_path / "export"), raw, {"docs/a.txt": str(note)}, as_text=True)
+        directory = Path(path.decode())
+        assert (directory / "assets.extra/docs/a.txt").read_text() == "hello"
+        assert (directory / "saved_model.pbtxt").exists()
+        assert not (directory / "saved_model.pb").exists()
 
 
 def test_a_raw_receiver_takes_the_features_with_an_open_batch(tmp_path: Path) -> None:
@@ -111,7 +100,7 @@ def test_a_chosen_checkpoint_is_exported(tmp_path: Path) -> None:
     estimator.train(programs.ones(), max_steps=4)
     directory = estimator.export_saved_model(
         str(tmp_path / "export"),
-        receiver_fn,
+        raw,
         checkpoint_path=f"{estimator.model_dir}/model.ckpt-0",
     )
     assert answers(Path(directory.decode()), {"x": np.ones([1, 1], np.float32)})["y"] == 0.0
@@ -143,7 +132,7 @@ def test_a_failing_model_fn_leaves_no_directory_behind(tmp_path: Path) -> None:
 
 def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFound, match="Call train"):
-        programs.estimator(tmp_path).export_saved_model(str(tmp_path / "export"), receiver_fn)
+        programs.estimator(tmp_path).export_saved_model(str(tmp_path / "export"), raw)
 
 
 def test_features_that_the_model_leaves_alone_do_not_go_to_the_tpu(tmp_path: Path) -> None:

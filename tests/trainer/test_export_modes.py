@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import trainer
-from tests.trainer import programs
+from tests.trainer import exports, programs
 from tpuserve import metagraph
 from tpuserve.errors import ExportError, InvalidSetting
 
@@ -53,6 +53,29 @@ def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
     assert set(train.signatures["train"].outputs) == {"loss"}
     outputs = set(evaluation.signatures["eval"].outputs)
     assert outputs == {"loss", "metrics/mean_y/value", "metrics/mean_y/update_op"}
+
+
+def test_a_mode_without_a_tpu_metagraph_needs_the_other(
+    tmp_path: Path, trained: trainer.TPUEstimator
+) -> None:
+    estimator = programs.estimator(Path(trained.model_dir), model_fn=model_fn, export_to_cpu=False)
+    with pytest.raises(ExportError, match="export_to_cpu is False, .* for mode 'infer' alone"):
+        estimator.export_saved_model(str(tmp_path / "e"), supervised, experimental_mode=EVAL)
+
+
+def test_the_modes_go_with_a_tpu_metagraph_of_version_2(
+    tmp_path: Path, trained: trainer.TPUEstimator
+) -> None:
+    estimator = programs.estimator(
+        Path(trained.model_dir),
+        model_fn=exports.wrapped(None, model_fn),
+        export_saved_model_api_version=2,
+    )
+    functions = {PREDICT: serving, TRAIN: supervised}
+    path = estimator.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
+    found = metagraph.read(Path(path.decode())).metagraphs
+    assert [sorted(each.tags) for each in found] == [["train"], ["serve"], ["serve", "tpu"]]
+    assert [len(each.computations) for each in found] == [0, 0, 1]
 
 
 def test_one_mode_can_be_exported_and_evaluates_what_it_is_fed(

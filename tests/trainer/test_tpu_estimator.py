@@ -6,7 +6,7 @@ import pytest
 
 import trainer
 from tests.trainer import programs
-from tpuserve.errors import ExportError, InvalidSetting, TpuNotFound
+from tpuserve.errors import InvalidSetting, TpuNotFound
 
 pytestmark = pytest.mark.slow
 
@@ -71,12 +71,3 @@ def test_off_the_tpu_model_fn_may_return_an_estimator_spec(tmp_path: Path) -> No
 
     programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=1)
     assert programs.variable(tmp_path, "w") == 0.5
-
-
-def test_a_tpu_metagraph_of_version_2_is_refused_and_the_version_can_be_a_number(
-    tmp_path: Path,
-) -> None:
-    estimator = programs.estimator(tmp_path, export_saved_model_api_version=2)
-    estimator.train(programs.ones(), max_steps=1)
-    with pytest.raises(ExportError, match="Use V1, or export_to_tpu=False"):
-        estimator.export_saved_model(str(tmp_path / "export"), lambda: None)

@@ -1,4 +1,4 @@
-"""The whole model on the TPU: what an export of version V1 does to it."""
+"""A computation on the TPU: traced into a function, called through TPUPartitionedCall."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 from tensorflow.python.tpu import functional as tpu_functional
+from tensorflow.python.tpu import tpu_function
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import ExportError
@@ -17,11 +18,9 @@ FUNCTION_NAME = "tpu_computation"
 def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
     """The outputs of a computation that runs on a TPU as a whole, in the default graph.
 
-    The computation is traced into a function under `tpu.rewrite`; the graph calls the function
-    through TPUPartitionedCall, on the core that TPUOrdinalSelector picks. What the computation
-    reads of the inputs is captured, and so goes to the TPU; what it leaves alone does not, such
-    as a string that is handed on as a key. Variables are created in the default graph and
-    captured too, so that they keep the names they have without a TPU.
+    The computation is traced into a function under `tpu.rewrite`; see `partitioned_call` for the
+    call of it. What the computation reads of the inputs is captured, and so goes to the TPU; what
+    it leaves alone does not, such as a string that is handed on as a key.
 
     Args:
       computation: takes a nest like `inputs`, returns a nest of tensors.
@@ -32,21 +31,49 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
       returned as it is comes back untouched.
 
     Raises:
-      ExportError: the computation returned something that is no tensor.
+      ExportError: the computation returned something that is no tensor, or it is built inside of
+        another TPU computation.
     """
-    graph = tf.compat.v1.get_default_graph()
     untouched = {id(each) for each in tf.nest.flatten(inputs, expand_composites=True)}
     returned: list[Any] = []
 
+    def flat_computation() -> list[Any]:
+        returned.append(computation(inputs))
+        flat = [_tensor(each) for each in tf.nest.flatten(returned[0])]
+        return [each for each in flat if id(each) not in untouched]
+
     def rewritten() -> Any:
-        def flat_computation() -> list[Any]:
-            returned.append(computation(inputs))
-            flat = [_tensor(each) for each in tf.nest.flatten(returned[0])]
-            return [each for each in flat if id(each) not in untouched]
+        results = tf.compat.v1.tpu.rewrite(flat_computation)
+        # Of a computation without results it gives the op alone.
+        return [] if isinstance(results, tf.Operation) else results
 
-        return tf.compat.v1.tpu.rewrite(flat_computation)
+    computed = iter(partitioned_call(rewritten))
+    flat = [
+        each if id(each) in untouched else next(computed) for each in tf.nest.flatten(returned[0])
+    ]
+    return tf.nest.pack_sequence_as(returned[0], flat)
 
-    function_graph = func_graph_from_py_func(FUNCTION_NAME, rewritten, (), {})
+
+def partitioned_call(build: Callable[[], Any]) -> list[Any]:
+    """The outputs of a function that a TPU core runs, the core that TPUOrdinalSelector picks.
+
+    Variables are created in the default graph and captured, so that they keep the names they
+    have without a TPU.
+
+    Args:
+      build: takes nothing, places its computation by `tpu.rewrite`, returns a nest of tensors.
+
+    Returns:
+      The tensors of that nest, flat, as tensors of the default graph with their static shapes.
+
+    Raises:
+      ExportError: it is built inside of a TPU computation.
+    """
+    refuse_nesting()
+    graph = tf.compat.v1.get_default_graph()
+    function_graph = func_graph_from_py_func(FUNCTION_NAME, build, (), {})
+    if not function_graph.outputs:
+        return []
     function = ConcreteFunction.from_func_graph(function_graph, None, {})
     function.add_to_graph(graph)
     results = tpu_functional.TPUPartitionedCall(
@@ -57,11 +84,32 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
     )
     for result, traced in zip(results, function.outputs, strict=True):
         result.set_shape(traced.shape)
-    computed = iter(results)
-    flat = [
-        each if id(each) in untouched else next(computed) for each in tf.nest.flatten(returned[0])
-    ]
-    return tf.nest.pack_sequence_as(returned[0], flat)
+    return list(results)
+
+
+def refuse_nesting() -> None:
+    """Refuses to build a TPU computation inside of another.
+
+    Raises:
+      ExportError: one is being built.
+    """
+    if tpu_function.get_tpu_context().number_of_shards is not None:
+        raise ExportError(
+            "a TPU computation cannot be placed inside of another: the whole model is on the TPU "
+            "already. To place parts of it in model_fn, export with "
+            "export_saved_model_api_version=ExportSavedModelApiVersion.V2 and do so where "
+            "params['use_tpu'] is True in an export; else leave the placing out."
+        )
+
+
+def has_tpu_part(graph: Any) -> bool:
+    """Whether anything in a graph, or in a function that it holds, is placed on a TPU."""
+    marks = ("TPUPartitionedCall", "TPUReplicateMetadata")
+    return any(each.type in marks for each in graph.get_operations()) or any(
+        node.op in marks
+        for function in graph._functions.values()
+        for node in function.cached_definition.node_def
+    )
 
 
 def _tensor(value: Any) -> Any:

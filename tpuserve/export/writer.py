@@ -2,20 +2,24 @@
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import ExportError
+from tpuserve.errors import ExportError, InvalidSetting
+from tpuserve.export import debug_info, warm_up
+from tpuserve.export.debug_info import Line
 from tpuserve.export.spec import MetagraphSpec
+from tpuserve.export.staging import Staging
+from tpuserve.export.warm_up import WarmUp
 from tpuserve.tags import TagSet
 
 logger = logging.getLogger(__name__)
 
-_join = tf.io.gfile.join
+_WARM_UP_ASSET = warm_up.FILE.removeprefix("assets.extra/")
 _ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
 
 
@@ -24,10 +28,6 @@ class SavedModelWriter:
 
     Use it as a context manager: leaving it in peace gives the directory its name, leaving it
     with an error removes what was written.
-
-    Attributes:
-      directory: the version directory, a child of the base named by a Unix time in seconds;
-        known once it is written.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class SavedModelWriter:
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         strip_default_attrs: bool = True,
+        warm_up: WarmUp | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Writes nothing yet.
@@ -46,23 +47,35 @@ class SavedModelWriter:
           assets_extra: path below assets.extra/ → file to copy there.
           as_text: write saved_model.pbtxt in place of saved_model.pb.
           strip_default_attrs: leave out attributes of ops that have their default value.
+          warm_up: which warm-up records to write; None for none.
           clock: gives the time in seconds that versions are named by.
+
+        Raises:
+          InvalidSetting: a file of assets_extra is not there, or is the warm-up file as well.
         """
-        self._base = base_directory
-        self._assets_extra = dict(assets_extra or {})
+        if warm_up is not None and _WARM_UP_ASSET in (assets_extra or {}):
+            raise InvalidSetting(
+                f"assets_extra brings {_WARM_UP_ASSET}, and a warm-up file is to be written there. "
+                f"Leave one of them out."
+            )
         self._as_text = as_text
         self._strip_default_attrs = strip_default_attrs
-        self._clock = clock
-        self.directory = ""
-        # Two exports at once must not write into one place.
-        self._staging = _join(base_directory, f"temp-{uuid.uuid4().hex}")
+        self._warm_up = warm_up
+        self._staging = Staging(base_directory, assets_extra=assets_extra, clock=clock)
+        self._parts = ExitStack()
         self._saved_model: Any = None
         self._written: list[TagSet] = []
+        self._lines: dict[str, Line] = {}
+
+    @property
+    def directory(self) -> str:
+        """The version directory, a child of the base; empty until it is written."""
+        return self._staging.directory
 
     def __enter__(self) -> "SavedModelWriter":
-        tf.io.gfile.makedirs(self._base)
-        # The builder makes the directory itself, and refuses one that is there.
-        self._saved_model = tf.compat.v1.saved_model.builder.SavedModelBuilder(self._staging)
+        self._parts.enter_context(self._staging)
+        self._parts.push(self._complete)
+        self._saved_model = tf.compat.v1.saved_model.builder.SavedModelBuilder(self._staging.path)
         return self
 
     def add(self, metagraph: MetagraphSpec) -> None:
@@ -95,6 +108,7 @@ class SavedModelWriter:
                     metagraph.restore(session)
                     self._saved_model.add_meta_graph_and_variables(session, **arguments)
         self._written.append(metagraph.tags)
+        self._lines |= debug_info.of_graph(metagraph.graph)
 
     def __exit__(
         self,
@@ -102,35 +116,22 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Last in, first out: what is complete is published, else removed.
+        self._parts.__exit__(error_type, error, traceback)
+
+    def _complete(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if error is not None:
-            self._discard()
             return
-        try:
-            self._saved_model.save(as_text=self._as_text)
-            self._copy_assets()
-            self._publish()
-        except BaseException:
-            self._discard()
-            raise
-        logger.info("exported %s", self.directory)
-
-    def _publish(self) -> None:
-        version = int(self._clock())
-        while not self.directory:
-            directory = _join(self._base, str(version))
-            try:
-                tf.io.gfile.rename(self._staging, directory)
-            except tf.errors.AlreadyExistsError:
-                version += 1
-            else:
-                self.directory = directory
-
-    def _copy_assets(self) -> None:
-        for relative_path, source in self._assets_extra.items():
-            target = _join(self._staging, "assets.extra", relative_path)
-            tf.io.gfile.makedirs(target.rpartition("/")[0])
-            tf.io.gfile.copy(source, target)
-
-    def _discard(self) -> None:
-        if tf.io.gfile.exists(self._staging):
-            tf.io.gfile.rmtree(self._staging)
+        if not self._written:
+            raise ExportError("no metagraph was written. Add one before leaving the writer.")
+        self._saved_model.save(as_text=self._as_text)
+        if self._warm_up is not None:
+            metagraphs = self._saved_model._saved_model.meta_graphs
+            count = warm_up.write(self._staging.path, metagraphs, self._warm_up)
+            logger.info("wrote %d warm-up records", count)
+        debug_info.write(self._staging.path, self._lines)

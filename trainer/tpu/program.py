@@ -25,7 +25,7 @@ class ReplicatedProgram(TPUProgram):
     device_assignment: Any = None
     pipeline: Pipeline | None = None
 
-    def model_params(self, mode: str, *, is_export: bool = False) -> Any:
+    def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters with a replica's batch size, and the context of model_fn."""
         assert self.topology is not None
         return hyperparameters.with_items(

@@ -1,20 +1,15 @@
 """What XLA said about ops that it has no form for, made readable."""
 
 import linecache
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import refusal
 from tpuserve.errors import UnsupportedOnTpu
-
-# "... unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
-# registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}..."
-_HEAD = "Detected unsupported operations when trying to compile graph"
-_OP = re.compile(r"(?P<op>\w+) \([^{}]*?\bnode \{\{node (?P<node>[^{}]+)\}\}")
 
 _LIBRARIES = str(Path(tf.__file__).parents[1])
 
@@ -55,18 +50,12 @@ class Places:
 
 def explain(error: BaseException, places: Places) -> UnsupportedOnTpu | None:
     """What to raise from an error that says that XLA refuses ops; None for another error."""
-    text = str(error)
-    if _HEAD not in text:
-        return None
-    refused: Mapping[str, str] = {
-        each["node"]: each["op"] for each in _OP.finditer(text[text.index(_HEAD) :])
-    }
-    if not refused:
-        return None
     lines = []
-    for node, op in refused.items():
-        line = places.line_of(node)
-        lines.append(f"{op} ({node}{f', made at {line}' if line else ''})")
+    for each in refusal.unsupported(str(error)):
+        line = places.line_of(each.node)
+        lines.append(f"{each.op} ({each.node}{f', made at {line}' if line else ''})")
+    if not lines:
+        return None
     return UnsupportedOnTpu(
         f"the computation of a TPU core has what XLA cannot compile: {'; '.join(lines)}. Wrap it "
         f"in tf.compat.v1.tpu.outside_compilation, or move it to the input pipeline. "

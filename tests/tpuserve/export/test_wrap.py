@@ -39,3 +39,15 @@ def test_nests_come_out_as_they_were_returned_with_their_shapes() -> None:
 def test_a_result_that_is_no_tensor_is_refused() -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match="returned 'text', which is no"):
         on_tpu(lambda x: {"y": "text"}, v1.placeholder(tf.float32, []))
+
+
+def test_a_computation_that_only_hands_its_inputs_on_puts_nothing_on_the_tpu() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None])
+        assert on_tpu(lambda given: {"y": given}, x)["y"] is x
+        assert [each.type for each in graph.get_operations()] == ["Placeholder"]
+
+
+def test_a_computation_within_another_is_refused() -> None:
+    with tf.Graph().as_default(), pytest.raises(ExportError, match="inside of another.*V2"):
+        on_tpu(lambda x: on_tpu(lambda y: y + 1.0, x), tf.ones([2]))

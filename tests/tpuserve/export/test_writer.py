@@ -1,4 +1,8 @@
 import dataclasses
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +12,7 @@ import tensorflow as tf
 from tests import models
 from tpuserve import loader, metagraph, tags
 from tpuserve.devices import Hardware
-from tpuserve.errors import ExportError
+from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import MetagraphSpec, SavedModelWriter
 
 pytestmark = pytest.mark.slow
@@ -74,6 +78,12 @@ def test_two_exports_in_one_second_get_two_versions(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["1000", "1001"]
 
 
+def test_an_export_of_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="no metagraph was written"):
+        write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_tag_set_cannot_be_written_twice(tmp_path: Path) -> None:
     twice = [models.metagraph(models.half_plus_two)] * 2
     with pytest.raises(ExportError, match="tagged \\['serve'\\]"):
@@ -91,8 +101,94 @@ def test_extra_assets_are_copied(tmp_path: Path) -> None:
     assert (directory / "saved_model.pbtxt").exists()
 
 
+def test_an_extra_asset_that_is_not_there_is_said_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InvalidSetting, match=r"'/no/such', and there is no such file"):
+        SavedModelWriter(str(tmp_path / "m"), assets_extra={"a.txt": "/no/such"})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_tpu_metagraph_alone_brings_its_variables(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE_TPU)
     emulated = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
     model = loader.load(directory, hardware=emulated)
     assert model.run("serving_default", {"x": np.array([[4]], np.float32)})["y"] == 4.0
+
+
+def test_the_file_system_names_a_version_once_for_many_at_a_time(tmp_path: Path) -> None:
+    # All graphs first: building them takes the threads apart.
+    metagraphs = [models.metagraph(models.half_plus_two) for _ in range(6)]
+    together = threading.Barrier(len(metagraphs), timeout=60)
+
+    def clock() -> float:
+        together.wait()
+        return 1000.0
+
+    def export(one: MetagraphSpec) -> str:
+        with SavedModelWriter(str(tmp_path), clock=clock) as writer:
+            writer.add(one)
+        return Path(writer.directory).name
+
+    with ThreadPoolExecutor(len(metagraphs)) as pool:
+        names = sorted(pool.map(export, metagraphs))
+    assert names == [str(1000 + number) for number in range(6)]
+    assert sorted(each.name for each in tmp_path.iterdir()) == names
+
+
+@pytest.mark.parametrize("content", [[], ["saved_model.pb"]], ids=["empty", "a version"])
+def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str]) -> None:
+    (tmp_path / "1000").mkdir()
+    for each in content:
+        (tmp_path / "1000" / each).write_text("theirs")
+    with SavedModelWriter(str(tmp_path), clock=lambda: 1000.0) as writer:
+        writer.add(models.metagraph(models.half_plus_two))
+    assert Path(writer.directory).name == "1001"
+    assert [each.name for each in (tmp_path / "1000").iterdir()] == content
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from tests import models
+from tpuserve.export import SavedModelWriter
+with SavedModelWriter(sys.argv[1]) as writer:
+    writer.add(models.metagraph(models.half_plus_two))
+    print("half written", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_export_leaves_no_version_and_does_not_disturb_the_next(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _KILLED, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.kill()
+    assert said == "half written\n"
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("temp-")
+    assert (left / "variables").is_dir()
+    exported = models.export(models.half_plus_two, tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([left, exported])
+
+
+def test_the_file_of_lines_is_within_the_size_that_is_promised(tmp_path: Path) -> None:
+    def deep(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        weights = v1.get_variable("weights", [1, 300_000], use_resource=True)
+        y = tf.matmul(x, weights)
+        for _ in range(100):
+            y = tf.nn.relu(y) * 0.5 + 1.0
+        return {"y": y}
+
+    both = models.export(deep, tmp_path / "both")
+    cpu_only = models.export(deep, tmp_path / "cpu", tags.SERVE)
+    assert (both / "debug").is_dir()
+    assert size(cpu_only) > 1_200_000
+    assert size(both) <= 1.05 * size(cpu_only) + (both / "saved_model.pb").stat().st_size

@@ -1,0 +1,91 @@
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.saved_model.model_utils.export_output import PredictOutput
+
+from tpuserve.errors import ExportError, InvalidSetting
+from tpuserve.export import (
+    BatchConfig,
+    call_computation,
+    inference_on_tpu,
+    model_fn_inference_on_tpu,
+)
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+CONFIG = BatchConfig(1, 4, 1000, [2, 4])
+SETTINGS = (1, 4, 1000, [2, 4])
+
+Spec = namedtuple("Spec", ["predictions", "export_outputs", "loss"])
+
+
+def function_of(graph: tf.Graph, op: str) -> set[str]:
+    """Types of the ops in the function that the only op of a type calls, wherever that is."""
+    definition = graph.as_graph_def()
+    functions = {each.signature.name: each.node_def for each in definition.library.function}
+    nodes = [*definition.node, *(node for each in functions.values() for node in each)]
+    (called,) = (each.attr["f"].func.name for each in nodes if each.op == op)
+    return {each.op for each in functions[called]}
+
+
+def test_a_batch_function_goes_round_the_computation_on_the_tpu() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, 3])
+        (y,) = inference_on_tpu(lambda x: x * 2.0, [x], *SETTINGS)
+    assert y.shape.as_list() == [None, 3]
+    assert {"TPUPartitionedCall", "TPUOrdinalSelector"} <= function_of(graph, "BatchFunction")
+    assert {"Mul", "TPUReplicatedInput"} & function_of(graph, "TPUPartitionedCall")
+    (node,) = (each for each in graph.as_graph_def().node if each.op == "BatchFunction")
+    assert list(node.attr["allowed_batch_sizes"].list.i) == [2, 4]
+    assert node.attr["max_enqueued_batches"].i == 100
+
+
+def test_a_list_gives_the_arguments_and_any_other_nest_the_only_one() -> None:
+    with tf.Graph().as_default():
+        x, y = tf.ones([2, 1]), tf.ones([2, 3])
+        both = inference_on_tpu(lambda a, b: (a, b), [x, y], *SETTINGS)
+        assert [each.shape.as_list() for each in both] == [[2, 1], [2, 3]]
+        named = inference_on_tpu(lambda nest: {"z": nest["x"] + 1.0}, {"x": x}, *SETTINGS)
+        assert named["z"].shape.as_list() == [2, 1]
+
+
+def test_batch_settings_are_checked() -> None:
+    with pytest.raises(InvalidSetting, match="max_batch_size is 4"):
+        inference_on_tpu(lambda x: x, [tf.ones([1])], 1, 4, 1000, [1, 2])
+
+
+def test_call_computation_wants_a_rewrite() -> None:
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None])
+        (y,) = call_computation(x, lambda x: v1.tpu.rewrite(lambda: x + 1.0))
+        assert y.shape.as_list() == [None]
+        assert "TPUReplicateMetadata" in function_of(graph, "TPUPartitionedCall")
+        with pytest.raises(ExportError, match=r"did not call tpu\.rewrite"):
+            call_computation(x, lambda x: x + 1.0, CONFIG)
+
+
+@pytest.mark.parametrize("config", [None, CONFIG], ids=["whole", "batched"])
+def test_any_spec_is_copied_with_results_of_the_call(config: BatchConfig | None) -> None:
+    seen: dict[str, Any] = {}
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Spec:
+        seen.update(mode=mode, params=params, labels=labels)
+        y = features["x"] * 2.0
+        return Spec({"y": y}, {"serving_default": PredictOutput({"z": y})}, tf.reduce_sum(y))
+
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, 1])
+        spec = model_fn_inference_on_tpu(model_fn, {"x": x}, params={"a": 1}, batch_config=config)
+    assert seen == {"mode": "infer", "params": {"a": 1}, "labels": None}
+    outputs = spec.export_outputs["serving_default"].outputs
+    assert spec.predictions["y"].graph is outputs["z"].graph is graph
+    assert outputs["z"].shape.as_list() == [None, 1]
+    assert spec.loss is None
+
+
+def test_a_model_fn_that_returns_no_spec_is_refused() -> None:
+    with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="returned dict. Return a"):
+        model_fn_inference_on_tpu(lambda features: {}, {"x": tf.ones([1])})
