@@ -15,6 +15,7 @@ import click
 from tpuserve import __version__
 from tpuserve.commands.compile import compile
 from tpuserve.commands.inspect import inspect
+from tpuserve.commands.verify import verify
 from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
@@ -57,7 +58,7 @@ def cli(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for each in (compile, inspect):
+for each in (compile, inspect, verify):
     cli.add_command(each)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.saved_model import loader_impl
 
-from tpuserve import devices, dtypes, metagraph
+from tpuserve import devices, dtypes, metagraph, refusal
 from tpuserve import signature as signatures
 from tpuserve.devices import Hardware
 from tpuserve.errors import (
@@ -32,8 +33,8 @@ from tpuserve.tags import TagSet
 
 logger = logging.getLogger(__name__)
 
-# What XLA says of an op that it cannot compile, whatever the input was.
-_FAULTS_OF_THE_MODEL = ("Detected unsupported operations",)
+# What loading raises for files that are missing, cut or changed.
+_DAMAGES = (tf.errors.OpError, DecodeError, ValueError, RuntimeError, OSError, KeyError)
 _HEADINGS = (
     "Graph execution error",
     "Detected at node",
@@ -91,7 +92,7 @@ class LoadedModel:
             results = self._callable(signature_name, wanted)(*feeds)
         except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
             text = _cause(error)
-            if text.startswith(_FAULTS_OF_THE_MODEL):
+            if refusal.UNSUPPORTED in text:
                 raise ModelExecutionError(text) from error
             raise InvalidTensor(text) from error
         except tf.errors.OpError as error:
@@ -152,7 +153,7 @@ def load(
     except TpuserveError:
         session.close()
         raise
-    except (tf.errors.OpError, ValueError, RuntimeError, OSError, KeyError) as error:
+    except _DAMAGES as error:
         session.close()
         raise DamagedSavedModel(
             f"cannot load {directory}: {_cause(error)}. Export the model again."

@@ -27,7 +27,8 @@ def _load(text: str) -> tuple[int, float]:
 @click.option(
     "--batch-size",
     "batch_sizes",
-    type=Spelled("ROWS", r"\d+", int),
+    type=click.IntRange(min=1),
+    metavar="ROWS",
     multiple=True,
     help="In rows; several may follow. By default what the model's batch functions allow, else "
     "1 8 64.",

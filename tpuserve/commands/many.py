@@ -8,6 +8,8 @@ import click
 class ManyValuesCommand(click.Command):
     """A command whose options with `multiple=True` take values until one does not fit.
 
+    Options for any text take one value each time.
+
     `--batch-size 1 8 DIR` is two sizes and an argument; `--batch-size 1 --batch-size 8` is the
     same.
     """
@@ -17,7 +19,8 @@ class ManyValuesCommand(click.Command):
         options = {
             name: each
             for each in self.get_params(ctx)
-            if isinstance(each, click.Option) and each.multiple
+            # Text fits anything, an argument that follows too.
+            if isinstance(each, click.Option) and each.multiple and each.type is not click.STRING
             for name in each.opts
         }
         spelled: list[str] = []

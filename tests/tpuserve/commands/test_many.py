@@ -9,11 +9,16 @@ from tpuserve.commands.many import ManyValuesCommand, Spelled
 @click.argument("names", nargs=-1)
 @click.option("--size", type=int, multiple=True)
 @click.option("--pair", type=Spelled("A:B", r"\w+:\w+"), multiple=True)
+@click.option("--word", multiple=True)
 @click.option("--quiet", is_flag=True)
 def command(
-    names: tuple[str, ...], size: tuple[int, ...], pair: tuple[str, ...], quiet: bool
+    names: tuple[str, ...],
+    size: tuple[int, ...],
+    pair: tuple[str, ...],
+    word: tuple[str, ...],
+    quiet: bool,
 ) -> None:
-    click.echo(f"{names} {size} {pair} {quiet}")
+    click.echo(f"{names} {size} {pair or word} {quiet}")
 
 
 @pytest.mark.parametrize(
@@ -23,6 +28,7 @@ def command(
         ("--size 1 8 name", "('name',) (1, 8) () False"),
         ("name --size 1 --quiet --size 2 3", "('name',) (1, 2, 3) () True"),
         ("--pair a:b c:d name --size=4", "('name',) (4,) ('a:b', 'c:d') False"),
+        ("--word a name --word b", "('name',) () ('a', 'b') False"),
         ("", "() () () False"),
     ],
 )

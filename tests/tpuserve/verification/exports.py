@@ -1,0 +1,65 @@
+"""SavedModels with two metagraphs, each of a model of a few ops."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
+
+from tpuserve import tags
+from tpuserve.export import MetagraphSpec, SavedModelWriter, WarmUp, on_tpu
+
+v1 = tf.compat.v1
+
+Model = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+X = {"x": tf.TensorSpec([None, 2], tf.float32)}
+
+
+def write(
+    base: Path,
+    baseline: Model,
+    candidate: Model | None = None,
+    inputs: Mapping[str, tf.TensorSpec] = X,
+    *,
+    signatures: Mapping[str, Model] | None = None,
+    warm_up: WarmUp | None = None,
+    on_host: bool = False,
+) -> Path:
+    """The directory of a SavedModel.
+
+    Args:
+      base: where to write it.
+      baseline, candidate: the model on the CPU and on the TPU; None for the same on both.
+      inputs: of each signature, by alias.
+      signatures: further models, the same on both.
+      warm_up: the warm-up records to write.
+      on_host: leave the candidate without a TPU computation.
+    """
+    with SavedModelWriter(str(base), warm_up=warm_up) as writer:
+        for tag_set, model in (
+            (tags.SERVE, baseline),
+            (tags.SERVE_TPU, candidate or baseline),
+        ):
+            is_on_tpu = tag_set == tags.SERVE_TPU and not on_host
+            graph = tf.Graph()
+            with graph.as_default():
+                models = {"serving_default": model, **(signatures or {})}
+                definitions = {
+                    name: _signature(each, inputs, is_on_tpu=is_on_tpu)
+                    for name, each in models.items()
+                }
+            writer.add(MetagraphSpec(tag_set, graph, definitions, lambda session: None))
+    return Path(writer.directory)
+
+
+def _signature(model: Model, inputs: Mapping[str, tf.TensorSpec], *, is_on_tpu: bool) -> Any:
+    placeholders = {
+        alias: v1.placeholder(each.dtype, each.shape, alias) for alias, each in inputs.items()
+    }
+    outputs = on_tpu(model, placeholders) if is_on_tpu else model(placeholders)
+    signature = SignatureDef(method_name="tensorflow/serving/predict")
+    for tensors, to in ((placeholders, signature.inputs), (outputs, signature.outputs)):
+        for alias, each in tensors.items():
+            to[alias].CopyFrom(v1.saved_model.build_tensor_info(each))
+    return signature

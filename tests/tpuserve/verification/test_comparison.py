@@ -1,0 +1,96 @@
+"""How far two arrays are apart, by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpuserve.verification import Comparison
+from tpuserve.verification.comparison import compare
+
+pytestmark = pytest.mark.slow
+
+INF, NAN = float("inf"), float("nan")
+
+
+def of(baseline: Any, candidate: Any, dtype: Any = np.float32) -> Comparison:
+    return compare("y", np.array(baseline, dtype), np.array(candidate, dtype), atol=1e-3, rtol=1e-2)
+
+
+def test_figures_of_floats_are_the_largest() -> None:
+    found = of([1, -4, 0], [1.5, -5, 0.25])
+    assert found.largest_absolute == 1.0
+    # Of the zero there is no relative difference.
+    assert found.largest_relative == 0.5
+    assert found.beyond == 3
+    assert not found.passed
+
+
+def test_a_float_passes_within_atol_and_rtol_of_the_baseline() -> None:
+    # 0.001 + 0.01 * 100 = 1.001
+    assert of([100], [101]).passed
+    assert not of([100], [101.01]).passed
+    assert of([0], [0.0009]).passed
+
+
+def test_rows_of_another_class_are_counted() -> None:
+    found = of([[1, 2], [3, 1], [0, 5]], [[2, 1], [3, 1], [5, 0]])
+    assert (found.differing, found.compared) == (2, 3)
+
+
+def test_a_single_column_has_no_classes() -> None:
+    assert of([[1], [2]], [[1], [3]]).differing is None
+
+
+@pytest.mark.parametrize("special", [NAN, INF, -INF])
+def test_what_is_no_number_equals_itself_and_nothing_else(special: float) -> None:
+    assert of([special, 1], [special, 1]).passed
+    found = of([special, 1], [1, 1])
+    assert not found.passed
+    assert found.beyond == 1
+    assert found.failure is not None
+    assert found.failure.startswith("1 ")
+    assert found.largest_absolute == 0.0
+
+
+def test_opposite_infinities_differ() -> None:
+    assert not of([INF], [-INF]).passed
+
+
+def test_a_nan_in_the_candidate_is_told() -> None:
+    assert of([1.0], [NAN]).failure == "1 NaN in the candidate and not in the baseline"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "dtype"),
+    [([1, 2], [1, 3], np.int64), ([b"a", b"b"], [b"a", b"c"], object), ([1, 0], [1, 1], bool)],
+)
+def test_all_else_has_to_be_equal(baseline: Any, candidate: Any, dtype: Any) -> None:
+    found = of(baseline, candidate, dtype)
+    assert (found.differing, found.compared, found.passed) == (1, 2, False)
+    assert of(baseline, baseline, dtype).passed
+
+
+def test_whole_numbers_differ_without_overflow() -> None:
+    limits = np.iinfo(np.int64)
+    assert of([limits.min], [limits.max], np.int64).largest_absolute == float(2**64 - 1)
+
+
+def test_another_shape_and_another_type_fail() -> None:
+    assert of([[1]], [1]).failure == "shape [1, 1] in the baseline, [1] in the candidate"
+    found = compare("y", np.zeros(1, np.int32), np.zeros(1, np.int64), atol=1, rtol=1)
+    assert found.failure == "int32 in the baseline, int64 in the candidate"
+
+
+def test_bfloat16_is_a_float() -> None:
+    import tensorflow as tf
+
+    assert of([1.0], [1.0078125], tf.bfloat16.as_numpy_dtype).largest_absolute == 0.0078125
+
+
+def test_no_values_are_equal() -> None:
+    assert of(np.zeros([0, 3]), np.zeros([0, 3])).passed
+
+
+def test_scalars_are_compared() -> None:
+    assert compare("y", b"a", b"a", atol=0, rtol=0).passed  # type: ignore[arg-type]

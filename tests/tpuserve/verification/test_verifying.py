@@ -1,0 +1,204 @@
+"""Two metagraphs compared: equal ones pass, others fail with the right figures."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.conformance import programs
+from tests.tpuserve.verification import exports
+from tpuserve.errors import InvalidSetting, MetagraphNotFound, SignatureNotFound
+from tpuserve.export import WarmUp, inference_on_tpu
+from tpuserve.verification import Report, verify
+
+pytestmark = pytest.mark.slow
+
+
+def double(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"y": 2.0 * inputs["x"]}
+
+
+def off_by_a_thousandth(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"y": 2.0 * inputs["x"] + 1e-3}
+
+
+def sizes(report: Report, signature: int = 0) -> list[tuple[int | None, str]]:
+    return [(each.batch_size, each.source) for each in report.signatures[signature].runs]
+
+
+@pytest.fixture(scope="module")
+def doubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exports.write(tmp_path_factory.mktemp("doubled"), double)
+
+
+def test_equal_metagraphs_pass(doubled: Path) -> None:
+    report = verify(doubled, runs=1)
+    assert report.passed
+    assert report.largest_absolute == 0.0
+    assert sizes(report) == [(1, "generated"), (8, "generated")]
+    assert all(
+        timing is not None and timing.first > 0 and timing.median is not None
+        for run in report.signatures[0].runs
+        for timing in (run.baseline, run.candidate)
+    )
+
+
+def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None:
+    directory = exports.write(tmp_path / "export", double, off_by_a_thousandth)
+    np.savez(tmp_path / "x.npz", x=np.array([[1, 4]], np.float32))
+    report = verify(directory, inputs=tmp_path / "x.npz", runs=0)
+    (output,) = report.signatures[0].runs[0].outputs
+    assert not report.passed
+    # 2 against 2.001 and 8 against 8.001.
+    assert output.largest_absolute == pytest.approx(1e-3, rel=1e-3)
+    assert output.largest_relative == pytest.approx(5e-4, rel=1e-3)
+    assert output.beyond == 2
+    assert (output.differing, output.compared) == (0, 1)
+    assert verify(directory, inputs=tmp_path / "x.npz", runs=0, atol=2e-3).passed
+
+
+def test_a_real_export_passes(tmp_path: Path) -> None:
+    program = programs.ALL[2]
+    config = trainer.RunConfig(model_dir=str(tmp_path / "model"), tf_random_seed=1)
+    estimator = trainer.TPUEstimator(program.model_fn, config=config, use_tpu=False)
+    estimator.train(program.input_fn, max_steps=1)
+    exported = estimator.export_saved_model(str(tmp_path / "export"), program.receiver_fn)
+    report = verify(exported.decode(), runs=0)
+    assert report.passed
+    assert report.largest_absolute is not None
+    assert report.largest_absolute < 1e-5
+    assert [each.kind for each in report.hazards] == ["recompilation", "int64"]
+
+
+def test_a_signature_that_fails_lets_the_others_go_on(tmp_path: Path) -> None:
+    def spelled(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        text = tf.strings.as_string(inputs["x"], name="spelled")
+        return {"y": tf.strings.to_number(text, name="read")}
+
+    directory = exports.write(tmp_path, double, signatures={"spelled": spelled})
+    report = verify(directory, batch_sizes=[1], runs=0)
+    assert [(each.name, each.passed) for each in report.signatures] == [
+        ("serving_default", True),
+        ("spelled", False),
+    ]
+    failure = report.signatures[1].runs[0].failure
+    assert failure is not None
+    assert failure.endswith("XLA cannot compile AsString (spelled)")
+    errors = {each.node: each for each in report.hazards if each.severity == "error"}
+    # XLA stops at the first; both are told.
+    assert {each.op for each in errors.values()} == {"AsString", "StringToNumber"}
+    line = errors["spelled"].line
+    assert line is not None
+    assert Path(__file__).name in line
+
+
+def test_what_the_baseline_cannot_run_is_told(tmp_path: Path) -> None:
+    def shaped(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"y": tf.reshape(inputs["x"], [4])}
+
+    report = verify(exports.write(tmp_path, shaped), batch_sizes=[1], runs=0)
+    failure = report.signatures[0].runs[0].failure
+    assert failure is not None
+    assert failure.startswith("the baseline {serve} failed: ")
+
+
+def test_a_computation_that_cannot_be_lowered_is_told(tmp_path: Path) -> None:
+    directory = exports.write(
+        tmp_path,
+        lambda inputs: {"y": inputs["s"] + inputs["s"]},
+        inputs={"s": tf.TensorSpec([None], tf.string)},
+    )
+    report = verify(directory, batch_sizes=[1], runs=0)
+    failure = report.signatures[0].runs[0].failure
+    assert failure is not None
+    assert "which a TPU cannot hold" in failure
+
+
+def test_given_inputs_are_repeated_or_cut_to_the_batch_sizes(doubled: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones([3, 2]))
+    report = verify(doubled, inputs=tmp_path / "x.npz", batch_sizes=[2, 7], runs=0)
+    assert sizes(report) == [(2, "file"), (7, "file")]
+    assert [run.outputs[0].shape for run in report.signatures[0].runs] == [(2, 2), (7, 2)]
+    assert report.notes == (f"{tmp_path}/x.npz: input 'x' was converted from float64 to float32",)
+
+
+def test_warm_up_records_are_used(tmp_path: Path) -> None:
+    directory = exports.write(tmp_path, double, warm_up=WarmUp(batch_sizes=[2, 3]))
+    assert sizes(verify(directory, runs=0)) == [(2, "warm-up record"), (3, "warm-up record")]
+
+
+def test_batch_sizes_are_those_that_batch_functions_allow(tmp_path: Path) -> None:
+    def batched(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        (y,) = inference_on_tpu(lambda x: 2.0 * x, [inputs["x"]], 1, 4, 100, [2, 4])
+        return {"y": y}
+
+    directory = exports.write(tmp_path, double, batched, on_host=True)
+    report = verify(directory, runs=0)
+    assert report.passed
+    assert sizes(report) == [(2, "generated"), (4, "generated")]
+    assert [each.severity for each in report.hazards] == ["note"]
+
+
+def test_a_fixed_batch_is_run_as_it_is(tmp_path: Path) -> None:
+    inputs = {"x": tf.TensorSpec([5, 2], tf.float32)}
+    report = verify(exports.write(tmp_path, double, inputs=inputs), batch_sizes=[1], runs=0)
+    assert report.passed
+    assert sizes(report) == [(5, "generated")]
+
+
+def test_a_parsing_receiver_gets_examples(tmp_path: Path) -> None:
+    spec = {"x": tf.io.FixedLenFeature([2], tf.float32)}
+
+    def parsed(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return double({"x": tf.io.parse_example(inputs["examples"], spec)["x"]})
+
+    def parsed_before(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x = tf.io.parse_example(inputs["examples"], spec)["x"]
+        return {"y": inference_on_tpu(lambda x: 2.0 * x, [x], 1, 8, 100, None)[0]}
+
+    inputs = {"examples": tf.TensorSpec([None], tf.string)}
+    report = verify(exports.write(tmp_path, parsed, parsed_before, inputs, on_host=True), runs=0)
+    assert report.passed
+    assert [run.outputs[0].shape for run in report.signatures[0].runs] == [(1, 2), (8, 2)]
+
+
+def test_signatures_that_are_not_the_same_fail(tmp_path: Path) -> None:
+    directory = exports.write(tmp_path, double, lambda inputs: {"z": inputs["x"] + 1.0})
+    report = verify(directory, runs=0)
+    assert report.signatures[0].failure == "the candidate {serve, tpu} has no output 'y'"
+    assert not report.passed
+
+
+def test_progress_is_told(doubled: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    verify(doubled, batch_sizes=[3], runs=0, progress=lambda *each: told.append(each))
+    assert told == [
+        (0, 1, "loading"),
+        (0, 1, "serving_default, batch size 3"),
+        (1, 1, "done"),
+    ]
+
+
+def test_an_unknown_signature_says_which_there_are(doubled: Path) -> None:
+    with pytest.raises(SignatureNotFound, match="no signature 'other' .* found serving_default"):
+        verify(doubled, signatures=["other"])
+
+
+def test_a_metagraph_that_is_not_there_is_named(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.f = tf.function(lambda x: x, input_signature=[tf.TensorSpec([None], tf.float32)])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.f)
+    with pytest.raises(MetagraphNotFound, match=r"no metagraph tagged \{serve, tpu\}; found"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"atol": -1.0}, {"rtol": float("nan")}, {"batch_sizes": [0]}, {"runs": -1}]
+)
+def test_an_impossible_setting_is_refused(doubled: Path, setting: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting):
+        verify(doubled, **setting)

@@ -1,0 +1,163 @@
+"""The two metagraphs of a SavedModel, as they are compared."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from tensorflow.python.saved_model import loader_impl
+
+from tpuserve import loader, metagraph
+from tpuserve import tags as tag_sets
+from tpuserve.devices import Hardware
+from tpuserve.errors import (
+    DamagedSavedModel,
+    LoweringError,
+    MetagraphNotFound,
+    SignatureNotFound,
+)
+from tpuserve.loader import LoadedModel
+from tpuserve.metagraph import Metagraph
+from tpuserve.signature import Signature
+from tpuserve.tags import TagSet
+
+_HARDWARE: Mapping[TagSet, Hardware] = {
+    tag_sets.SERVE: Hardware(),
+    tag_sets.SERVE_TPU: Hardware(
+        tpu_cores=1, hosts=1, is_emulated=True, asked_by="tpuserve verify"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two metagraphs.
+
+    Attributes:
+      described: as read without TensorFlow.
+      meta_graph_def: as TensorFlow's proto.
+    """
+
+    described: Metagraph
+    meta_graph_def: Any
+
+
+@dataclass(frozen=True)
+class Both:
+    """The baseline, which is {serve}, and the candidate, which is {serve, tpu}."""
+
+    directory: Path
+    baseline: Side
+    candidate: Side
+
+    @property
+    def allowed_batch_sizes(self) -> tuple[int, ...]:
+        """Of all batch functions together, increasing; empty where there are none."""
+        found = {
+            size
+            for side in (self.baseline, self.candidate)
+            for each in side.described.batch_functions
+            for size in each.allowed_batch_sizes
+        }
+        return tuple(sorted(found))
+
+    def signatures(self, wanted: tuple[str, ...]) -> dict[str, Signature]:
+        """The baseline's signatures of some names, or all that there are.
+
+        Raises:
+          SignatureNotFound: a name that neither metagraph has.
+        """
+        of_candidate = self.candidate.described.signatures
+        found = dict(sorted({**of_candidate, **self.baseline.described.signatures}.items()))
+        for each in wanted:
+            if each not in found:
+                raise SignatureNotFound(
+                    f"no signature {each!r} in {self.directory}; found "
+                    f"{', '.join(found) or 'none'}. Name one of those."
+                )
+        return {name: each for name, each in found.items() if not wanted or name in wanted}
+
+
+def read(directory: Path) -> Both:
+    """The two metagraphs of a directory, unloaded.
+
+    Raises:
+      SavedModelNotFound, DamagedSavedModel: see `tpuserve.metagraph.read`.
+      MetagraphNotFound: one of the two is not there.
+    """
+    described = {each.tags: each for each in metagraph.read(directory).metagraphs}
+    for tags in _HARDWARE:
+        if tags not in described:
+            found = ", ".join(sorted(tag_sets.show(each) for each in described))
+            raise MetagraphNotFound(
+                f"{directory} has no metagraph tagged {tag_sets.show(tags)}; found {found}. "
+                f"Two are compared, {{serve}} and {{serve, tpu}}: export with export_to_cpu=True "
+                f"and export_to_tpu=True."
+            )
+    try:
+        proto = loader_impl.parse_saved_model(str(directory))
+    except (OSError, DecodeError, ValueError) as error:
+        raise DamagedSavedModel(
+            f"TensorFlow cannot read {directory}: {error}. Export the model again."
+        ) from error
+    protos = {frozenset(each.meta_info_def.tags): each for each in proto.meta_graphs}
+    baseline, candidate = (Side(described[each], protos[each]) for each in _HARDWARE)
+    return Both(directory, baseline, candidate)
+
+
+def load_baseline(directory: Path) -> LoadedModel:
+    """The {serve} metagraph, on the CPU.
+
+    Raises:
+      DamagedSavedModel: it cannot be loaded.
+    """
+    return _load(directory, tag_sets.SERVE)
+
+
+def load_candidate(directory: Path) -> LoadedModel | LoweringError:
+    """The {serve, tpu} metagraph, lowered and compiled by XLA; or why it cannot be lowered.
+
+    Raises:
+      DamagedSavedModel: it cannot be loaded.
+    """
+    try:
+        return _load(directory, tag_sets.SERVE_TPU)
+    except LoweringError as error:
+        return error
+
+
+def _load(directory: Path, tags: TagSet) -> LoadedModel:
+    try:
+        return loader.load(directory, tags, _HARDWARE[tags])
+    except (DecodeError, TypeError, AttributeError, LookupError) as error:
+        # What TensorFlow trips over in a graph that contradicts itself.
+        raise DamagedSavedModel(
+            f"cannot load {tag_sets.show(tags)} of {directory}: {error}. Export the model again."
+        ) from error
+
+
+def differences(name: str, both: Both) -> str | None:
+    """How a signature is not the same in both metagraphs; None where it is."""
+    baseline, candidate = (
+        each.described.signatures.get(name) for each in (both.baseline, both.candidate)
+    )
+    if baseline is None or candidate is None:
+        missing = "baseline {serve}" if baseline is None else "candidate {serve, tpu}"
+        return f"the {missing} has no such signature"
+    kinds: tuple[tuple[str, Callable[[Signature], Mapping[str, Any]]], ...] = (
+        ("input", lambda each: each.inputs),
+        ("output", lambda each: each.outputs),
+    )
+    for kind, of in kinds:
+        first, second = of(baseline), of(candidate)
+        for alias in sorted({*first, *second}):
+            if alias not in first or alias not in second:
+                where = "baseline {serve}" if alias not in first else "candidate {serve, tpu}"
+                return f"the {where} has no {kind} {alias!r}"
+            if first[alias].dtype != second[alias].dtype:
+                return (
+                    f"{kind} {alias!r} is {first[alias].dtype} in the baseline, "
+                    f"{second[alias].dtype} in the candidate"
+                )
+    return None
