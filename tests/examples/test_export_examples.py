@@ -1,0 +1,30 @@
+"""Every command in the docstring of an export example prints what stands below it."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.examples.test_training_examples import EXAMPLES, documented
+
+pytestmark = pytest.mark.slow
+
+NAMES = ["export_function.py", "export_keras.py"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_prints_what_its_docstring_says_and_leaves_one_version(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ((words, output),) = documented(name)
+    assert words[:2] == ["python", f"examples/{name}"]
+    base = tmp_path / Path(words[2]).name
+    monkeypatch.setattr(sys, "argv", [words[1], str(base)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert capsys.readouterr().out.rstrip("\n") == output
+    (version,) = base.iterdir()
+    assert (version / "assets.extra/tf_serving_warmup_requests").exists()
