@@ -128,6 +128,23 @@ def test_python_loops_and_branches_over_tensors_become_those_of_the_graph(tmp_pa
     assert answer["count"] == 4
 
 
+def test_a_loop_of_a_model_that_was_read_from_a_file_is_compiled(tmp_path: Path) -> None:
+    def doubled(x: Any, times: int = 3) -> Any:
+        for _ in tf.range(times):
+            x = 2.0 * x
+        return x
+
+    directory = str(tmp_path / "saved")
+    module = tf.Module()
+    module.f = tf.function(doubled, input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    tf.saved_model.save(module, directory, signatures=module.f)
+    loaded = tf.saved_model.load(directory)
+    signature = loaded.signatures["serving_default"]
+    exported = export(signature, {"x": ROWS}, tmp_path / "again")
+    answer = answers.both(exported, x=np.array([1, 5], np.float32))
+    np.testing.assert_allclose(answer["output_0"], [8.0, 40.0])
+
+
 def test_signatures_may_have_functions_of_their_own(tmp_path: Path) -> None:
     signatures = {
         "serving_default": {"x": ROWS},
