@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import trainer
-from tests.conformance import programs
+from tests.conformance.exports import model, models
 from tests.tpuserve.verification import exports
 from tpuserve.errors import InvalidSetting, MetagraphNotFound, SignatureNotFound
 from tpuserve.export import WarmUp, inference_on_tpu
@@ -62,11 +61,10 @@ def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None
 
 
 def test_a_real_export_passes(tmp_path: Path) -> None:
-    program = programs.ALL[2]
-    config = trainer.RunConfig(model_dir=str(tmp_path / "model"), tf_random_seed=1)
-    estimator = trainer.TPUEstimator(program.model_fn, config=config, use_tpu=False)
-    estimator.train(program.input_fn, max_steps=1)
-    exported = estimator.export_saved_model(str(tmp_path / "export"), program.receiver_fn)
+    residual = models.RESIDUAL
+    model.train(residual, tmp_path / "model")
+    estimator = model.estimator(residual.model_fn, tmp_path / "model")
+    exported = estimator.export_saved_model(str(tmp_path / "export"), residual.raw_receiver_fn)
     report = verify(exported.decode(), runs=0)
     assert report.passed
     assert report.largest_absolute is not None

@@ -1,0 +1,122 @@
+"""Asking a model: in process, over REST, over gRPC; and what makes two answers the same."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from server.app import Server
+from server.settings import Settings
+from tests import processes
+from tpuserve import loader, tags
+from tpuserve.devices import Hardware
+from tpuserve.loader import LoadedModel
+
+# Of float32, absolute and relative; XLA may sum in another order than TensorFlow's own kernels.
+TOLERANCE = 1e-5
+
+HARDWARE = {
+    tags.SERVE: Hardware(),
+    tags.SERVE_TPU: Hardware(tpu_cores=1, hosts=1, is_emulated=True),
+}
+
+
+def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
+    """A metagraph; that of the TPU lowered and compiled by XLA."""
+    return loader.load(directory, tag_set, HARDWARE[tag_set])
+
+
+def largest_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> float:
+    """The largest absolute difference of two answers, which have to be the same."""
+    assert expected.keys() == found.keys()
+    return max(_difference(name, each, found[name]) for name, each in expected.items())
+
+
+def _difference(name: str, expected: Any, found: Any) -> float:
+    if expected.dtype == object:
+        assert _texts(expected) == _texts(found), name
+        return 0.0
+    if not np.issubdtype(expected.dtype, np.floating):
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+        return 0.0
+    # No REST client tells float32 from float64.
+    found = np.asarray(found, expected.dtype)
+    np.testing.assert_allclose(found, expected, TOLERANCE, TOLERANCE, err_msg=name)
+    return float(np.abs(found - expected).max(initial=0.0))
+
+
+def _texts(array: Any) -> Any:
+    return np.vectorize(tf.compat.as_str)(array).tolist()
+
+
+class Served:
+    """A server of one metagraph of one model.
+
+    Attributes:
+      model: what it has loaded.
+    """
+
+    def __init__(self, model: LoadedModel, rest: int, rpc: int) -> None:
+        self.model = model
+        self._url = f"http://{processes.LOOPBACK}:{rest}/v1/models/m:predict"
+        self._rpc = f"{processes.LOOPBACK}:{rpc}"
+
+    def ask_rest(self, signature: str, inputs: Mapping[str, Any], names: list[str]) -> Any:
+        """The answer to a request in columns: texts as text, other bytes in base 64."""
+        columns = {name: _json(each.tolist()) for name, each in inputs.items()}
+        body = {"signature_name": signature, "inputs": columns}
+        response = httpx.post(self._url, json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        outputs = response.json()["outputs"]
+        return outputs if len(names) > 1 else {names[0]: outputs}
+
+    def ask_grpc(self, signature: str, inputs: Mapping[str, Any]) -> Any:
+        """The answer to a PredictRequest."""
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "m"
+        request.model_spec.signature_name = signature
+        for name, each in inputs.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(each))
+        with grpc.insecure_channel(self._rpc) as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            outputs = stub.Predict(request, timeout=60).outputs
+        return {name: tf.make_ndarray(each) for name, each in outputs.items()}
+
+
+@contextmanager
+def serving(directory: Path, tag_set: tags.TagSet) -> Iterator[Served]:
+    """The metagraph behind REST and gRPC."""
+    rest, rpc = processes.free_ports(2)
+    settings = Settings(directory.parent, "m", rpc, rest, processes.LOOPBACK)
+    loaded: list[LoadedModel] = []
+
+    def load_once(version: Path) -> LoadedModel:
+        loaded.append(load(version, tag_set))
+        return loaded[0]
+
+    server = Server(settings, load_once, on_failure=pytest.fail)
+    server.start()
+    try:
+        (model,) = loaded
+        yield Served(model, rest, rpc)
+    finally:
+        server.stop()
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_json(each) for each in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

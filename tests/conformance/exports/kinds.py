@@ -1,0 +1,320 @@
+"""The kinds of export: each makes a version directory of a model, and says how to ask it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import function
+from tensorflow.python.tpu import functional
+from tensorflow.python.tpu.ops import tpu_ops
+
+import tpuserve
+import trainer
+from tests.conformance.exports import keras_models, models
+from tests.conformance.exports.model import (
+    ROWS,
+    Features,
+    Model,
+    classifier,
+    estimator,
+    predictions,
+)
+
+v1 = tf.compat.v1
+
+# Of 8 rows none is padding, of 3 the fourth is.
+ALLOWED_BATCH_SIZES = (4, 8)
+BATCHES = trainer.BatchConfig(
+    num_batch_threads=2,
+    max_batch_size=8,
+    batch_timeout_micros=1000,
+    allowed_batch_sizes=ALLOWED_BATCH_SIZES,
+)
+_BATCH_ARGUMENTS = (2, 8, 1000, list(ALLOWED_BATCH_SIZES))
+
+Inputs: TypeAlias = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A version directory.
+
+    Attributes:
+      requests: signature → inputs to ask it with, `ROWS` rows.
+      batch_sizes: that the graph pads to; those to compile for.
+    """
+
+    directory: Path
+    requests: Mapping[str, Inputs]
+    batch_sizes: Sequence[int] = (ROWS,)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A row of the table.
+
+    Attributes:
+      name: in the table.
+      what: who places what, in a line.
+      models: name → what exports it, given the directory of its checkpoint and the one of the
+        versions.
+    """
+
+    name: str
+    what: str
+    models: Mapping[str, Callable[[Path, Path], Exported]]
+
+
+def _estimators(
+    kind: Callable[[Model, Path, Path], Exported], *those: Model
+) -> dict[str, Callable[[Path, Path], Exported]]:
+    def bound(model: Model) -> Callable[[Path, Path], Exported]:
+        return lambda model_dir, base: kind(model, model_dir, base)
+
+    return {each.name: bound(each) for each in those}
+
+
+def _version(exported: Any) -> Path:
+    return Path(tf.compat.as_str(exported))
+
+
+def _as_a_whole(model: Model, model_dir: Path, base: Path) -> Exported:
+    made = estimator(model.model_fn, model_dir)
+    exported = made.export_saved_model(str(base), model.dense_receiver_fn)
+    return Exported(_version(exported), {"serving_default": model.features})
+
+
+def _batched(model: Model, model_dir: Path, base: Path) -> Exported:
+    def model_fn(features: Features, labels: Any, mode: str, params: Any) -> Any:
+        if params["use_tpu"]:
+            return trainer.model_fn_inference_on_tpu(
+                model.model_fn, features, labels, None, params, BATCHES
+            )
+        return model.model_fn(features, labels, mode, params)
+
+    exported = estimator(model_fn, model_dir, 2).export_saved_model(
+        str(base), model.dense_receiver_fn
+    )
+    requests = {"serving_default": model.features}
+    return Exported(_version(exported), requests, ALLOWED_BATCH_SIZES)
+
+
+def _batched_part(model: Model, model_dir: Path, base: Path) -> Exported:
+    """Batches what the network takes; strings do not get so far."""
+
+    def place(network: Callable[[Features], Any], features: Features) -> Any:
+        (logits,) = trainer.inference_on_tpu(network, features, *_BATCH_ARGUMENTS)
+        return logits
+
+    return _placed(model, place, model_dir, base)
+
+
+def _by_hand(model: Model, model_dir: Path, base: Path) -> Exported:
+    """In TensorFlow's own words alone."""
+
+    def place(network: Callable[[Features], Any], features: Features) -> Any:
+        ((name, dense),) = features.items()
+
+        @tf.nondifferentiable_batch_function(*_BATCH_ARGUMENTS, autograph=False)
+        def batched(rows: Any) -> Any:
+            @function.Defun(capture_resource_var_by_value=False)
+            def computation() -> Any:
+                return v1.tpu.rewrite(lambda each: network({name: each}), [rows])
+
+            return functional.TPUPartitionedCall(
+                args=computation.captured_inputs,
+                device_ordinal=tpu_ops.tpu_ordinal_selector(),
+                Tout=[each.type for each in computation.definition.signature.output_arg],
+                f=computation,
+            )
+
+        (logits,) = batched(dense)
+        logits.set_shape([None, model.classes])
+        return logits
+
+    return _placed(model, place, model_dir, base)
+
+
+def _placed(model: Model, place: Any, model_dir: Path, base: Path) -> Exported:
+    made = estimator(classifier(model, place), model_dir, 2)
+    exported = made.export_saved_model(str(base), model.raw_receiver_fn)
+    requests = {"serving_default": model.features}
+    return Exported(_version(exported), requests, ALLOWED_BATCH_SIZES)
+
+
+def _outside(model: Model, model_dir: Path, base: Path) -> Exported:
+    """The documented example, and another host part that the TPU goes on from."""
+
+    def heads(logits: Any) -> dict[str, Any]:
+        best = v1.tpu.outside_compilation(
+            lambda each: tf.reduce_max(each, axis=-1, keepdims=True), logits
+        )
+        behind = best - logits
+        outputs = {"serving_default": trainer.PredictOutput({"behind": behind})}
+
+        def host_call(logits: Any) -> None:
+            classes = tf.strings.as_string(tf.argmax(logits, axis=-1))
+            outputs["classes"] = trainer.ClassificationOutput(classes=classes)
+
+        v1.tpu.outside_compilation(host_call, logits)
+        return outputs
+
+    return _with_heads(model, heads, model_dir, base)
+
+
+def _multi_head(model: Model, model_dir: Path, base: Path) -> Exported:
+    def heads(logits: Any) -> dict[str, Any]:
+        found = predictions(logits)
+        return {
+            "serving_default": trainer.PredictOutput(found),
+            "logits": trainer.PredictOutput({"logits": logits}),
+            "scores": trainer.ClassificationOutput(scores=found["probabilities"]),
+            "certainty": trainer.RegressionOutput(
+                tf.reduce_max(found["probabilities"], axis=1, keepdims=True)
+            ),
+        }
+
+    return _with_heads(model, heads, model_dir, base)
+
+
+def _with_heads(model: Model, heads: Any, model_dir: Path, base: Path) -> Exported:
+    model_fn = classifier(model, heads=heads)
+    # What classifies takes tf.Examples, as TensorFlow Serving's Classify does.
+    exported = estimator(model_fn, model_dir).export_saved_model(
+        str(base), model.parsing_receiver_fn
+    )
+    directory = _version(exported)
+    return Exported(directory, _by_method(directory, model.examples()))
+
+
+def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
+    made = estimator(model.model_fn, model_dir)
+    exported = made.export_saved_model(str(base), model.parsing_receiver_fn)
+    return Exported(_version(exported), {"serving_default": {"examples": model.examples()}})
+
+
+def _by_method(directory: Path, examples: np.ndarray) -> dict[str, Inputs]:
+    """The same examples for each signature, under the name that its method has for them."""
+    described = tpuserve.metagraph.read(directory).metagraphs[0].signatures
+    found: dict[str, Inputs] = {}
+    for name, signature in described.items():
+        (alias,) = signature.inputs
+        found[name] = {alias: examples}
+    return found
+
+
+def _keras(make: Callable[[], Any], features: Inputs) -> Callable[[Path, Path], Exported]:
+    def kind(_: Path, base: Path) -> Exported:
+        model = make()
+        directory = tpuserve.export.export(model, None, base)
+        return Exported(Path(directory), {"serving_default": features})
+
+    return kind
+
+
+def _restored(network: tf.Module, model_dir: Path) -> Any:
+    """The network with the values of its training."""
+    checkpoint = tf.train.load_checkpoint(str(model_dir))
+    for each in network.trainable_variables:
+        each.assign(checkpoint.get_tensor(each.name.removesuffix(":0")))
+    return network
+
+
+def _plain_text(model_dir: Path, base: Path) -> Exported:
+    """Places itself: the vocabulary on the host, the rest on the TPU in batches."""
+    network = _restored(models.TextClassifier(), model_dir)
+    network.words = models.vocabulary()
+
+    class Serving(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def __call__(self, text: Any, use_tpu: bool) -> Any:
+            features = {"ids": models.ids_of(text, network.words)}
+            if not use_tpu:
+                return predictions(network(features))
+            (logits,) = trainer.inference_on_tpu(network, features, *_BATCH_ARGUMENTS)
+            return predictions(logits)
+
+    specs = {"text": tf.TensorSpec([None], tf.string)}
+    directory = tpuserve.export.export(Serving(), specs, base)
+    requests = {"serving_default": models.TEXT.features}
+    return Exported(Path(directory), requests, ALLOWED_BATCH_SIZES)
+
+
+def _plain_transformer(model_dir: Path, base: Path) -> Exported:
+    """On the TPU as a whole."""
+    network = _restored(models.TransformerEncoder(), model_dir)
+
+    class Serving(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        @tf.function
+        def __call__(self, ids: Any) -> Any:
+            return predictions(network({"ids": ids}))
+
+    specs = {"ids": tf.TensorSpec([None, 12], tf.int32)}
+    directory = tpuserve.export.export(Serving(), specs, base)
+    return Exported(Path(directory), {"serving_default": models.TRANSFORMER.features})
+
+
+ALL = [
+    Kind(
+        "V1",
+        "the export puts the whole model on the TPU",
+        _estimators(_as_a_whole, *models.ALL),
+    ),
+    Kind(
+        "V2 with BatchConfig",
+        "`model_fn_inference_on_tpu` puts the whole model there in batches of 4 or 8 rows, or "
+        "`inference_on_tpu` a part of it",
+        {
+            **_estimators(_batched, models.TRANSFORMER),
+            **_estimators(_batched_part, models.TEXT),
+        },
+    ),
+    Kind(
+        "V2 by hand",
+        "model_fn itself: `tpu.rewrite` in a `TPUPartitionedCall` in a batch function",
+        _estimators(_by_hand, models.TEXT, models.LSTM),
+    ),
+    Kind(
+        "outside compilation",
+        "V1, with parts that go back to the host: between two parts on the TPU, and for classes "
+        "that are strings",
+        _estimators(_outside, models.RESIDUAL, models.TEXT),
+    ),
+    Kind(
+        "parsing receiver",
+        "V1; the host parses tf.Examples",
+        _estimators(_parsing, models.RESIDUAL, models.TEXT),
+    ),
+    Kind(
+        "multi-head",
+        "V1, with two predict signatures, a classify and a regress signature",
+        _estimators(_multi_head, models.LSTM),
+    ),
+    Kind(
+        "Keras",
+        "`tpuserve.export.export` of a model of Keras 3 or of tf_keras",
+        {
+            models.RESIDUAL.name: _keras(keras_models.residual, models.RESIDUAL.features),
+            models.LSTM.name: _keras(keras_models.lstm, models.LSTM.features),
+        },
+    ),
+    Kind(
+        "plain function",
+        "`tpuserve.export.export` of a `tf.Module`: one goes to the TPU as a whole, the other "
+        "places itself",
+        {
+            models.TRANSFORMER.name: _plain_transformer,
+            models.TEXT.name: _plain_text,
+        },
+    ),
+]

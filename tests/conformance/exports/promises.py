@@ -1,0 +1,165 @@
+"""What is promised of every export; each raises where it is not kept."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conformance.exports import asking
+from tests.conformance.exports.kinds import Exported
+from tpuserve import metagraph, tags
+from tpuserve.compilation import ahead
+from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
+from tpuserve.compilation.compiler import Compiler
+from tpuserve.loader import LoadedModel
+
+v1 = tf.compat.v1
+
+# No batch that is allowed: a batch function has to pad it.
+FEW_ROWS = 3
+
+
+@dataclass
+class Figures:
+    """What was measured on the way.
+
+    Attributes:
+      largest_difference: absolute, between the two metagraphs' answers in float32.
+      compile_seconds: topology → of each compilation.
+    """
+
+    largest_difference: float = 0.0
+    compile_seconds: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the checks of promises share.
+
+    Attributes:
+      compiler: has been entered.
+    """
+
+    compiler: Compiler
+    figures: Figures = field(default_factory=Figures)
+
+
+def loads(exported: Exported, bench: Bench) -> None:
+    """Each metagraph is found by its exact tags, by TensorFlow's loader and by ours."""
+    described = [
+        {name: _shown(each) for name, each in found.signatures.items()}
+        for found in metagraph.read(exported.directory).metagraphs
+    ]
+    assert len(described) == len(asking.HARDWARE)
+    assert all(each == described[0] for each in described)
+    assert described[0].keys() == exported.requests.keys()
+    for tag_set in asking.HARDWARE:
+        _load_by_tensorflow(exported.directory, sorted(tag_set), set(described[0]))
+        with _loaded(exported.directory, tag_set) as model:
+            assert model.choice.tags == tag_set
+            assert {name: _shown(each) for name, each in model.signatures.items()} == described[0]
+    with pytest.raises(RuntimeError, match="could not be found in SavedModel"):
+        _load_by_tensorflow(exported.directory, ["tpu"], set())
+
+
+def _shown(signature: Any) -> Any:
+    """What a client sees of it."""
+    return [
+        {alias: (spec.dtype, spec.shape) for alias, spec in tensors.items()}
+        for tensors in (signature.inputs, signature.outputs)
+    ]
+
+
+def _load_by_tensorflow(directory: Path, tag_list: list[str], names: set[str]) -> None:
+    """Loads a metagraph with its variables and tables, as TensorFlow Serving does."""
+    # Else every op must have a kernel here, whether it is run or not.
+    config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        loaded = v1.saved_model.loader.load(session, tag_list, str(directory))
+        served = {
+            name
+            for name, each in loaded.signature_def.items()
+            if each.method_name.startswith("tensorflow/serving/")
+        }
+        assert served == names
+        # Graphs of Keras models and functions have no collection of their variables.
+        handles = [each for each in session.graph.get_operations() if each.type == "VarHandleOp"]
+        are_there = [tf.raw_ops.VarIsInitializedOp(resource=each.outputs[0]) for each in handles]
+        assert are_there
+        assert all(session.run(are_there))
+
+
+def answers_alike(exported: Exported, bench: Bench) -> None:
+    """The lowered TPU metagraph, compiled by XLA, answers as the CPU metagraph."""
+    is_batched = len(exported.batch_sizes) > 1
+    with (
+        _loaded(exported.directory, tags.SERVE) as cpu,
+        _loaded(exported.directory, tags.SERVE_TPU) as tpu,
+    ):
+        assert tpu.choice.lowered
+        assert tpu.choice.compiled
+        for name, inputs in exported.requests.items():
+            for asked in [inputs, _few(inputs)] if is_batched else [inputs]:
+                difference = asking.largest_difference(cpu.run(name, asked), tpu.run(name, asked))
+                bench.figures.largest_difference = max(bench.figures.largest_difference, difference)
+
+
+def compiles(exported: Exported, bench: Bench) -> None:
+    """libtpu compiles every signature, at every batch size, for every generation."""
+    report = ahead.compile(
+        exported.directory, batch_sizes=exported.batch_sizes, compiler=bench.compiler
+    )
+    assert [each.error for each in report.compilations if each.error] == []
+    found = {(each.signature, each.batch_size, each.topology.name) for each in report.compilations}
+    assert found == {
+        (name, size, topology)
+        for name in exported.requests
+        for size in exported.batch_sizes
+        for topology in DEFAULT_TOPOLOGIES
+    }
+    taken: set[tuple[str, float]] = set()
+    for each in report.compilations:
+        assert each.computations > 0
+        assert each.figures is not None
+        # Signatures of the same computation share one compilation.
+        taken.add((each.topology.name, each.figures.compile_seconds))
+    for topology, seconds in taken:
+        bench.figures.compile_seconds.setdefault(topology, []).append(seconds)
+
+
+def serves(exported: Exported, bench: Bench) -> None:
+    """A server of either metagraph answers over REST and gRPC as the model does in process."""
+    for tag_set in asking.HARDWARE:
+        with asking.serving(exported.directory, tag_set) as served:
+            assert served.model.choice.tags == tag_set
+            for name, inputs in exported.requests.items():
+                expected = served.model.run(name, inputs)
+                rest = served.ask_rest(name, inputs, list(expected))
+                asking.largest_difference(expected, rest)
+                asking.largest_difference(expected, served.ask_grpc(name, inputs))
+
+
+@contextmanager
+def _loaded(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
+    model = asking.load(directory, tag_set)
+    try:
+        yield model
+    finally:
+        model.close()
+
+
+def _few(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: each[:FEW_ROWS] for name, each in inputs.items()}
+
+
+ALL: Mapping[str, Callable[[Exported, Bench], None]] = {
+    "loads with each tag set": loads,
+    "CPU = lowered TPU": answers_alike,
+    "compiles for all seven generations": compiles,
+    "round trip through the server": serves,
+}

@@ -1,0 +1,134 @@
+"""Every kind of export x every promise; the table in docs/conformance.md is what is found here.
+
+The last test compares them. Where they differ, write the table anew:
+
+    TPUSERVE_WRITE_TABLES=1 .venv/bin/pytest tests/conformance/exports/test_exports.py
+"""
+
+import functools
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conformance.exports import kinds, models, promises, table
+from tests.conformance.exports.kinds import Exported, Kind
+from tests.conformance.exports.model import train
+from tests.conformance.exports.promises import Bench, Figures
+from tests.conformance.exports.table import Cell
+from tpuserve.compilation.compiler import Compiler
+
+pytestmark = pytest.mark.slow
+
+_COMMAND = "TPUSERVE_WRITE_TABLES=1 .venv/bin/pytest tests/conformance/exports/test_exports.py"
+_PAIRS = [
+    pytest.param(kind, name, id=f"{kind.name}-{name}".replace(" ", "_"))
+    for kind in kinds.ALL
+    for name in kind.models
+]
+
+
+class Found:
+    """What this process has found of the table.
+
+    Attributes:
+      asked: cells that were looked at.
+      kept: those whose promise is kept.
+    """
+
+    def __init__(self) -> None:
+        self.asked: set[Cell] = set()
+        self.kept: set[Cell] = set()
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    return Found()
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with Compiler() as compiler:
+        yield Bench(compiler)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Trains each model once, whatever the ways that it is exported in."""
+
+    @functools.cache
+    def trained(name: str) -> Path:
+        directory = tmp_path_factory.mktemp("model")
+        (model,) = (each for each in models.ALL if each.name == name)
+        train(model, directory)
+        return directory
+
+    return trained
+
+
+@pytest.fixture(scope="module")
+def export(
+    checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Kind, str], Exported]:
+    """Exports once what several promises are asked of."""
+
+    @functools.cache
+    def version(kind_name: str, name: str) -> Exported:
+        (kind,) = (each for each in kinds.ALL if each.name == kind_name)
+        return kind.models[name](checkpoint(name), tmp_path_factory.mktemp("export"))
+
+    return lambda kind, name: version(kind.name, name)
+
+
+@pytest.mark.parametrize("promise", promises.ALL)
+@pytest.mark.parametrize(("kind", "name"), _PAIRS)
+def test_a_promise_is_kept(
+    kind: Kind,
+    name: str,
+    promise: str,
+    export: Callable[[Kind, str], Exported],
+    bench: Bench,
+    found: Found,
+) -> None:
+    cell = kind.name, name, promise
+    found.asked.add(cell)
+    promises.ALL[promise](export(kind, name), bench)
+    found.kept.add(cell)
+
+
+def test_each_model_is_exported_in_some_way() -> None:
+    assert {each.name for each in models.ALL} == {name for _, name, _ in table.ALL}
+
+
+def test_the_training_has_moved_the_averages_of_batch_norm(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    found = tf.train.load_checkpoint(str(checkpoint(models.RESIDUAL.name)))
+    names = [each for each in found.get_variable_to_shape_map() if each.endswith("moving_mean")]
+    assert len(names) == 2
+    for each in names:
+        assert np.abs(found.get_tensor(each)).min() > 0
+
+
+def test_the_table_in_the_documents_is_what_was_found_here(found: Found, bench: Bench) -> None:
+    if found.asked != table.ALL:
+        pytest.skip(f"{len(found.asked)} of {len(table.ALL)} cells were looked at in this process")
+    rendered = table.render(found.kept)
+    if os.environ.get("TPUSERVE_WRITE_TABLES"):
+        table.write(rendered)
+    _print(bench.figures)
+    assert table.committed() == rendered, f"docs/conformance.md is out of date. Run: {_COMMAND}"
+
+
+def _print(figures: Figures) -> None:
+    """For who runs this with -s."""
+    print(f"\nlargest difference between the metagraphs: {figures.largest_difference:.1e}")
+    for topology, seconds in figures.compile_seconds.items():
+        print(
+            f"{topology}: {len(seconds)} compilations took {sum(seconds):.1f} s, "
+            f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.1f} s"
+        )
