@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def compile(
     most_batch_sizes: int = MOST_BATCH_SIZES,
     processes: int | None = None,
     cache: Cache | None = None,
+    compiler: Compiler | None = None,
     progress: Progress = lambda done, total, what: None,
 ) -> Report:
     """Whether and how the TPU metagraph of a SavedModel compiles, by the TPU's own compiler.
@@ -50,6 +52,8 @@ def compile(
       most_batch_sizes: how many batch sizes the advice may name.
       processes: how many compile at once; None for one a core.
       cache: where results are kept; None for nowhere.
+      compiler: what has been entered to compile many SavedModels, with its own processes and cache;
+        None for one that ends with this call.
       progress: called with the jobs done, the jobs in all and what is being done.
 
     Raises:
@@ -61,11 +65,11 @@ def compile(
         impossible number.
     """
     _check(batch_sizes, unknown_dimension, load, most_batch_sizes)
-    with Compiler(processes, cache) as compiler:
-        described = compiler.describe(list(dict.fromkeys(topologies)))
+    with nullcontext(compiler) if compiler else Compiler(processes, cache) as workers:
+        described = workers.describe(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
         planned = plan(Path(directory), signature_names, batch_sizes, unknown_dimension)
-        compilations = _compilations(planned, described, compiler, progress)
+        compilations = _compilations(planned, described, workers, progress)
     names = dict.fromkeys(each.signature for each in compilations)
     return Report(
         directory=str(directory),

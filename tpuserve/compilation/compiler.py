@@ -4,6 +4,7 @@ import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tpuserve.compilation import worker
@@ -92,19 +93,21 @@ class Compiler:
         from loky.process_executor import BrokenProcessPool
 
         found: dict[tuple[str, str], Outcome] = {}
-        futures = {
-            self._pool.submit(worker.compile_module, modules[fingerprint], topology): (
-                fingerprint,
-                topology,
-            )
-            for fingerprint, topology in jobs
-        }
+        futures = {}
+        # A worker may die while later jobs are still on their way.
+        with suppress(BrokenProcessPool):
+            for job in jobs:
+                submitted = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
+                futures[submitted] = job
         for future in as_completed(futures):
             try:
                 self._keep(found, futures[future], future.result())
             except BrokenProcessPool:
                 continue
             on_done()
+        if len(found) < len(jobs):
+            self._pool.shutdown(wait=True, kill_workers=True)
+            self._pool = self._new_pool(self._processes)
         # With one worker all the others are lost. Those jobs have a pool of their own each, so
         # that only the one is lost that does it again.
         for job in jobs:

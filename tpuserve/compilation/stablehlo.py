@@ -10,11 +10,12 @@ from tensorflow.python.eager import context
 from tpuserve.compilation import unwritten
 from tpuserve.compilation.arguments import Variable
 from tpuserve.compilation.functions import Functions
+from tpuserve.compilation.registered import registered
 from tpuserve.compilation.tracing import Piece
 from tpuserve.errors import UnsupportedOnTpu
 
 # So that a changed translation does not find what an older one had compiled.
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Translator:
@@ -67,8 +68,9 @@ class Translator:
             try:
                 function = tf.function(computation, jit_compile=True, autograph=False)
                 specs = [tf.TensorSpec(each.shape, each.dtype) for each in fed]
-                generate = function.experimental_get_compiler_ir(*specs)
-                module: bytes = generate(stage="stablehlo_serialized")
+                with registered(graph_def):
+                    generate = function.experimental_get_compiler_ir(*specs)
+                    module: bytes = generate(stage="stablehlo_serialized")
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise UnsupportedOnTpu(_told(error)) from error
         return module

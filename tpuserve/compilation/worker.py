@@ -55,6 +55,7 @@ def compile_module(module: bytes, topology: str) -> Outcome:
         device = _devices(topology)[0]
         # A context can be compiled from but once at a time, so each module has its own.
         parsed = stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module)
+        _drop_copies(parsed)
         executable = device.client.compile(
             parsed, xla_client.DeviceList((device,)), xla_client.CompileOptions()
         )
@@ -77,6 +78,27 @@ def compile_module(module: bytes, topology: str) -> Outcome:
             compile_seconds=time.perf_counter() - started,
         )
     )
+
+
+def _drop_copies(module: Any) -> None:
+    """Lets what uses a copy use the original, in place.
+
+    TensorFlow's bridge copies each variable that a loop or a branch reads. Its copy is no op of
+    StableHLO, and the compiler takes no other.
+    """
+    from jaxlib.mlir import ir
+
+    copies = []
+
+    def collect(operation: Any) -> Any:
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    for each in copies:
+        each.results[0].replace_all_uses_with(each.operands[0])
+        each.erase()
 
 
 def _time(optimal_seconds: float) -> tuple[float, int]:

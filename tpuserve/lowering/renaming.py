@@ -1,7 +1,7 @@
 """New names for functions that were changed, where a graph still has the old ones."""
 
 import itertools
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.metagraph import functions_of
@@ -32,15 +32,24 @@ def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowe
         same -= callers
         changed |= callers
     new = {name: _unused(name + suffix, taken) if name in before else name for name in changed}
-    for node in graph.node:
-        _rename_in(node, new)
-    for name in changed:
-        after[name].signature.name = new[name]
-        for node in after[name].node_def:
-            _rename_in(node, new)
     kept = [after[name] for name in after if name in changed]
     del graph.library.function[:]
     graph.library.function.extend(kept)
+    rename(graph, new)
+
+
+def rename(graph: "GraphDef", new: Mapping[str, str]) -> None:
+    """Renames functions of a graph's library in place, there and where they are called.
+
+    Args:
+      new: old name → new one; functions that are not named here keep theirs.
+    """
+    for node in graph.node:
+        _rename_in(node, new)
+    for each in graph.library.function:
+        each.signature.name = new.get(each.signature.name, each.signature.name)
+        for node in each.node_def:
+            _rename_in(node, new)
 
 
 def _unused(name: str, taken: Set[str]) -> str:
@@ -48,7 +57,7 @@ def _unused(name: str, taken: Set[str]) -> str:
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
 
 
-def _rename_in(node: Any, new: dict[str, str]) -> None:
+def _rename_in(node: Any, new: Mapping[str, str]) -> None:
     node.op = new.get(node.op, node.op)
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")

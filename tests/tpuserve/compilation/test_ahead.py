@@ -8,6 +8,7 @@ import tensorflow as tf
 from tests.tpuserve.compilation import exports
 from tpuserve.compilation import ahead
 from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.report import Report
 from tpuserve.errors import InvalidInput, InvalidSetting, MetagraphNotFound
 
@@ -86,6 +87,13 @@ def test_a_result_is_found_again_by_content(linear: Path, tmp_path: Path) -> Non
     assert first.compilations[0].figures == second.compilations[0].figures
 
 
+def test_one_compiler_serves_many_calls(linear: Path) -> None:
+    with Compiler(processes=1) as compiler:
+        for size in (2, 4):
+            found = ahead.compile(linear, topologies=[V5E], batch_sizes=[size], compiler=compiler)
+            assert found.passed
+
+
 def test_what_does_not_fit_a_chip_is_told_in_the_compilers_words_and_fits_a_larger_one(
     tmp_path: Path,
 ) -> None:
@@ -118,6 +126,19 @@ def test_an_op_that_no_tpu_has_is_an_error_of_every_topology(tmp_path: Path) -> 
         assert "AsString" in each.error
         assert "spelled" in each.error
     assert found.advice[0].cover is None
+
+
+def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        w, v = exports.variable("w", [16, 16]), exports.variable("v", [16])
+        y = tf.while_loop(lambda n, _: n < 3, lambda n, y: (n + 1, y @ w), [tf.constant(0), x])[1]
+        return tf.cond(tf.reduce_sum(y) > 0, lambda: y + v, lambda: y)
+
+    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    # Twice: the runtime has forgotten the functions of the first time.
+    for _ in range(2):
+        (found,) = ahead.compile(directory, topologies=[V5E], batch_sizes=[2]).compilations
+        assert found.error is None
 
 
 def test_a_batch_functions_sizes_are_compiled_and_one_above_them_is_an_error(

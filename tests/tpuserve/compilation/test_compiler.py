@@ -47,10 +47,13 @@ def test_a_compiler_that_dies_takes_no_other_job_with_it(
         outcomes = found.compile(
             modules, [(each, "v5e:1x1") for each in modules], lambda: done.append(None)
         )
+        assert len(done) == 3
+        # And none of a later call.
+        again = found.compile({"a": b"first"}, [("a", "v6e:1x1")])
+    assert again["a", "v6e:1x1"].error == "first for v6e:1x1"
     assert outcomes["a", "v5e:1x1"].error == "first for v5e:1x1"
     assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
     assert outcomes["b", "v5e:1x1"].error == compiler._DIED
-    assert len(done) == 3
     # What a process died of may be gone the next time.
     with Compiler(processes=1, cache=Cache(tmp_path)) as found:
         assert found.cached("b", "v5e:1x1") is None
