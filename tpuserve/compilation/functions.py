@@ -1,5 +1,6 @@
 """The functions of a lowered graph, each as a graph of its own."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
+from tpuserve.lowering.renaming import rename
 from tpuserve.metagraph import functions_of
 
 
@@ -67,15 +69,28 @@ class Functions:
             kept=sorted(function.control_ret.values()),
         )
 
-    def with_called(self, name: str) -> Iterator[FunctionDef]:
-        """A function and all that it calls, at any depth, in the order of their names."""
-        found: set[str] = set()
-        pending = [name]
+    def renamed(self, name: str) -> bytes:
+        """A function and all that it calls, at any depth, whatever the names of functions are.
+
+        Those carry numbers that differ from one export of a model to the next.
+        """
+        # By when each is met, so that another export meets them in the same order.
+        met: dict[str, str] = {}
+        pending = deque([name])
         while pending:
-            each = pending.pop()
-            if each in found or each not in self._by_name:
+            each = pending.popleft()
+            if each in met or each not in self._by_name:
                 continue
-            found.add(each)
+            met[each] = f"function_{len(met)}"
             for node in self._by_name[each].node_def:
-                pending.extend((node.op, *functions_of(node)))
-        return (self._by_name[each] for each in sorted(found))
+                pending.extend((node.op, *_functions_in_order(node)))
+        graph = GraphDef()
+        graph.library.function.extend(self._by_name[each] for each in met)
+        rename(graph, met)
+        return graph.SerializeToString(deterministic=True)
+
+
+def _functions_in_order(node: NodeDef) -> Iterator[str]:
+    """As `functions_of`, in the order of the attributes' names."""
+    for attribute in sorted(node.attr):
+        yield from functions_of(NodeDef(attr={attribute: node.attr[attribute]}))

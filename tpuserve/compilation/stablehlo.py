@@ -76,11 +76,12 @@ class Translator:
         return module
 
     def fingerprint(self, piece: Piece) -> str:
-        """What tells the module of a piece from all others, without making it."""
+        """What tells the module of a piece from all others, without making it.
+
+        Another export of the same model has the same.
+        """
         digest = hashlib.sha256(f"{_FORMAT} {tf.__version__} {piece.arguments}".encode())
-        for each in self._functions.with_called(piece.function):
-            digest.update(each.SerializeToString(deterministic=True))
-        digest.update(piece.function.encode())
+        digest.update(self._functions.renamed(piece.function))
         return digest.hexdigest()
 
     def _variable(self, variable: Variable) -> Any:
