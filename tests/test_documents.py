@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
+from tests import document_blocks
 from tpuserve.errors import InvalidSetting
 from trainer.config import InputPipelineConfig, TPUConfig
 from trainer.topology import System, Topology
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/concepts.md", "docs/train.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/concepts.md",
+    "docs/conformance.md",
+    "docs/export.md",
+    "docs/train.md",
+]
 
 
 def text(name: str) -> str:
@@ -37,13 +46,22 @@ def commands(document: str) -> list[str]:
     return [each for each in split if each.startswith(("    $ python", "    $ TPUSERVE"))]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/train.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/export.md", "docs/train.md"])
 def test_what_an_example_prints_is_quoted_from_its_tested_docstring(document: str) -> None:
     quoted = commands(document)
     assert quoted
     for each in quoted:
         (example,) = re.findall(r"examples/\w+\.py", each)
         assert each.strip() in text(example), each
+
+
+def test_what_the_readme_shows_of_a_command_stands_in_the_tested_document() -> None:
+    quoted = document_blocks.read(ROOT / "README.md")
+    commands = [each for each in quoted if each.is_command]
+    assert len(commands) == 2
+    tested = {each.text: each for each in document_blocks.read(ROOT / "docs/export.md")}
+    for each in commands:
+        assert document_blocks.shows_all(each, tested[each.text].output or ""), each.text
 
 
 def test_every_example_is_named_in_a_document() -> None:

@@ -76,7 +76,7 @@ def _panel(each: Metagraph) -> Panel:
     if each.assets:
         rows.add_row("assets", _some(each.assets))
     title = _plain(f"metagraph {tag_sets.show(each.tags)}, TensorFlow {each.tensorflow_version}")
-    return Panel(Group(_signatures(each), rows), title=title, title_align="left", expand=False)
+    return Panel(Group(_signatures(each), "", rows), title=title, title_align="left", expand=False)
 
 
 def _shared(model: SavedModel) -> Table:
@@ -116,7 +116,8 @@ def _add_more(rows: Table, count: int) -> None:
 
 
 def _signatures(each: Metagraph) -> Table:
-    table = Table("signature", "", "name", "type and shape", box=box.SIMPLE_HEAD, pad_edge=False)
+    titles = ("signature", "", "name", "type and shape")
+    table = Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in table.columns:
         column.overflow = "fold"
     tensors = [

@@ -20,6 +20,7 @@ _HEADINGS = (
     "\n\ntemp",
     "\n\ncode",
 )
+_WIDEST = 1000
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SMALL = ("s", "ms", "us", "ns")
 
@@ -29,7 +30,11 @@ def print_report(report: Report, console: Console | None = None) -> None:
     console = console or Console()
     for advice in report.advice:
         mine = [each for each in report.compilations if each.signature == advice.signature]
-        console.print(_table(advice.signature, mine))
+        table = _table(advice.signature, mine)
+        # A figure cut short would be another one: a narrow terminal breaks lines instead.
+        unbounded = console.options.update(width=_WIDEST)
+        table.width = console.measure(table, options=unbounded).maximum
+        console.print(table, crop=False)
         _print_errors(console, mine)
         _print_advice(console, advice, report)
     for note in report.notes:
@@ -68,7 +73,7 @@ def _table(signature: str, compilations: list[Compilation]) -> Table:
 
 def _cells(each: Compilation) -> list[Text | str]:
     if each.figures is None:
-        return [Text("does not compile", style="red")]
+        return [Text("fails", style="red")]
     figures = each.figures
     rows = each.estimated_rows_per_second_per_chip
     return [
@@ -101,8 +106,8 @@ def _print_advice(console: Console, advice: Advice, report: Report) -> None:
         console.print(
             Text.assemble(
                 ("allowed_batch_sizes: ", "bold"),
-                f"{list(advice.cover.batch_sizes)}, {advice.cover.padding:.0%} padding if "
-                f"{report.load}",
+                f"{list(advice.cover.batch_sizes)}, {advice.cover.padding:.0%} padding (load: "
+                f"{report.load})",
             ),
             soft_wrap=True,
         )

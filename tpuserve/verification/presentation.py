@@ -35,8 +35,10 @@ def print_tables(report: Report, console: Console | None = None) -> None:
     console.print(Text(heading, style="bold"), soft_wrap=True)
     console.print(_outputs_table(report))
     if any(each.runs for each in report.signatures):
-        console.print(Text("Wall time of the first run, with compilation, and of those then"))
+        console.print()
+        console.print(Text("Wall time: the first run, which compiles, then the median of others"))
         console.print(_times_table(report))
+    console.print()
     for text, style in _failures(report):
         console.print(Text(text, style=style), soft_wrap=True)
     if report.hazards:
@@ -91,7 +93,7 @@ def _times_table(report: Report) -> Table:
 
 
 def _table(*titles: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title == "batch")
     return table

@@ -44,7 +44,7 @@ def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache
     done = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
     assert done.return_value == 0, done.output
     assert "v5e:1x1" in done.stdout
-    assert "if 1 rows with weight 9, 5 rows with weight 1" in done.stdout
+    assert "(load: 1 rows with weight 9, 5 rows with weight 1)" in done.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert len(list(cache.rglob("*.json"))) == 3
     assert run(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0

@@ -8,8 +8,8 @@ from tpuserve.compilation import tables
 from tpuserve.compilation.report import Report
 
 
-def printed(found: Report) -> str:
-    console = Console(file=io.StringIO(), width=80)
+def printed(found: Report, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
     tables.print_report(found, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -20,6 +20,13 @@ def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
     (row,) = (line for line in text.splitlines() if line.startswith("v4:2x2x1"))
     assert row.split() == ["v4:2x2x1", "8", "2ms", "8k", "memory", "1G", "10M", "1M", "30k", "400k"]
     assert "Nothing has run." in text
+
+
+def test_no_figure_is_cut_short_on_a_narrow_terminal() -> None:
+    found = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
+    text = " ".join(printed(found, width=40).split())
+    assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 30k 400k" in text
+    assert "v5e:1x1 65536 fails" in text
 
 
 def test_a_time_that_leaves_operations_out_is_marked() -> None:
@@ -37,7 +44,7 @@ def test_what_does_not_compile_is_said_once_for_all_places_with_the_compilers_wo
 def test_advice_and_notes_are_printed() -> None:
     text = printed(report(compiled(V5E, 8, figures())))
     assert "smallest chip that fits: v5e:1x1" in text
-    assert "allowed_batch_sizes: [1, 8], 25% padding if rows come and go" in text
+    assert "allowed_batch_sizes: [1, 8], 25% padding (load: rows come and go)" in text
     assert "note: a note" in text
 
 

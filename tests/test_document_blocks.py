@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from tests import document_blocks
+from tests.document_blocks import Block
+
+DOCUMENT = """Words.
+
+```python
+print("a", 1795276119)
+undefined
+```
+```text
+a 1795000000
+builtins.NameError: name 'undefined' is
+    not defined
+```
+
+```console
+$ echo half 1.5 ms; false || echo no
+half 20 us
+no
+$ pwd
+...
+```
+"""
+
+
+def test_code_and_commands_are_run_in_order_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text(DOCUMENT)
+    monkeypatch.chdir(tmp_path)
+    code, echo, where = document_blocks.read(tmp_path / "page.md")
+    found = document_blocks.run(tmp_path / "page.md", tmp_path)
+    assert [each.line for each in (code, echo, where)] == [4, 14, 17]
+    assert document_blocks.shows_some(code, found[str(code)])
+    assert document_blocks.shows_all(echo, found[str(echo)])
+    assert found[str(where)].strip() == str(tmp_path)
+
+
+def shows_all(shown: str, found: str) -> bool:
+    return document_blocks.shows_all(Block(1, True, "", shown), found)
+
+
+def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:
+    assert shows_all("v5e:1x1 28.5us 280k -1e-05\n", "v6e:2x2\n9ms   4 -0\n")
+    assert shows_all("│ 3 ops: Const\n│ 1 │\n", "│ 12 ops: Const 7 │\n")
+    assert shows_all("first\n...\nlast\n", "first\nmore\nof it\nlast\n")
+    assert not shows_all("passed\n", "failed\n")
+    assert not shows_all("passed\n", "passed\nand more\n")
+    assert not shows_all("first\nlast\n", "first\n")
+    assert not shows_all("1 row\n", "row\n")
