@@ -14,12 +14,16 @@ def _load(text: str) -> tuple[int, float]:
     return int(rows), float(weight or 1)
 
 
+# No zero: libtpu divides by the number of chips.
+_TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
+
+
 @click.command(cls=ManyValuesCommand)
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
     "--topology",
     "topologies",
-    type=Spelled("GENERATION:CHIPS", r"[a-z]\w*:\w+"),
+    type=Spelled("GENERATION:CHIPS", _TOPOLOGY),
     multiple=True,
     help="What to compile for, such as v5e:1x1; several may follow. By default one chip of each "
     "of the seven generations.",
@@ -112,10 +116,10 @@ def compile(
             cache=None if no_cache else cache.Cache.of_user(),
             progress=progress,
         )
-    if plot_path is not None:
-        plot.plot(report, plot_path)
     if as_json:
         click.echo(json.dumps(report.as_data(), indent=2))
     else:
         tables.print_report(report)
+    if plot_path is not None:
+        plot.plot(report, plot_path)
     return 0 if report.passed else 1

@@ -14,6 +14,7 @@ from tpuserve.compilation.planning import Plan, Request, plan
 from tpuserve.compilation.report import Advice, Compilation, Report
 from tpuserve.compilation.stablehlo import Translator
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
+from tpuserve.export import debug_info
 
 UNKNOWN_DIMENSION = 128
 MOST_BATCH_SIZES = 4
@@ -69,7 +70,8 @@ def compile(
         described = workers.describe(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
         planned = plan(Path(directory), signature_names, batch_sizes, unknown_dimension)
-        compilations = _compilations(planned, described, workers, progress)
+        translator = Translator(planned.graph, debug_info.line_of(directory))
+        compilations = _compilations(planned, translator, described, workers, progress)
     names = dict.fromkeys(each.signature for each in compilations)
     return Report(
         directory=str(directory),
@@ -101,9 +103,12 @@ def _check(
 
 
 def _compilations(
-    planned: Plan, topologies: Sequence[Topology], compiler: Compiler, progress: Progress
+    planned: Plan,
+    translator: Translator,
+    topologies: Sequence[Topology],
+    compiler: Compiler,
+    progress: Progress,
 ) -> list[Compilation]:
-    translator = Translator(planned.graph)
     outcomes: dict[tuple[str, str], Outcome] = {}
     modules: dict[str, bytes] = {}
     jobs: list[tuple[str, str]] = []
@@ -188,7 +193,7 @@ def _advice(
     most_batch_sizes: int,
 ) -> Advice:
     sizes = {each.batch_size for each in compilations}
-    topologies = {each.topology.name for each in compilations}
+    topologies = list(dict.fromkeys(each.topology.name for each in compilations))
     refused = {each.topology.name for each in compilations if each.error is not None}
     fitting = chips.by_size([each for each in topologies if each not in refused])
     compiling = sizes - {each.batch_size for each in compilations if each.error is not None}
@@ -203,5 +208,5 @@ def _advice(
 
 def _in_words(load: Mapping[int, float] | None) -> str:
     if load is None:
-        return "each number of rows up to the largest batch size as often"
+        return "each number of rows up to the largest batch size comes as often"
     return ", ".join(f"{rows} rows with weight {weight:g}" for rows, weight in sorted(load.items()))

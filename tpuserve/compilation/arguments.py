@@ -41,6 +41,14 @@ class Argument:
     shape: Shape
     variable: Variable | None = None
 
+    def refined(self, shape: Shape) -> "Argument":
+        """The same with the dimensions that another shape knows of it."""
+        if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
+            return self
+        known = self.shape or (None,) * len(shape)
+        merged = tuple(b if a is None else a for a, b in zip(known, shape, strict=True))
+        return Argument(self.dtype, merged, self.variable)
+
     def with_rows(self, count: int) -> "Argument":
         """The same with another first dimension."""
         if not self.shape:
@@ -89,9 +97,15 @@ def _variable_of(tensor: Any) -> Variable | None:
         tensor = tensor.op.inputs[0]
     if tensor.op.type != "VarHandleOp":
         return None
-    shape = tensor.op.get_attr("shape")
     return Variable(
         tensor.op.get_attr("shared_name").decode() or tensor.op.name,
         tensor.op.get_attr("dtype"),
-        None if shape.unknown_rank else tuple(None if d.size < 0 else d.size for d in shape.dim),
+        of_proto(tensor.op.get_attr("shape")),
     )
+
+
+def of_proto(shape: Any) -> Shape:
+    """What a TensorShapeProto says."""
+    if shape.unknown_rank:
+        return None
+    return tuple(None if each.size < 0 else each.size for each in shape.dim)

@@ -4,6 +4,8 @@ Source: the "System architecture" pages of the Cloud TPU documentation, one for 
 peak compute in bfloat16 a chip, HBM capacity and bandwidth a chip.
 """
 
+import math
+import re
 from dataclasses import dataclass
 
 _GB = 10**9
@@ -16,7 +18,7 @@ class Chip:
 
     Attributes:
       generation: its name in a topology, "v5e".
-      topology: the smallest that libtpu compiles for.
+      topology: one of it that every libtpu compiles for.
       hbm_bytes: capacity of a chip's memory.
       hbm_bytes_per_second: bandwidth of a chip's memory.
       peak_flops: bfloat16 operations a second of a chip.
@@ -49,7 +51,13 @@ def of_topology(name: str) -> Chip | None:
 
 
 def by_size(topologies: list[str]) -> list[str]:
-    """Topologies whose generation is known, the one with the least memory and compute first."""
+    """Topologies whose generation is known: least memory first, then compute, then chips."""
     known = [(chip, each) for each in topologies if (chip := of_topology(each)) is not None]
-    known.sort(key=lambda pair: (pair[0].hbm_bytes, pair[0].peak_flops))
+    known.sort(
+        key=lambda pair: (pair[0].hbm_bytes, pair[0].peak_flops, _chips_of(pair[1]), pair[1])
+    )
     return [each for _, each in known]
+
+
+def _chips_of(topology: str) -> int:
+    return math.prod(map(int, re.findall(r"\d+", topology.partition(":")[2])))

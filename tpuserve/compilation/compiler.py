@@ -62,7 +62,8 @@ class Compiler:
           InvalidInput: libtpu does not know one.
         """
         found = []
-        for name, answer in zip(names, self._pool.map(worker.describe, names), strict=True):
+        for name in names:
+            answer = self._described(name)
             if isinstance(answer, str):
                 raise InvalidInput(
                     f"topology {name!r} is none that libtpu compiles for ({answer.splitlines()[0]})"
@@ -70,6 +71,20 @@ class Compiler:
                 )
             found.append(answer)
         return found
+
+    def _described(self, name: str) -> Topology | str:
+        from loky.process_executor import BrokenProcessPool
+
+        try:
+            answer: Topology | str = self._pool.submit(worker.describe, name).result()
+        except BrokenProcessPool:
+            self._renew_pool()
+            return "it ends libtpu's process"
+        return answer
+
+    def _renew_pool(self) -> None:
+        self._pool.shutdown(wait=True, kill_workers=True)
+        self._pool = self._new_pool(self._processes)
 
     def cached(self, fingerprint: str, topology: str) -> Outcome | None:
         """What an earlier run found for a module."""
@@ -106,8 +121,7 @@ class Compiler:
                 continue
             on_done()
         if len(found) < len(jobs):
-            self._pool.shutdown(wait=True, kill_workers=True)
-            self._pool = self._new_pool(self._processes)
+            self._renew_pool()
         # With one worker all the others are lost. Those jobs have a pool of their own each, so
         # that only the one is lost that does it again.
         for job in jobs:
@@ -142,4 +156,4 @@ class Compiler:
     def _new_pool(self, processes: int) -> Any:
         import loky
 
-        return loky.ProcessPoolExecutor(processes, env=worker.ENVIRONMENT)
+        return loky.ProcessPoolExecutor(processes, env=worker.ENVIRONMENT, initializer=worker.begin)

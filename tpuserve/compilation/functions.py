@@ -11,6 +11,7 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
+from tpuserve.compilation.arguments import Shape, of_proto
 from tpuserve.lowering.renaming import rename
 from tpuserve.metagraph import functions_of
 
@@ -22,12 +23,14 @@ class Body:
     Attributes:
       nodes: named as in a graph.
       inputs: the tensors that its arguments are, each of a placeholder.
+      shapes: what the function's making left behind of theirs.
       outputs: the tensors that it returns.
       kept: nodes that run for what they do.
     """
 
     nodes: Sequence[NodeDef]
     inputs: list[str]
+    shapes: list[Shape]
     outputs: list[str]
     kept: list[str]
 
@@ -65,6 +68,11 @@ class Functions:
         return Body(
             nodes=graph_def.node,
             inputs=[f"{each.name}:0" for each in function.signature.input_arg],
+            # TensorFlow puts the placeholders of the arguments first.
+            shapes=[
+                of_proto(node.attr["shape"].shape) if "shape" in node.attr else None
+                for node, _ in zip(graph_def.node, function.signature.input_arg, strict=False)
+            ],
             outputs=[names[function.ret[each.name]] for each in function.signature.output_arg],
             kept=sorted(function.control_ret.values()),
         )
@@ -87,7 +95,8 @@ class Functions:
         graph = GraphDef()
         graph.library.function.extend(self._by_name[each] for each in met)
         rename(graph, met)
-        return graph.SerializeToString(deterministic=True)
+        serialized: bytes = graph.SerializeToString(deterministic=True)
+        return serialized
 
 
 def _functions_in_order(node: NodeDef) -> Iterator[str]:

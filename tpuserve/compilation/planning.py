@@ -10,11 +10,10 @@ import tensorflow as tf
 from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import metagraph
-from tpuserve import signature as signatures
 from tpuserve import tags as tag_sets
 from tpuserve.compilation.arguments import Argument
 from tpuserve.compilation.tracing import Piece, Tracer
-from tpuserve.errors import InvalidInput, MetagraphNotFound
+from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
 from tpuserve.signature import Signature
 
@@ -76,9 +75,14 @@ def plan(
     notes: dict[str, None] = {}
     requests: list[Request] = []
     for name in signature_names or sorted(found):
-        signature = signatures.find(found, name)
+        if name not in found:
+            raise SignatureNotFound(
+                f"no signature {name!r} in metagraph {tag_sets.show(tag_sets.SERVE_TPU)} of "
+                f"{directory}; found {', '.join(sorted(found)) or 'none'}. Name one of them."
+            )
+        signature = found[name]
         sizes = _batch_sizes(name, signature, batch_sizes, graph)
-        made = [_request(graph, name, signature, size) for size in sizes]
+        made = [_request(graph, name, signature, size, notes) for size in sizes]
         if not any(each.pieces or each.error for each in made):
             notes[f"signature {name!r} has a TPU compute nothing"] = None
             continue
@@ -106,7 +110,15 @@ def _lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
         for each in saved_model.meta_graphs
         if frozenset(each.meta_info_def.tags) == tag_sets.SERVE_TPU
     )
-    return dict(described[tag_sets.SERVE_TPU].signatures), lower(proto.graph_def)
+    return dict(described[tag_sets.SERVE_TPU].signatures), _anywhere(lower(proto.graph_def))
+
+
+def _anywhere(graph: Any) -> Any:
+    """The graph without wishes to be where another node is, which a piece of it may not have."""
+    for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
+        for node in nodes:
+            node.attr.pop("_class", None)
+    return graph
 
 
 def _batch_sizes(
@@ -146,7 +158,9 @@ def _allowed(graph: Any) -> list[int]:
     )
 
 
-def _request(graph: Any, name: str, signature: Signature, batch_size: int) -> Request:
+def _request(
+    graph: Any, name: str, signature: Signature, batch_size: int, notes: dict[str, None]
+) -> Request:
     fed = {
         spec.name: _argument(spec.dtype, spec.shape).with_rows(batch_size)
         for spec in signature.inputs.values()
@@ -156,6 +170,7 @@ def _request(graph: Any, name: str, signature: Signature, batch_size: int) -> Re
         tracer.trace(fed, [spec.name for spec in signature.outputs.values()])
     except InvalidInput as error:
         return Request(name, batch_size, (), str(error))
+    notes.update({f"signature {name!r}: {each}": None for each in tracer.padded})
     return Request(name, batch_size, tuple(tracer.pieces))
 
 

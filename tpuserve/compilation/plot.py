@@ -41,9 +41,10 @@ def plot(report: Report, path: Path) -> None:
             found = [each for each in mine if each.topology.name == topology]
             _draw(time_axes, rows_axes, topology, found, style["color"])
         sizes = sorted({each.batch_size for each in mine})
-        _label(time_axes, f"{name}: estimated time", "milliseconds", sizes)
+        _label(time_axes, f"{name}: estimated time", "microseconds", sizes)
         _label(rows_axes, f"{name}: estimated throughput", "rows per second and chip", sizes)
-        time_axes.legend(fontsize="small")
+        if time_axes.lines:
+            rows_axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize="small")
     figure.suptitle("Estimates of the TPU compiler, for the TPU alone; nothing has run")
     beside = path.with_name(f".{path.stem}.unfinished{path.suffix}")
     figure.savefig(beside, dpi=120)
@@ -53,21 +54,33 @@ def plot(report: Report, path: Path) -> None:
 def _draw(
     time_axes: Any, rows_axes: Any, topology: str, compilations: list[Compilation], color: Any
 ) -> None:
-    drawn = sorted(
+    drawn: list[tuple[int, float, float]] = sorted(
         (each.batch_size, each.figures.seconds, each.estimated_rows_per_second_per_chip)
         for each in compilations
         if each.figures is not None and each.estimated_rows_per_second_per_chip is not None
     )
     missing = len(compilations) - len(drawn)
     label = f"{topology} ({missing} without)" if missing else topology
+    if not drawn:
+        return
     sizes = [size for size, _, _ in drawn]
     style = {"marker": "o", "label": label, "color": color}
-    time_axes.plot(sizes, [1000 * time for _, time, _ in drawn], **style)
+    time_axes.plot(sizes, [1e6 * time for _, time, _ in drawn], **style)
     rows_axes.plot(sizes, [rows for _, _, rows in drawn], **style)
 
 
 def _label(axes: Any, title: str, unit: str, sizes: list[int]) -> None:
-    axes.set(title=title, xlabel="batch size, in rows", ylabel=unit, xscale="log", yscale="log")
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set(title=title, xlabel="batch size, in rows", ylabel=unit)
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no estimate", ha="center", va="center", transform=axes.transAxes)
+        axes.set(xticks=[], yticks=[])
+        return
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(sizes, [str(each) for each in sizes])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.minorticks_off()
     axes.grid(visible=True, alpha=0.25)

@@ -1,18 +1,21 @@
 """A piece of a lowered graph as StableHLO, as TensorFlow's bridge to XLA translates it."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.eager import context
 
+from tpuserve import refusal
 from tpuserve.compilation import unwritten
 from tpuserve.compilation.arguments import Variable
 from tpuserve.compilation.functions import Functions
 from tpuserve.compilation.registered import registered
 from tpuserve.compilation.tracing import Piece
 from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.refusal import Refused
 
 # So that a changed translation does not find what an older one had compiled.
 _FORMAT = 2
@@ -25,12 +28,16 @@ class Translator:
     values: the bridge asks for their shapes alone.
     """
 
-    def __init__(self, graph: GraphDef) -> None:
+    def __init__(
+        self, graph: GraphDef, line_of: Callable[[str], str | None] = lambda node: None
+    ) -> None:
         """Translates nothing yet.
 
         Args:
           graph: a lowered graph with its function library.
+          line_of: "node@function" → the line of user code that made it, where it is known.
         """
+        self._line_of = line_of
         self._functions = Functions(graph)
         self._variables: dict[Variable, Any] = {}
 
@@ -72,7 +79,7 @@ class Translator:
                     generate = function.experimental_get_compiler_ir(*specs)
                     module: bytes = generate(stage="stablehlo_serialized")
             except (ValueError, TypeError, tf.errors.OpError) as error:
-                raise UnsupportedOnTpu(_told(error)) from error
+                raise UnsupportedOnTpu(self._told(error, piece)) from error
         return module
 
     def fingerprint(self, piece: Piece) -> str:
@@ -93,8 +100,17 @@ class Translator:
                 self._variables[variable] = tf.Variable(value)
         return self._variables[variable]
 
+    def _told(self, error: Exception, piece: Piece) -> str:
+        text = getattr(error, "message", None) or str(error)
+        refused = [*refusal.unsupported(text), *refusal.not_constant(text)]
+        if refused:
+            return f"XLA refuses {'; '.join(self._place(each, piece) for each in refused)}"
+        lines = [line.strip() for line in text.splitlines()]
+        return next((line for line in lines if line), type(error).__name__)
 
-def _told(error: Exception) -> str:
-    text = getattr(error, "message", None) or str(error)
-    lines = [line.strip() for line in text.splitlines()]
-    return next((line for line in lines if line), type(error).__name__)
+    def _place(self, refused: Refused, piece: Piece) -> str:
+        line = self._line_of(f"{refused.node}@{piece.function}")
+        made = f", made at {line}" if line else ""
+        number = refused.input_number
+        why = "" if number is None else f", whose input {number} must be a constant"
+        return f"{refused.op} ({refused.node!r}{made}){why}"

@@ -43,6 +43,7 @@ class Tracer:
 
     Attributes:
       pieces: those met so far, in the order in which they run.
+      padded: what batch functions make of the rows, one sentence each.
     """
 
     def __init__(self, graph: GraphDef) -> None:
@@ -54,6 +55,7 @@ class Tracer:
         self._nodes = graph.node
         self._functions = Functions(graph)
         self.pieces: list[Piece] = []
+        self.padded: list[str] = []
 
     def trace(self, fed: Mapping[str, Argument], wanted: Sequence[str]) -> list[Argument]:
         """What is known of the wanted tensors of the main graph, given those that are fed.
@@ -84,7 +86,9 @@ class Tracer:
         """What comes out of a node that calls functions."""
         if node.op in _CALLS:
             if node.attr[MUST_COMPILE].b:
-                self.pieces.append(Piece(node.attr["f"].func.name, tuple(given)))
+                body = self._functions.body(node.attr["f"].func.name)
+                refined = [a.refined(b) for a, b in zip(given, body.shapes, strict=True)]
+                self.pieces.append(Piece(node.attr["f"].func.name, tuple(refined)))
             return self._called(node.attr["f"].func.name, given)
         if node.op == _BATCH:
             return self._batched(node, given)
@@ -116,13 +120,17 @@ class Tracer:
             rows_in_batch = next(each for each in allowed if each >= rows)
         else:
             rows_in_batch = rows
+        if rows_in_batch != rows:
+            self.padded.append(f"the model pads {rows} rows to {rows_in_batch}")
         padded = [each.with_rows(rows_in_batch) for each in given[:count]]
         results = self._called(node.attr["f"].func.name, [*padded, *given[count:]])
         return [each.with_rows(rows) for each in results]
 
     def _called(self, name: str, given: Sequence[Argument]) -> list[Argument]:
         body = self._functions.body(name)
-        fed = dict(zip(body.inputs, given, strict=True))
+        # Such as that of a look-up in a table, which only the program that made it knew.
+        refined = [each.refined(shape) for each, shape in zip(given, body.shapes, strict=True)]
+        fed = dict(zip(body.inputs, refined, strict=True))
         return self._trace(body.nodes, fed, body.outputs, body.kept)
 
 
@@ -165,9 +173,6 @@ class _Scope:
         for name in included:
             node = graph_def.node.add()
             node.CopyFrom(self._nodes[name])
-            node.attr.pop("_class", None)
-            # A shape that was inferred for any batch size; it is inferred anew for this one.
-            node.attr.pop("_output_shapes", None)
             inputs = [each for each in node.input if not each.startswith("^")]
             del node.input[:]
             node.input.extend(inputs)

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,8 @@ def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache
     ("arguments", "says"),
     [
         (["--batch-size", "1", "--plot", "plot.txt"], "plot.txt is no"),
-        (["--signature", "other"], 'Serving signature key "other" not found'),
+        (["--signature", "other"], "no signature 'other'"),
+        (["--topology", "v5e:0x1"], "is no GENERATION:CHIPS"),
         (["--topology", "v9:1x1"], "none that libtpu compiles for"),
     ],
 )
@@ -69,3 +72,36 @@ def test_what_cannot_be_done_is_one_line(linear: Path, arguments: list[str], say
 def test_a_directory_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     done = run(tmp_path / "nothing")
     assert "no directory" in str(done.exception)
+
+
+def test_a_signal_ends_the_compilers_processes_too(linear: Path) -> None:
+    command = [sys.executable, "-m", "tpuserve", "compile", str(linear), "--no-cache"]
+    workers: set[int] = set()
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as running:
+        # The compilers are there once libtpu is in the memory of one.
+        while not workers:
+            assert running.poll() is None
+            workers = {each for each in _children(running.pid) if "libtpu" in _maps(each)}
+        running.terminate()
+        assert running.wait(timeout=60) == 143
+        assert running.stderr is not None
+        assert running.stderr.read() == b""
+    for each in workers:
+        assert not Path(f"/proc/{each}/maps").exists() or not _maps(each)
+
+
+def _children(parent: int) -> list[int]:
+    threads = Path(f"/proc/{parent}/task").glob("*/children")
+    direct = [int(each) for thread in threads for each in _read(thread).split()]
+    return direct + [each for child in direct for each in _children(child)]
+
+
+def _maps(process: int) -> str:
+    return _read(Path(f"/proc/{process}/maps"))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -10,7 +10,12 @@ from tpuserve.compilation import ahead
 from tpuserve.compilation.cache import Cache
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.report import Report
-from tpuserve.errors import InvalidInput, InvalidSetting, MetagraphNotFound
+from tpuserve.errors import (
+    InvalidInput,
+    InvalidSetting,
+    MetagraphNotFound,
+    SignatureNotFound,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -156,6 +161,25 @@ def test_a_batch_functions_sizes_are_compiled_and_one_above_them_is_an_error(
     assert "a batch of 5 rows does not fit" in above.error
 
 
+def test_a_node_that_wants_to_be_beside_another_is_compiled(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        table = exports.variable("table", [5, 3])
+        return tf.nn.embedding_lookup(table, tf.cast(x[:, 0], tf.int32))
+
+    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    assert ahead.compile(directory, topologies=[V5E], batch_sizes=[2]).passed
+
+
+def test_rows_that_the_model_pads_are_noted(tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        batched = tf.nondifferentiable_batch_function(1, 4, 1000, [4])
+        return batched(exports.whole(lambda each: each * 2.0))(x)
+
+    directory = exports.write(tmp_path, model, [None, 16])
+    found = ahead.compile(directory, topologies=[V5E], batch_sizes=[1])
+    assert found.notes == ("signature 'serving_default': the model pads 1 rows to 4",)
+
+
 def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(exports.linear), [3, 16])
     (found,) = ahead.compile(directory, topologies=[V5E]).compilations
@@ -181,6 +205,8 @@ def on_the_host(x: Any) -> Any:
         (on_the_host, {}, InvalidInput, "has a TPU compute nothing"),
         (on_the_host, {"topologies": ["v9:1x1"]}, InvalidInput, "none that libtpu compiles for"),
         (on_the_host, {"topologies": ["nonsense"]}, InvalidInput, "none that libtpu compiles for"),
+        (on_the_host, {"topologies": ["v5e:0x0"]}, InvalidInput, "none that libtpu compiles for"),
+        (on_the_host, {"signature_names": ["a"]}, SignatureNotFound, "'a'.*found serving_default"),
         (on_the_host, {"batch_sizes": [0]}, InvalidSetting, "batch_size is 0"),
         (on_the_host, {"unknown_dimension": 0}, InvalidSetting, "unknown_dimension is 0"),
         (on_the_host, {"load": {8: 0.0}}, InvalidSetting, "weight above 0"),

@@ -19,6 +19,10 @@ def test_the_smallest_chip_is_that_of_least_memory_then_of_least_compute() -> No
     ]
 
 
+def test_of_one_generation_the_fewest_chips_are_the_smallest() -> None:
+    assert chips.by_size(["v5e:2x2", "v5e:1x1", "v5e:4x4"]) == ["v5e:1x1", "v5e:2x2", "v5e:4x4"]
+
+
 @pytest.mark.parametrize(("name", "hbm_gb"), [("v5e:2x2", 16), ("tpu7x:2x2x1", 192)])
 def test_a_topology_is_of_the_generation_it_names(name: str, hbm_gb: int) -> None:
     chip = chips.of_topology(name)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
 from tpuserve.compilation.plot import check_path, plot
+from tpuserve.compilation.report import Compilation
 from tpuserve.errors import InvalidInput
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,12 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     assert "<!-- v5e:1x1 (1 without) -->" in text
     assert "<!-- Estimates of the TPU compiler, for the TPU alone; nothing has run -->" in text
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("found", [refused(V5E, 8, "no HBM"), compiled(V5E, 8, figures(seconds=0))])
+def test_a_plot_of_nothing_says_so(tmp_path: Path, found: Compilation) -> None:
+    plot(report(found), tmp_path / "plot.svg")
+    assert "<!-- no estimate -->" in (tmp_path / "plot.svg").read_text()
 
 
 @pytest.mark.parametrize("name", ["plot.txt", "plot", "nowhere/plot.png"])

@@ -73,8 +73,9 @@ def test_an_op_with_no_form_is_named(tmp_path: Path) -> None:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
     graph, piece = piece_of(exports.write(tmp_path, exports.whole(computation), [None, 16]), 1)
-    with pytest.raises(UnsupportedOnTpu, match=r"AsString.*spelled"):
-        Translator(graph).translate(piece)
+    with pytest.raises(UnsupportedOnTpu) as refused:
+        Translator(graph, {"spelled@" + piece.function: "model.py:7"}.get).translate(piece)
+    assert str(refused.value) == "XLA refuses AsString ('spelled', made at model.py:7)"
 
 
 def fingerprint(directory: Path, rows: int = 8) -> str:

@@ -88,6 +88,17 @@ def test_both_branches_of_a_condition_on_the_host_are_met(tmp_path: Path) -> Non
     assert tracer.result.shape == (2, 16)  # type: ignore[attr-defined]
 
 
+def test_the_shape_of_a_look_up_is_what_the_program_knew(tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer([0.0, 1.0], [0, 1], tf.float32, tf.int64), -1
+        )
+        return exports.whole(lambda ids: tf.cast(ids, tf.float32))(table.lookup(x))
+
+    (piece,) = traced(exports.write(tmp_path, model, [None, 16]), 2).pieces
+    assert shapes(piece) == [(None, 16)]
+
+
 def test_a_dimension_that_only_a_run_tells_stays_open(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         return exports.whole(lambda each: each * 2.0)(tf.boolean_mask(x, x[:, 0] > 0))
