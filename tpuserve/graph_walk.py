@@ -3,15 +3,17 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tpuserve.proto import saved_model_pb2 as pb
 
 HOST_ATTRIBUTE = "_xla_outside_compilation"
 TPU_CALL = "TPUPartitionedCall"
+METADATA = "TPUReplicateMetadata"
 
 # A node of the cluster that `tpu.rewrite` made. It marks a function's own nodes, not those of the
 # functions that these call.
-_CLUSTER_ATTRIBUTE = "_tpu_replicate"
+CLUSTER_ATTRIBUTE = "_tpu_replicate"
 
 # What `tpu.rewrite` puts around its cluster: it computes nothing, neither here nor there.
 _PLUMBING = frozenset({"Identity", "NoOp"})
@@ -47,8 +49,7 @@ def of_function(name: str, functions: Functions) -> Nodes:
 def of_computation(name: str, functions: Functions) -> Nodes:
     """The nodes of the TPU computation that a function is; none if there is no such function."""
     body = functions[name].node_def if name in functions else []
-    has_cluster = any(_CLUSTER_ATTRIBUTE in node.attr for node in body)
-    return _walk(((node, has_cluster and _is_beside_cluster(node)) for node in body), functions)
+    return _walk(zip(body, beside_cluster(body), strict=True), functions)
 
 
 def functions_of(node: pb.NodeDef) -> Iterator[str]:
@@ -61,9 +62,22 @@ def functions_of(node: pb.NodeDef) -> Iterator[str]:
             yield from (each.name for each in attribute.list.func)
 
 
-def _is_beside_cluster(node: pb.NodeDef) -> bool:
+def beside_cluster(body: Iterable[Any]) -> list[bool]:
+    """For each node of a TPU computation's function: whether the host runs it, beside the cluster.
+
+    A function without a cluster, which `tpu.rewrite` did not make, is for the TPU as a whole.
+
+    Args:
+      body: NodeDefs, TensorFlow's or those of `tpuserve.proto`.
+    """
+    nodes = list(body)
+    has_cluster = any(CLUSTER_ATTRIBUTE in node.attr for node in nodes)
+    return [has_cluster and _is_beside_cluster(node) for node in nodes]
+
+
+def _is_beside_cluster(node: Any) -> bool:
     is_plumbing = node.op in _PLUMBING or node.op.startswith("TPUReplicate")
-    return not (_CLUSTER_ATTRIBUTE in node.attr or is_plumbing or node.op == "TPUCompilationResult")
+    return not (CLUSTER_ATTRIBUTE in node.attr or is_plumbing or node.op == "TPUCompilationResult")
 
 
 def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> Nodes:

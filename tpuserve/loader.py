@@ -122,7 +122,7 @@ class LoadedModel:
 
 
 def load(
-    directory: str | os.PathLike[str],
+    directory: str | bytes | os.PathLike[str],
     wanted_tags: TagSet | None = None,
     hardware: Hardware | None = None,
 ) -> LoadedModel:
@@ -131,7 +131,8 @@ def load(
     On an emulated TPU a TPU metagraph is lowered first; see `tpuserve.lowering`.
 
     Args:
-      directory: holds saved_model.pb and variables/.
+      directory: holds saved_model.pb and variables/; as bytes too, as `export_saved_model` of an
+        estimator returns it.
       wanted_tags: the exact tag set of the metagraph; None leaves it to `tpuserve.select`.
       hardware: what there is to run on; None looks.
 
@@ -140,7 +141,7 @@ def load(
       MetagraphNotFound, TpuNotFound: see `tpuserve.select.select`.
       LoweringError: the TPU metagraph holds an op with no form on a CPU.
     """
-    directory = Path(directory)
+    directory = Path(os.fsdecode(directory))
     hardware = devices.find_hardware() if hardware is None else hardware
     described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
     choice = select(described.keys(), wanted_tags, hardware, where=str(directory))

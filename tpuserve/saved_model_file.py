@@ -91,6 +91,8 @@ def _why_not_found(directory: Path) -> str:
             f"{directory} is a file. Name the directory that holds a {BINARY_NAME}, such as "
             f"{directory.parent}."
         )
+    if directory.exists() and not directory.is_dir():
+        return f"{directory} is no directory. Name a directory that holds a {BINARY_NAME}."
     if not directory.is_dir():
         return f"no directory {directory}. Name a directory that holds a {BINARY_NAME}."
     if (directory / BINARY_NAME).is_dir():
@@ -98,15 +100,16 @@ def _why_not_found(directory: Path) -> str:
             f"{directory / BINARY_NAME} is a directory. Name a directory that holds a file of "
             f"this name, as export_saved_model returns it."
         )
+    shown = "the current directory" if directory == Path() else directory
     versions = sorted(each.name for each in directory.iterdir() if (each / BINARY_NAME).is_file())
     if versions:
         # The newest version has the largest number.
         versions.sort(key=lambda name: int(name) if name.isdecimal() else -1)
         return (
-            f"no {BINARY_NAME} in {directory}; found version directories {', '.join(versions)}. "
+            f"no {BINARY_NAME} in {shown}; found version directories {', '.join(versions)}. "
             f"Name one of them: {directory / versions[-1]}"
         )
     return (
-        f"no {BINARY_NAME} in {directory}. Name a directory that holds one, as "
+        f"no {BINARY_NAME} in {shown}. Name a directory that holds one, as "
         f"export_saved_model returns it."
     )

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError
 from tpuserve.export import on_tpu, outputs
-from tpuserve.export.wrap import has_tpu_part
+from tpuserve.export.tpu_parts import check_strings, has_tpu_part
 from trainer.program import Program
 from trainer.spec import EstimatorSpec, TPUEstimatorSpec
 
@@ -49,8 +49,8 @@ def whole_on_tpu(program: Program, features: Any, labels: Any, mode: str) -> Est
     """The spec with its predictions and export outputs as results of one TPU call.
 
     Raises:
-      ExportError: model_fn places something on the TPU itself, or an export output has no form
-        on a TPU.
+      ExportError: model_fn places something on the TPU itself, has strings there, or has an export
+        output that has no form on a TPU.
     """
     built: list[Any] = []
 
@@ -69,6 +69,7 @@ def whole_on_tpu(program: Program, features: Any, labels: Any, mode: str) -> Est
             "already. Pass export_saved_model_api_version=ExportSavedModelApiVersion.V2 to "
             "TPUEstimator, and call it where params['use_tpu'] is True."
         ) from error
+    check_strings(tf.compat.v1.get_default_graph(), "model_fn")
     (spec,) = built
     scaffold_fn = spec.scaffold_fn if isinstance(spec, TPUEstimatorSpec) else None
     return EstimatorSpec(
@@ -80,7 +81,11 @@ def whole_on_tpu(program: Program, features: Any, labels: Any, mode: str) -> Est
 
 
 def placed_by_model_fn(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    """The spec of a model_fn that finds params["use_tpu"] to be True and does the rest."""
+    """The spec of a model_fn that finds params["use_tpu"] to be True and does the rest.
+
+    Raises:
+      ExportError: it puts strings on the TPU.
+    """
     spec = program.call_model_fn(features, labels, mode, is_export=True, for_tpu=True)
     if not has_tpu_part(tf.compat.v1.get_default_graph()):
         logger.warning(
@@ -88,6 +93,7 @@ def placed_by_model_fn(program: Program, features: Any, labels: Any, mode: str) 
             "the TPU where params['use_tpu'] is True; call trainer.inference_on_tpu there, or "
             "export by version V1"
         )
+    check_strings(tf.compat.v1.get_default_graph(), "model_fn")
     return spec.as_estimator_spec()
 
 
@@ -95,27 +101,3 @@ BUILDS: Mapping[ExportSavedModelApiVersion, Build] = {
     ExportSavedModelApiVersion.V1: whole_on_tpu,
     ExportSavedModelApiVersion.V2: placed_by_model_fn,
 }
-
-
-def check_same_signatures(cpu: Mapping[str, Any], tpu: Mapping[str, Any]) -> None:
-    """Refuses metagraphs that a client could tell apart by their signatures.
-
-    Raises:
-      ExportError: names the first signature that differs in its method, aliases or types.
-    """
-    for name in sorted(cpu.keys() | tpu.keys()):
-        of_cpu, of_tpu = (_form(each[name]) if name in each else "none" for each in (cpu, tpu))
-        if of_cpu != of_tpu:
-            raise ExportError(
-                f"signature {name!r} is {of_cpu} in the metagraph {{serve}} and {of_tpu} in "
-                f"{{serve, tpu}}. Return the same export outputs whether params['use_tpu'] is "
-                f"True or False, so that a client need not know where the model runs."
-            )
-
-
-def _form(signature: Any) -> str:
-    inputs, results = (
-        ", ".join(f"{alias}: {tf.as_dtype(each[alias].dtype).name}" for alias in sorted(each))
-        for each in (signature.inputs, signature.outputs)
-    )
-    return f"{signature.method_name.rpartition('/')[2]} ({inputs}) to ({results})"

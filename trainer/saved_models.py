@@ -9,7 +9,8 @@ from tensorflow.python.saved_model import model_utils
 
 from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting
-from tpuserve.export import MetagraphSpec, SavedModelWriter, WarmUp
+from tpuserve.export import MetagraphSpec, SavedModelWriter, WarmUp, same_signatures
+from tpuserve.export.silenced import without_deprecations
 from trainer import checkpoints, eval_metrics, export_versions, graph
 from trainer.export_versions import ExportSavedModelApiVersion
 from trainer.program import Program
@@ -109,7 +110,7 @@ def _metagraphs(
         if version is not None and mode == ModeKeys.PREDICT:
             tpu = build(export_versions.BUILDS[version], is_for_tpu=True)
             if to_cpu:
-                export_versions.check_same_signatures(cpu.signatures, tpu.signatures)
+                same_signatures.check(cpu.signatures, tpu.signatures, "params['use_tpu']")
             yield tpu
 
 
@@ -167,12 +168,13 @@ def _metagraph(
             spec.loss,
             eval_metrics.pairs(spec.eval_metric_ops or {}) or None,
         )
-        signatures = model_utils.build_all_signature_defs(
-            receiver.receiver_tensors,
-            outputs,
-            getattr(receiver, "receiver_tensors_alternatives", None),
-            serving_only=mode == ModeKeys.PREDICT,
-        )
+        with without_deprecations():
+            signatures = model_utils.build_all_signature_defs(
+                receiver.receiver_tensors,
+                outputs,
+                getattr(receiver, "receiver_tensors_alternatives", None),
+                serving_only=mode == ModeKeys.PREDICT,
+            )
         scaffold = checkpoints.with_saver(spec.scaffold, program.config)
         scaffold.saver.build()
         missing = checkpoints.missing_variables(scaffold.saver, checkpoint)

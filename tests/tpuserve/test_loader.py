@@ -132,3 +132,8 @@ def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -
     for _ in range(2):
         model.run("serving_default", x(1), ["y"])
     assert len(model._callables) <= before + 1
+
+
+def test_a_path_as_bytes_is_taken_as_an_estimator_returns_it(directory: Path) -> None:
+    model = loader.load(bytes(directory), hardware=NO_TPU)
+    assert model.run("serving_default", x(4))["y"] == 4.0

@@ -125,3 +125,16 @@ def test_text_names_the_types(directory: Path) -> None:
     )
     (node,) = parse(directory).meta_graphs[0].graph_def.node
     assert node.attr["dtype"].type == pb.DT_INT64
+
+
+def test_what_is_no_directory_is_said_to_be_none() -> None:
+    with pytest.raises(SavedModelNotFound, match="^/dev/null is no directory. Name a directory"):
+        find_file(Path("/dev/null"))
+
+
+def test_the_current_directory_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in the current directory\. N"):
+        find_file(Path())

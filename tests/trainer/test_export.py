@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.util import deprecation
 
 import trainer
 from tests.trainer import programs
@@ -181,3 +182,24 @@ def test_what_is_no_serving_input_receiver_fn_is_refused(tmp_path: Path, receive
         InvalidSetting, match=r"serving_input_receiver_fn .*trainer\.ServingInputReceiver"
     ):
         export(tmp_path, receiver)
+
+
+def on_strings(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    if mode != trainer.ModeKeys.PREDICT:
+        return programs.slope_model_fn(features, labels, mode, params)
+    spec = programs.slope_model_fn(features, labels, mode, params)
+    return spec._replace(predictions={"y": tf.as_string(spec.predictions["y"], name="spelled")})
+
+
+def test_strings_on_the_tpu_are_refused_with_their_op(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="model_fn has strings on the TPU, in AsString 'spelled'"):
+        export(tmp_path, model_fn=on_strings)
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_an_export_logs_nothing_about_functions_that_we_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    deprecation._PRINTED_WARNING.clear()
+    export(tmp_path)
+    assert "deprecated" not in caplog.text

@@ -240,7 +240,7 @@ def test_metagraphs_that_a_client_can_tell_apart_are_refused(tmp_path: Path) -> 
             return spec._replace(predictions={"z": spec.predictions["y"]})
         return spec
 
-    with pytest.raises(ExportError, match=r"\(y: float32\) in the metagraph .*\(z: float32\) in"):
+    with pytest.raises(ExportError, match=r"\(y: float32 .* in the metagraph .*\(z: float32 .* in"):
         export(tmp_path, model_fn)
     assert list((tmp_path / "export").iterdir()) == []
 
@@ -277,3 +277,14 @@ def test_tensorflows_own_loader_takes_each_metagraph_by_its_exact_tags(tmp_path:
     for wrong in (["tpu"], ["serve", "tpu", "x"]):
         with pytest.raises(RuntimeError, match="could not be found in SavedModel"):
             exports.load_by_tensorflow(directory, wrong)
+
+
+def test_shapes_that_a_client_can_tell_apart_are_refused(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        if mode == trainer.ModeKeys.PREDICT and params["use_tpu"]:
+            return spec._replace(predictions={"y": spec.predictions["y"][:, 0]})
+        return spec
+
+    with pytest.raises(ExportError, match=r"y: float32 \[\?, 1\]\) in .*y: float32 \[\?\]\) in"):
+        export(tmp_path, model_fn)

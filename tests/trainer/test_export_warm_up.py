@@ -68,7 +68,7 @@ def test_a_wrong_warm_up_leaves_no_version_behind(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="'y' are inputs of no signature; found 'x'"):
         exports.export(tmp_path, warm_up=trainer.WarmUp(inputs={"y": [1.0]}))
     assert list((tmp_path / "export").iterdir()) == []
-    with pytest.raises(InvalidType, match=r"warm_up is 8\. Give a trainer\.WarmUp"):
+    with pytest.raises(InvalidType, match=r"warm_up is 8\. Give a tpuserve\.export\.WarmUp"):
         exports.export(tmp_path, warm_up=8)
 
 

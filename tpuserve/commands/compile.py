@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from tpuserve.commands.bar import progress_bar
+from tpuserve.commands.directory import SavedModelPath
 from tpuserve.commands.many import ManyValuesCommand, Spelled
 
 
@@ -19,7 +20,7 @@ _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 
 @click.command(cls=ManyValuesCommand)
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=SavedModelPath())
 @click.option(
     "--topology",
     "topologies",

@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 
 from tpuserve import description, metagraph
+from tpuserve.commands.directory import SavedModelPath
 from tpuserve.errors import DamagedSavedModel
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("directory", type=SavedModelPath(), nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
     """Show what a SavedModel holds, without loading it or importing TensorFlow.

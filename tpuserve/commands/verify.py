@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 
 from tpuserve.commands.bar import progress_bar
+from tpuserve.commands.directory import SavedModelPath
 from tpuserve.commands.many import ManyValuesCommand
 
 
 @click.command(cls=ManyValuesCommand)
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=SavedModelPath())
 @click.option(
     "--inputs",
     type=click.Path(path_type=Path),

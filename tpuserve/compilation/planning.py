@@ -11,6 +11,7 @@ from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import metagraph
 from tpuserve import tags as tag_sets
+from tpuserve.batch_functions import allowed_batch_sizes
 from tpuserve.compilation.arguments import Argument
 from tpuserve.compilation.tracing import Piece, Tracer
 from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
@@ -134,7 +135,7 @@ def _batch_sizes(
         for spec in signature.inputs.values()
     )
     if has_open or not fixed:
-        return list(dict.fromkeys(asked or _allowed(graph) or DEFAULT_BATCH_SIZES))
+        return list(dict.fromkeys(asked or allowed_batch_sizes(graph) or DEFAULT_BATCH_SIZES))
     size = max(fixed)
     if asked and set(asked) != {size}:
         raise InvalidInput(
@@ -142,20 +143,6 @@ def _batch_sizes(
             f"{', '.join(map(str, asked))}. Leave the batch size out, or export with an open one."
         )
     return [size]
-
-
-def _allowed(graph: Any) -> list[int]:
-    """The batch sizes that batch functions pad to."""
-    nodes = [graph.node, *(each.node_def for each in graph.library.function)]
-    return sorted(
-        {
-            size
-            for each in nodes
-            for node in each
-            if node.op == "BatchFunction"
-            for size in node.attr["allowed_batch_sizes"].list.i
-        }
-    )
 
 
 def _request(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +9,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 from tensorflow.python.ops import gen_batch_ops
 
+from tpuserve import counts
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 
 FUNCTION_NAME = "batched_computation"
@@ -40,17 +40,17 @@ class BatchConfig:
     max_enqueued_batches: int = 100
 
     def __post_init__(self) -> None:
-        _check_count("num_batch_threads", self.num_batch_threads, least=1)
-        _check_count("max_batch_size", self.max_batch_size, least=1)
-        _check_count("batch_timeout_micros", self.batch_timeout_micros, least=0)
-        _check_count("max_enqueued_batches", self.max_enqueued_batches, least=1)
+        counts.check("num_batch_threads", self.num_batch_threads, least=1)
+        counts.check("max_batch_size", self.max_batch_size, least=1)
+        counts.check("batch_timeout_micros", self.batch_timeout_micros, least=0)
+        counts.check("max_enqueued_batches", self.max_enqueued_batches, least=1)
         sizes = () if self.allowed_batch_sizes is None else self.allowed_batch_sizes
         if isinstance(sizes, str | bytes) or not isinstance(sizes, Sequence):
             raise InvalidType(
                 f"allowed_batch_sizes is {sizes!r}. Give a list of whole numbers, or None."
             )
         for each in sizes:
-            _check_count("A size of allowed_batch_sizes", each, least=1)
+            counts.check("A size of allowed_batch_sizes", each, least=1)
         object.__setattr__(self, "allowed_batch_sizes", tuple(sizes))
         if list(sizes) != sorted(set(sizes)):
             raise InvalidSetting(
@@ -165,10 +165,3 @@ def _with_rows(output: Any) -> Any:
 
 def _with_row_count(rows: int | None, shape: Any) -> Any:
     return shape if shape.rank is None else tf.TensorShape([rows]).concatenate(shape[1:])
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InvalidType(f"{name} is {value!r}. Give a whole number of at least {least}.")
-    if value < least:
-        raise InvalidSetting(f"{name} is {value}. Give a whole number of at least {least}.")

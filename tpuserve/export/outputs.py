@@ -58,6 +58,6 @@ def _check_scaffold(scaffold: Any) -> None:
     if found:
         raise ExportError(
             f"model_fn returned an EstimatorSpec whose scaffold has a {found[0]} of its own, made "
-            f"within the TPU computation, where it cannot run. Return a TPUEstimatorSpec with a "
-            f"scaffold_fn, which is called outside of it."
+            f"within the TPU computation, where it cannot run. Return a spec with a scaffold_fn, "
+            f"which is called outside of it."
         )

@@ -1,14 +1,19 @@
 """A version directory that is visible only once it is whole."""
 
 import logging
+import os
+import posixpath
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import InvalidSetting
+from tpuserve import warm_up_file
+from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +36,10 @@ class Staging:
 
     def __init__(
         self,
-        base_directory: str,
+        base_directory: str | os.PathLike[str],
         *,
         assets_extra: Mapping[str, str] | None = None,
+        has_warm_up_file: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Writes nothing yet.
@@ -41,25 +47,29 @@ class Staging:
         Args:
           base_directory: where version directories live; created if missing.
           assets_extra: path below assets.extra/ → file to copy there.
+          has_warm_up_file: whether a warm-up file will be written, and so cannot be brought.
           clock: gives the time in seconds that versions are named by.
 
         Raises:
-          InvalidSetting: a file of assets_extra is not there.
+          InvalidSetting: no base directory, a file of assets_extra that is not there, or a place
+            for it that is outside of assets.extra/ or taken by the warm-up file.
+          InvalidType: a path is none.
         """
-        for source in (assets_extra or {}).values():
-            if not tf.io.gfile.exists(source):
-                raise InvalidSetting(
-                    f"assets_extra has {source!r}, and there is no such file. Name one that is."
-                )
-        self._base = base_directory
-        self._assets_extra = dict(assets_extra or {})
+        self._base = _base(base_directory)
+        self._assets_extra = _files({} if assets_extra is None else assets_extra)
+        if has_warm_up_file and warm_up_file.PATH.name in self._assets_extra:
+            raise InvalidSetting(
+                f"assets_extra brings {warm_up_file.PATH.name}, and warm_up writes it. Leave one "
+                f"of them out."
+            )
         self._clock = clock
         # Two exports at once must not write into one place.
-        self.path = _join(base_directory, f"temp-{uuid.uuid4().hex}")
+        self.path = _join(self._base, f"temp-{uuid.uuid4().hex}")
         self.directory = ""
 
     def __enter__(self) -> "Staging":
-        tf.io.gfile.makedirs(self.path)
+        with _writing(self._base):
+            tf.io.gfile.makedirs(self.path)
         return self
 
     def __exit__(
@@ -71,16 +81,23 @@ class Staging:
         try:
             if error is None:
                 self._copy_assets()
-                self._publish()
+                with _writing(self._base):
+                    self._publish()
         finally:
             if not self.directory and tf.io.gfile.exists(self.path):
                 tf.io.gfile.rmtree(self.path)
 
     def _copy_assets(self) -> None:
         for relative_path, source in self._assets_extra.items():
-            target = _join(self.path, "assets.extra", relative_path)
-            tf.io.gfile.makedirs(target.rpartition("/")[0])
-            tf.io.gfile.copy(source, target)
+            target = _join(self.path, warm_up_file.PATH.parent.as_posix(), relative_path)
+            try:
+                tf.io.gfile.makedirs(target.rpartition("/")[0])
+                tf.io.gfile.copy(source, target)
+            except tf.errors.OpError as error:
+                raise ExportError(
+                    f"cannot copy {source} of assets_extra to {target}: {error.message}. Look at "
+                    f"the place that is named."
+                ) from error
 
     def _publish(self) -> None:
         version = int(self._clock())
@@ -98,3 +115,49 @@ class Staging:
             else:
                 self.directory = directory
         logger.info("exported %s", self.directory)
+
+
+def _base(directory: Any) -> str:
+    if not isinstance(directory, (str, bytes, os.PathLike)):
+        raise InvalidType(f"export_dir_base is {directory!r}. Give a path.")
+    if not os.fspath(directory):
+        raise InvalidSetting("export_dir_base is missing. Give the model's base path.")
+    return os.fsdecode(directory)
+
+
+def _files(assets_extra: Any) -> dict[str, str]:
+    """Path below assets.extra/, in its plainest form → file to copy there."""
+    if not isinstance(assets_extra, Mapping):
+        raise InvalidType(
+            f"assets_extra is {assets_extra!r}. Give a dict of path below assets.extra/ → file."
+        )
+    found = {}
+    for place, source in assets_extra.items():
+        if not isinstance(place, str) or not isinstance(source, (str, bytes, os.PathLike)):
+            raise InvalidType(f"assets_extra has {place!r}: {source!r}. Give paths.")
+        source = os.fsdecode(source)
+        if not tf.io.gfile.exists(source):
+            raise InvalidSetting(
+                f"assets_extra has {source!r}, and there is no such file. Name one that is."
+            )
+        if tf.io.gfile.isdir(source):
+            raise InvalidSetting(f"assets_extra has {source!r}, a directory. Name its files.")
+        plain = posixpath.normpath(place)
+        if plain.split("/")[0] in ("", ".", "..") or place.endswith("/"):
+            raise InvalidSetting(
+                f"assets_extra has a place {place!r}, which is no file below assets.extra/ of the "
+                f"export. Give a relative path, without '..'."
+            )
+        found[plain] = source
+    return found
+
+
+@contextmanager
+def _writing(base: str) -> Iterator[None]:
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise ExportError(
+            f"{base} cannot be written: {reason}; make it a directory that this user can write."
+        ) from error

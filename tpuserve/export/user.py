@@ -7,10 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import ExportError, InvalidSetting
+from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import outputs
 from tpuserve.export.batching import BatchConfig, batched
 from tpuserve.export.wrap import on_tpu, partitioned_call
+from tpuserve.graph_walk import METADATA
 
 # tf.estimator.ModeKeys.PREDICT; trainer's ModeKeys are no part of this package.
 _PREDICT = "infer"
@@ -92,7 +93,7 @@ def call_computation(
         def build() -> Any:
             returned = computation(inputs)
             operations = tf.compat.v1.get_default_graph().get_operations()
-            if not any(each.type == "TPUReplicateMetadata" for each in operations):
+            if not any(each.type == METADATA for each in operations):
                 raise ExportError(
                     "a computation given to call_computation did not call tpu.rewrite, so nothing "
                     "of it is for the TPU. Call tf.compat.v1.tpu.rewrite in it, or use "
@@ -136,7 +137,9 @@ def model_fn_inference_on_tpu(
 
     Raises:
       ExportError: an export output has no form on a TPU, or see `inference_on_tpu`.
+      InvalidType: a BatchConfig stands in the place of another argument, or something else in its.
     """
+    _check_batch_config(batch_config, labels=labels, config=config, params=params)
     specs: list[Any] = []
 
     def computation(on_tpu_features: Any) -> dict[str, Any]:
@@ -155,6 +158,18 @@ def model_fn_inference_on_tpu(
     return replace(**changes) if replace else dataclasses.replace(spec, **changes)
 
 
+def _check_batch_config(batch_config: Any, **others: Any) -> None:
+    for name, value in others.items():
+        if isinstance(value, BatchConfig):
+            raise InvalidType(
+                f"{name} is a BatchConfig. The arguments are model_fn, features, labels, config, "
+                f"params and batch_config, in this order: give those before it, or name it, "
+                f"batch_config=..."
+            )
+    if batch_config is not None and not isinstance(batch_config, BatchConfig):
+        raise InvalidType(f"batch_config is {batch_config!r}. Give a BatchConfig, or None.")
+
+
 def _call_model_fn(
     model_fn: Callable[..., Any], features: Any, labels: Any, config: Any, params: Any
 ) -> Any:
@@ -164,6 +179,7 @@ def _call_model_fn(
     if not hasattr(spec, "predictions") or not hasattr(spec, "export_outputs"):
         raise InvalidSetting(
             f"model_fn {getattr(model_fn, '__name__', model_fn)} returned "
-            f"{type(spec).__name__}. Return a TPUEstimatorSpec."
+            f"{type(spec).__name__}. Return a spec with predictions "
+            f"and export_outputs."
         )
     return spec

@@ -4,7 +4,7 @@ Source: tensorflow/serving, servables/tensorflow/saved_model_warmup.cc.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tpuserve import samples
+from tpuserve import batch_functions, samples, warm_up_file
 from tpuserve.errors import ExportError, InvalidInput, InvalidSetting, InvalidType
 
-FILE = "assets.extra/tf_serving_warmup_requests"
+FILE = warm_up_file.PATH.as_posix()
 
 # TensorFlow Serving refuses a model with more of them.
 MOST_RECORDS = 1000
@@ -72,7 +72,7 @@ def warm_up_of(value: WarmUp | bool | None) -> WarmUp | None:
         return value
     if isinstance(value, bool):
         return WarmUp() if value else None
-    raise InvalidType(f"warm_up is {value!r}. Give a trainer.WarmUp, True or None.")
+    raise InvalidType(f"warm_up is {value!r}. Give a tpuserve.export.WarmUp, True or None.")
 
 
 def write(directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: WarmUp) -> int:
@@ -89,11 +89,11 @@ def write(directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: Warm
       ExportError: nothing is served, there are more than `MOST_RECORDS`, or a given input fits no
         signature.
     """
-    metagraphs = meta_graph_defs if _is_many(meta_graph_defs) else [meta_graph_defs]
+    metagraphs = list(meta_graph_defs) if _is_many(meta_graph_defs) else [meta_graph_defs]
     # The metagraphs of one model have the same signatures: whichever is loaded, this fits.
     served = {
         name: metagraph
-        for metagraph in reversed(list(metagraphs))
+        for metagraph in reversed(metagraphs)
         if tf.saved_model.SERVING in metagraph.meta_info_def.tags
         for name, signature in metagraph.signature_def.items()
         if signature.method_name in (_PREDICT, _CLASSIFY, _REGRESS)
@@ -103,7 +103,10 @@ def write(directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: Warm
             "a warm-up file was asked for, and no metagraph has a signature that is served. "
             "Export for PREDICT, or leave warm_up out."
         )
-    sizes = sorted(set(warm_up.batch_sizes or _allowed(metagraphs) or [1]))
+    allowed = {
+        size for each in metagraphs for size in batch_functions.allowed_batch_sizes(each.graph_def)
+    }
+    sizes = sorted(set(warm_up.batch_sizes or allowed or [1]))
     _check_aliases(warm_up, served)
     planned = [
         (name, metagraph, rows)
@@ -126,23 +129,6 @@ def write(directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: Warm
 
 def _is_many(meta_graph_defs: Any) -> bool:
     return not hasattr(meta_graph_defs, "signature_def")
-
-
-def _allowed(metagraphs: Any) -> list[int]:
-    """The batch sizes that the BatchFunctions of all graphs allow."""
-    return [
-        int(size)
-        for metagraph in metagraphs
-        for node in _nodes(metagraph.graph_def)
-        if node.op == "BatchFunction"
-        for size in node.attr["allowed_batch_sizes"].list.i
-    ]
-
-
-def _nodes(graph_def: Any) -> Iterator[Any]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
 
 
 def _sizes_of(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:

@@ -96,20 +96,10 @@ def refuse_nesting() -> None:
     if tpu_function.get_tpu_context().number_of_shards is not None:
         raise ExportError(
             "a TPU computation cannot be placed inside of another: the whole model is on the TPU "
-            "already. To place parts of it in model_fn, export with "
-            "export_saved_model_api_version=ExportSavedModelApiVersion.V2 and do so where "
-            "params['use_tpu'] is True in an export; else leave the placing out."
+            "already. To place parts of it, let the exported function take use_tpu, or export a "
+            "model_fn with export_saved_model_api_version=ExportSavedModelApiVersion.V2, and do so "
+            "where use_tpu is True; else leave the placing out."
         )
-
-
-def has_tpu_part(graph: Any) -> bool:
-    """Whether anything in a graph, or in a function that it holds, is placed on a TPU."""
-    marks = ("TPUPartitionedCall", "TPUReplicateMetadata")
-    return any(each.type in marks for each in graph.get_operations()) or any(
-        node.op in marks
-        for function in graph._functions.values()
-        for node in function.cached_definition.node_def
-    )
 
 
 def _tensor(value: Any) -> Any:

@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.errors import ExportError, InvalidSetting
-from tpuserve.export import debug_info, warm_up
+from tpuserve.errors import ExportError
+from tpuserve.export import constants, debug_info, warm_up
 from tpuserve.export.debug_info import Line
+from tpuserve.export.silenced import without_deprecations
 from tpuserve.export.spec import MetagraphSpec
 from tpuserve.export.staging import Staging
 from tpuserve.export.warm_up import WarmUp
@@ -19,7 +20,6 @@ from tpuserve.tags import TagSet
 
 logger = logging.getLogger(__name__)
 
-_WARM_UP_ASSET = warm_up.FILE.removeprefix("assets.extra/")
 _ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
 
 
@@ -51,20 +51,21 @@ class SavedModelWriter:
           clock: gives the time in seconds that versions are named by.
 
         Raises:
-          InvalidSetting: a file of assets_extra is not there, or is the warm-up file as well.
+          InvalidSetting, InvalidType: see `Staging`.
         """
-        if warm_up is not None and _WARM_UP_ASSET in (assets_extra or {}):
-            raise InvalidSetting(
-                f"assets_extra brings {_WARM_UP_ASSET}, and a warm-up file is to be written there. "
-                f"Leave one of them out."
-            )
         self._as_text = as_text
         self._strip_default_attrs = strip_default_attrs
         self._warm_up = warm_up
-        self._staging = Staging(base_directory, assets_extra=assets_extra, clock=clock)
+        self._staging = Staging(
+            base_directory,
+            assets_extra=assets_extra,
+            has_warm_up_file=warm_up is not None,
+            clock=clock,
+        )
         self._parts = ExitStack()
         self._saved_model: Any = None
         self._written: list[TagSet] = []
+        self._graphs: list[Any] = []
         self._lines: dict[str, Line] = {}
 
     @property
@@ -82,13 +83,16 @@ class SavedModelWriter:
         """Adds a metagraph; the first one brings the variables of all.
 
         Raises:
-          ExportError: two metagraphs have the same tag set.
+          ExportError: two metagraphs have the same tag set, or there are more constants than a
+            file can hold.
         """
         if metagraph.tags in self._written:
             raise ExportError(
                 f"two metagraphs of one export are tagged {sorted(metagraph.tags)}. Give each "
                 f"its own tag set."
             )
+        self._graphs.append(metagraph.graph)
+        constants.check(self._graphs)
         arguments = {
             "tags": sorted(metagraph.tags),
             "signature_def_map": dict(metagraph.signatures),
@@ -102,11 +106,13 @@ class SavedModelWriter:
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:
-                self._saved_model.add_meta_graph(**arguments)
+                with without_deprecations():
+                    self._saved_model.add_meta_graph(**arguments)
             else:
                 with tf.compat.v1.Session(config=config) as session:
                     metagraph.restore(session)
-                    self._saved_model.add_meta_graph_and_variables(session, **arguments)
+                    with without_deprecations():
+                        self._saved_model.add_meta_graph_and_variables(session, **arguments)
         self._written.append(metagraph.tags)
         self._lines |= debug_info.of_graph(metagraph.graph)
 

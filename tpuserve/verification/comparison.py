@@ -62,6 +62,8 @@ def _of_floats(a: Array, b: Array, atol: float, rtol: float) -> Mapping[str, Any
         "largest_relative": float(relative.max(initial=0.0)),
         "beyond": int(np.sum(~(is_same | (is_finite & is_within)))),
         "failure": _not_finite(a, b, is_same | is_finite),
+        "nan": int(np.sum(np.isnan(a) & np.isnan(b))),
+        "infinite": int(np.sum(np.isinf(a) & np.isinf(b))),
         **_classes(a, b),
     }
 

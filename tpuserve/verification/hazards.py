@@ -1,14 +1,16 @@
 """What of a {serve, tpu} metagraph would fail or surprise on a TPU."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpuserve.signature import Signature
-from tpuserve.verification import constant_inputs, node_hazards
+from tpuserve.verification import constant_inputs, node_hazards, recompilations
 from tpuserve.verification.placement import Placed
 from tpuserve.verification.refusals import Refusals
-from tpuserve.verification.report import Hazard
+from tpuserve.verification.report import Comparison, Hazard, VerifiedSignature
+from tpuserve.warm_up_file import WarmUpRecord
 
 _GRAVEST_FIRST = {"error": 0, "warning": 1, "note": 2}
 
@@ -19,8 +21,9 @@ def find(
     signatures: Mapping[str, Signature],
     *,
     allowed_batch_sizes: Sequence[int],
+    warm_up: Sequence[WarmUpRecord],
     refused: Refusals,
-    ran: Collection[str],
+    verified: Sequence[VerifiedSignature],
     line_of: Callable[[str], str | None],
 ) -> tuple[Hazard, ...]:
     """The hazards of a metagraph, the gravest first.
@@ -28,13 +31,19 @@ def find(
     Args:
       meta_graph_def: of the candidate, as TensorFlow's proto.
       placed: signature name → what it runs.
-      signatures: those verified.
+      signatures: those of the metagraph, out of the ones asked for.
       allowed_batch_sizes: of the metagraph's batch functions; empty without them.
+      warm_up: the requests of the warm-up file; none without it.
       refused: what XLA said as the signatures ran.
-      ran: the signatures that ran without a failure.
+      verified: what the runs gave.
       line_of: "node@function" → the line of user code that made it, where it is known.
     """
     nodes = _once(placed.values())
+    ran = [
+        each.name
+        for each in verified
+        if each.runs and all(run.candidate is not None for run in each.runs)
+    ]
     compiled = _once(each for name, each in placed.items() if name in ran)
     found = [
         *node_hazards.uncompilable(nodes, compiled, refused),
@@ -44,8 +53,9 @@ def find(
         *node_hazards.random(nodes),
         *node_hazards.dynamic_shapes(nodes),
         *node_hazards.wide_types(nodes),
-        *_recompilations(placed, signatures, allowed_batch_sizes),
+        *recompilations.find(placed, signatures, allowed_batch_sizes, warm_up),
         *_no_computation(placed),
+        *_not_finite(verified),
     ]
     with_lines = [_with_line(each, line_of) for each in found]
     return tuple(sorted(with_lines, key=lambda each: _GRAVEST_FIRST[each.severity]))
@@ -63,55 +73,37 @@ def _with_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
     return hazard if line is None else dataclasses.replace(hazard, line=line)
 
 
-def _recompilations(
-    placed: Mapping[str, Sequence[Placed]],
-    signatures: Mapping[str, Signature],
-    allowed_batch_sizes: Sequence[int],
-) -> Iterable[Hazard]:
-    for name, signature in signatures.items():
-        if not any(each.on_tpu for each in placed.get(name, ())):
-            continue
-        shapes = {alias: each.shape for alias, each in signature.inputs.items()}
-        unknown_rank = [alias for alias, shape in shapes.items() if shape is None]
-        inner = [
-            f"dimension {position} of {alias!r}"
-            for alias, shape in shapes.items()
-            for position, size in enumerate(shape or ())
-            if size is None and position > 0
-        ]
-        if inner or unknown_rank:
-            where = ", ".join([*inner, *(f"the rank of {each!r}" for each in unknown_rank)])
-            yield Hazard(
-                "recompilation",
-                "warning",
-                f"signature {name!r} leaves open {where}: a TPU compiles once for each size that "
-                f"it meets, and a request waits for it. Pad to a fixed size.",
-            )
-        if not any(shape and shape[0] is None for shape in shapes.values()):
-            continue
-        if allowed_batch_sizes:
-            sizes = ", ".join(str(each) for each in allowed_batch_sizes)
-            yield Hazard(
-                "recompilation",
-                "note",
-                f"signature {name!r} is compiled for batch sizes {sizes}: one compilation each.",
-            )
-        else:
-            yield Hazard(
-                "recompilation",
-                "warning",
-                f"signature {name!r} takes any number of rows: a TPU compiles once for each "
-                f"number that it meets, and a request waits for it. Batch to allowed_batch_sizes, "
-                f"and export with a warm-up file.",
-            )
-
-
 def _no_computation(placed: Mapping[str, Sequence[Placed]]) -> Iterable[Hazard]:
     for name, nodes in placed.items():
         if not any(each.on_tpu for each in nodes):
             yield Hazard(
                 "no_computation",
                 "warning",
-                f"signature {name!r} has nothing that runs on the TPU: the host computes all of "
-                f"it. Put the model into tpu.rewrite and TPUPartitionedCall, or export as V1.",
+                f"signature {name!r} of {{serve, tpu}} has nothing that runs on the TPU: the host "
+                f"computes all of it, and `tpuserve compile` finds nothing to compile. Put the "
+                f"model into tpu.rewrite and TPUPartitionedCall, or export as V1.",
+            )
+
+
+def _not_finite(verified: Sequence[VerifiedSignature]) -> Iterable[Hazard]:
+    """Outputs whose comparison says nothing: neither metagraph gave a number."""
+    for signature in verified:
+        by_name: dict[str, list[Comparison]] = {}
+        for each in (each for run in signature.runs for each in run.outputs):
+            by_name.setdefault(each.name, []).append(each)
+        for name, outputs in by_name.items():
+            nan, infinite = (
+                sum(each.nan for each in outputs),
+                sum(each.infinite for each in outputs),
+            )
+            count = sum(math.prod(each.shape) for each in outputs)
+            if not count or nan + infinite < count:
+                continue
+            sort = "NaN or infinite" if nan and infinite else "NaN" if nan else "infinite"
+            yield Hazard(
+                "not_finite",
+                "warning",
+                f"{count} of {count} values of output {name!r} of signature {signature.name!r} are "
+                f"{sort} in both metagraphs, so that nothing was compared. Give inputs that the "
+                f"model has answers for, by --inputs.",
             )

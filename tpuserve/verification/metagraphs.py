@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 from tensorflow.python.saved_model import loader_impl
 
-from tpuserve import loader, metagraph
+from tpuserve import batch_functions, loader, metagraph
 from tpuserve import tags as tag_sets
 from tpuserve.devices import Hardware
 from tpuserve.errors import (
@@ -21,6 +21,9 @@ from tpuserve.loader import LoadedModel
 from tpuserve.metagraph import Metagraph
 from tpuserve.signature import Signature
 from tpuserve.tags import TagSet
+from tpuserve.warm_up_file import WarmUpRecord
+
+Shape: TypeAlias = tuple[int | None, ...] | None
 
 _HARDWARE: Mapping[TagSet, Hardware] = {
     tag_sets.SERVE: Hardware(),
@@ -45,11 +48,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Both:
-    """The baseline, which is {serve}, and the candidate, which is {serve, tpu}."""
+    """The baseline, which is {serve}, and the candidate, which is {serve, tpu}.
+
+    Attributes:
+      warm_up: the requests that a server runs before a model answers, whichever of the two it is.
+    """
 
     directory: Path
     baseline: Side
     candidate: Side
+    warm_up: tuple[WarmUpRecord, ...]
 
     @property
     def allowed_batch_sizes(self) -> tuple[int, ...]:
@@ -57,8 +65,7 @@ class Both:
         found = {
             size
             for side in (self.baseline, self.candidate)
-            for each in side.described.batch_functions
-            for size in each.allowed_batch_sizes
+            for size in batch_functions.allowed_batch_sizes(side.meta_graph_def.graph_def)
         }
         return tuple(sorted(found))
 
@@ -86,7 +93,8 @@ def read(directory: Path) -> Both:
       SavedModelNotFound, DamagedSavedModel: see `tpuserve.metagraph.read`.
       MetagraphNotFound: one of the two is not there.
     """
-    described = {each.tags: each for each in metagraph.read(directory).metagraphs}
+    saved_model = metagraph.read(directory)
+    described = {each.tags: each for each in saved_model.metagraphs}
     for tags in _HARDWARE:
         if tags not in described:
             found = ", ".join(sorted(tag_sets.show(each) for each in described))
@@ -103,7 +111,7 @@ def read(directory: Path) -> Both:
         ) from error
     protos = {frozenset(each.meta_info_def.tags): each for each in proto.meta_graphs}
     baseline, candidate = (Side(described[each], protos[each]) for each in _HARDWARE)
-    return Both(directory, baseline, candidate)
+    return Both(directory, baseline, candidate, saved_model.warm_up)
 
 
 def load_baseline(directory: Path) -> LoadedModel:
@@ -160,4 +168,19 @@ def differences(name: str, both: Both) -> str | None:
                     f"{kind} {alias!r} is {first[alias].dtype} in the baseline, "
                     f"{second[alias].dtype} in the candidate"
                 )
+            if not _are_compatible(first[alias].shape, second[alias].shape):
+                return (
+                    f"{kind} {alias!r} is {first[alias]} in the baseline, {second[alias]} in the "
+                    f"candidate"
+                )
     return None
+
+
+def _are_compatible(first: Shape, second: Shape) -> bool:
+    """Whether a tensor can have both shapes."""
+    if first is None or second is None:
+        return True
+    return len(first) == len(second) and all(
+        one is None or other is None or one == other
+        for one, other in zip(first, second, strict=True)
+    )

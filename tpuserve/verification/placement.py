@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph_walk import HOST_ATTRIBUTE, TPU_CALL, functions_of
-
-_CLUSTER_ATTRIBUTE = "_tpu_replicate"
+from tpuserve.graph_walk import HOST_ATTRIBUTE, TPU_CALL, beside_cluster, functions_of
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,11 @@ def _of_function(
     function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
 ) -> Iterator[Placed]:
     results = [*function.ret.values(), *function.control_ret.values()]
-    # tpu.rewrite marks what it puts on the TPU; what stands beside it in the function is for the
-    # host. A function that it did not make is for the TPU as a whole.
-    is_marked = is_outermost and any(_CLUSTER_ATTRIBUTE in each.attr for each in function.node_def)
-    for node in _needed(function.node_def, results):
-        is_beside = HOST_ATTRIBUTE in node.attr or (
-            is_marked and _CLUSTER_ATTRIBUTE not in node.attr
-        )
+    body = function.node_def
+    beside = beside_cluster(body) if is_outermost else [False] * len(body)
+    beside_names = {node.name for node, is_so in zip(body, beside, strict=True) if is_so}
+    for node in _needed(body, results):
+        is_beside = HOST_ATTRIBUTE in node.attr or node.name in beside_names
         yield Placed(node, function.signature.name, computation, on_tpu and not is_beside)
 
 

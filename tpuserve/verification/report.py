@@ -24,6 +24,7 @@ class Comparison:
       compared: how many such rows or values there are.
       failure: what is wrong beyond the size of differences: another shape, another type, a NaN
         on one side alone.
+      nan, infinite: how many values are so in both.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Comparison:
     differing: int | None = None
     compared: int | None = None
     failure: str | None = None
+    nan: int = 0
+    infinite: int = 0
 
     @property
     def passed(self) -> bool:
@@ -106,7 +109,7 @@ class Hazard:
 
     Attributes:
       kind: "uncompilable", "constant_input", "strings", "int64", "float64", "random",
-        "dynamic_shape", "constants", "recompilation", "no_computation".
+        "dynamic_shape", "constants", "recompilation", "no_computation", "not_finite".
       severity: "error" is what cannot work on a TPU; "warning" may fail there, or gives other
         results or long waits; "note" is good to know.
       message: what it is, and what to do.

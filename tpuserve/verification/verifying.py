@@ -2,10 +2,13 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
-from tpuserve.errors import InvalidSetting
+from tpuserve import counts
+from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import debug_info
 from tpuserve.verification import cases, hazards, metagraphs, placement
 from tpuserve.verification.cases import Cases
@@ -18,7 +21,7 @@ Progress = Callable[[int, int, str], None]
 
 
 def verify(
-    directory: str | os.PathLike[str],
+    directory: str | bytes | os.PathLike[str],
     *,
     inputs: str | os.PathLike[str] | None = None,
     signatures: Sequence[str] | None = None,
@@ -54,10 +57,19 @@ def verify(
       SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: see the message.
       SignatureNotFound: a name that neither metagraph has.
       InvalidInput: a file of inputs that does not fit.
-      InvalidSetting: a tolerance, a number of runs or a batch size that cannot be.
+      InvalidSetting, InvalidType: a tolerance, a number of runs or a batch size that cannot be, or
+        an argument of another type than it takes.
     """
-    _check(atol, rtol, batch_sizes or (), runs, seed)
-    both = metagraphs.read(Path(directory))
+    _check(
+        atol,
+        rtol,
+        () if batch_sizes is None else batch_sizes,
+        () if signatures is None else signatures,
+        runs,
+        seed,
+    )
+    of_file = None if inputs is None else _path("inputs", inputs)
+    both = metagraphs.read(_path("directory", directory))
     wanted = both.signatures(tuple(signatures or ()))
     failures = {name: metagraphs.differences(name, both) for name in wanted}
     comparable = {name: each for name, each in wanted.items() if failures[name] is None}
@@ -65,7 +77,7 @@ def verify(
         both.directory,
         both.baseline.meta_graph_def,
         comparable,
-        inputs=None if inputs is None else Path(inputs),
+        inputs=of_file,
         batch_sizes=tuple(dict.fromkeys(batch_sizes or ())),
         allowed_batch_sizes=both.allowed_batch_sizes,
         seed=seed,
@@ -93,11 +105,8 @@ def verify(
             {name: both.candidate.described.signatures[name] for name in placed},
             allowed_batch_sizes=both.allowed_batch_sizes,
             refused=refused,
-            ran=[
-                each.name
-                for each in verified
-                if each.runs and all(run.candidate is not None for run in each.runs)
-            ],
+            warm_up=both.warm_up,
+            verified=verified,
             line_of=debug_info.line_of(both.directory),
         ),
         notes=found.notes,
@@ -139,13 +148,28 @@ def _run(
     return results
 
 
-def _check(atol: float, rtol: float, batch_sizes: Sequence[int], runs: int, seed: int) -> None:
+def _check(atol: Any, rtol: Any, batch_sizes: Any, signatures: Any, runs: Any, seed: Any) -> None:
     for name, value in (("atol", atol), ("rtol", rtol)):
-        if not (math.isfinite(value) and value >= 0):
-            raise InvalidSetting(f"{name} is {value}. Give a number of at least 0.")
+        message = f"{name} is {value!r}. Give a number of at least 0."
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InvalidType(message)
+        if not (math.isfinite(value) and float(value) >= 0):
+            raise InvalidSetting(message)
+    if not _is_list(batch_sizes):
+        raise InvalidType(f"batch_sizes is {batch_sizes!r}. Give a list of whole numbers, or None.")
     for size in batch_sizes:
-        if size < 1:
-            raise InvalidSetting(f"batch size {size} is none. Give a whole number of at least 1.")
-    for name, count in (("runs", runs), ("seed", seed)):
-        if count < 0:
-            raise InvalidSetting(f"{name} is {count}. Give a whole number of at least 0.")
+        counts.check("A size of batch_sizes", size, least=1)
+    if not _is_list(signatures) or not all(isinstance(each, str) for each in signatures):
+        raise InvalidType(f"signatures is {signatures!r}. Give a list of names, or None.")
+    counts.check("runs", runs, least=0)
+    counts.check("seed", seed, least=0)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+def _path(name: str, value: Any) -> Path:
+    if not isinstance(value, str | bytes | os.PathLike):
+        raise InvalidType(f"{name} is {value!r}. Give a path.")
+    return Path(os.fsdecode(value))

@@ -68,3 +68,8 @@ def test_the_help_says_what_is_shown_and_when_it_fails() -> None:
     text = CliRunner().invoke(inspect, ["--help"]).output
     for word in ("DIRECTORY", "--json", "batch functions", "exit status", "problems"):
         assert word in text
+
+
+def test_an_empty_name_is_no_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("") == 1
+    assert capsys.readouterr().err.startswith("Error: DIRECTORY is empty. Name a directory")

@@ -1,3 +1,4 @@
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,37 @@ def test_a_method_is_exported_with_what_its_object_owns(tmp_path: Path) -> None:
     assert answers.both(directory, words=answers.strings("one", "two"))["output"].tolist() == [8, 0]
     directory = export(model.to_eight, {"numbers": ROWS}, tmp_path)
     assert answers.both(directory, numbers=np.ones([1], np.float32)) == {"output": [8]}
+
+
+def test_the_text_of_an_assertion_is_no_string_on_the_tpu(tmp_path: Path) -> None:
+    def positive(x: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(x > 0), ["not so", x])]):
+            return x * 2.0
+
+    directory = export(positive, {"x": tf.TensorSpec([None], tf.float32)}, tmp_path)
+    x = np.array([1.0, 2.0], np.float32)
+    assert answers.both(directory, x=x)["output"].tolist() == [2.0, 4.0]
+
+
+def test_an_identity_in_front_of_a_host_part_goes_to_the_host(tmp_path: Path) -> None:
+    def loud(x: Any, words: Any) -> Any:
+        shout = v1.tpu.outside_compilation(lambda words: words + "!", tf.identity(words))
+        return {"y": x * 2.0, "loud": shout}
+
+    specs = {"x": tf.TensorSpec([None], tf.float32), "words": tf.TensorSpec([None], tf.string)}
+    directory = export(loud, specs, tmp_path)
+    x = np.array([1.0, 2.0], np.float32)
+    answer = answers.both(directory, x=x, words=answers.strings("a", "b"))
+    assert answer["loud"].tolist() == [b"a!", b"b!"]
+
+
+def test_an_export_logs_nothing_that_the_user_did_not_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Two on one line, of which AutoGraph cannot tell which is which; and one of no file.
+    found: dict[str, Any] = {"__name__": "theirs"}
+    exec("nowhere = lambda x: x * 2.0", found)
+    pair = (lambda x: x * 2.0, lambda x: x * 4.0)
+    for each in (pair[0], found["nowhere"], functools.partial(pair[1])):
+        export(each, {"x": tf.TensorSpec([None], tf.float32)}, tmp_path)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == []

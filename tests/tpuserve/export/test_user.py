@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils.export_output import PredictOutput
 
-from tpuserve.errors import ExportError, InvalidSetting
+from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import (
     BatchConfig,
     call_computation,
@@ -87,5 +87,24 @@ def test_any_spec_is_copied_with_results_of_the_call(config: BatchConfig | None)
 
 
 def test_a_model_fn_that_returns_no_spec_is_refused() -> None:
-    with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="returned dict. Return a"):
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(InvalidSetting, match="dict. Return a spec with"),
+    ):
         model_fn_inference_on_tpu(lambda features: {}, {"x": tf.ones([1])})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, CONFIG), "config is a BatchConfig. The arguments are .*, or name it, batch_config"),
+        ((None, None, CONFIG), "params is a BatchConfig"),
+        ((CONFIG,), "labels is a BatchConfig"),
+        ((None, None, None, 8), "batch_config is 8. Give a BatchConfig, or None"),
+    ],
+)
+def test_a_batch_config_in_another_place_is_refused(
+    arguments: tuple[Any, ...], message: str
+) -> None:
+    with tf.Graph().as_default(), pytest.raises(InvalidType, match=message):
+        model_fn_inference_on_tpu(lambda features: None, {"x": tf.ones([1])}, *arguments)

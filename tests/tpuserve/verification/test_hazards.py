@@ -177,3 +177,13 @@ def test_the_registry_knows_what_xla_compiles(op: str, dtype: tf.DType, *, can: 
     node = NodeDef(op=op)
     node.attr["T"].type = dtype.as_datatype_enum
     assert kernels.can_compile(node) is can
+
+
+def test_an_output_without_a_number_on_either_side_is_told(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"y": tf.math.log(-1.0 - inputs["x"]), "z": inputs["x"] + 1.0}
+
+    (found,) = hazards_of(tmp_path, model)
+    assert (found.kind, found.severity) == ("not_finite", "warning")
+    assert "4 of 4 values of output 'y' of signature 'serving_default' are NaN" in found.message
+    assert "--inputs" in found.message

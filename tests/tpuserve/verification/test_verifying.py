@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from tests.conformance.exports import model, models
 from tests.tpuserve.verification import exports
-from tpuserve.errors import InvalidSetting, MetagraphNotFound, SignatureNotFound
+from tpuserve.errors import (
+    InvalidSetting,
+    InvalidType,
+    MetagraphNotFound,
+    SignatureNotFound,
+)
 from tpuserve.export import WarmUp, inference_on_tpu
 from tpuserve.verification import Report, verify
 
@@ -200,3 +205,33 @@ def test_a_metagraph_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_an_impossible_setting_is_refused(doubled: Path, setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting):
         verify(doubled, **setting)
+
+
+def test_shapes_that_no_tensor_has_both_of_are_named(tmp_path: Path) -> None:
+    directory = exports.write(tmp_path, double, lambda inputs: {"y": inputs["x"][:, :1]})
+    (signature,) = verify(directory, runs=0).signatures
+    assert signature.failure == (
+        "output 'y' is float32 [?, 2] in the baseline, float32 [?, 1] in the candidate"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"batch_sizes": "12"}, InvalidType, "batch_sizes is '12'. Give a list"),
+        ({"batch_sizes": 8}, InvalidType, "batch_sizes is 8. Give a list"),
+        ({"batch_sizes": [1.5]}, InvalidType, "A size of batch_sizes is 1.5. Give a whole"),
+        ({"atol": "x"}, InvalidType, "atol is 'x'. Give a number"),
+        ({"rtol": float("nan")}, InvalidSetting, "rtol is nan. Give a number"),
+        ({"signatures": "a"}, InvalidType, "signatures is 'a'. Give a list"),
+        ({"signatures": [1]}, InvalidType, r"signatures is \[1\]. Give a list"),
+        ({"runs": 1.5}, InvalidType, "runs is 1.5"),
+        ({"inputs": 3}, InvalidType, "inputs is 3. Give a path"),
+        ({"directory": None}, InvalidType, "directory is None. Give a path"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(
+    doubled: Path, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        verify(**{"directory": doubled, **arguments})

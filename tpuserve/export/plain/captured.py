@@ -10,8 +10,8 @@ from tensorflow.python.trackable.base import Trackable
 from tensorflow.python.trackable.resource import CapturableResource
 
 from tpuserve.errors import ExportError
+from tpuserve.export.graphs import with_called
 from tpuserve.export.plain.function import body_of
-from tpuserve.export.plain.graphs import with_called
 
 
 def holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tpuserve import tags
-from tpuserve.errors import ExportError, InvalidSetting, InvalidType
-from tpuserve.export import debug_info
+from tpuserve.errors import ExportError, InvalidType
+from tpuserve.export import constants, debug_info, same_signatures
 from tpuserve.export import warm_up as warm_up_file
 from tpuserve.export.batching import BatchConfig
 from tpuserve.export.plain import captured, placement, saved
@@ -73,15 +73,15 @@ def export(
 
     Raises:
       ExportError: a model that cannot be exported as asked: it is not callable, returns something
-        that is no tensor, uses a resource that nobody owns, or has strings on the TPU.
+        that is no tensor, uses a resource that nobody owns, has strings on the TPU, or more
+        constants than a file can hold; or the place cannot be written.
       InvalidSetting, InvalidType: signatures or settings that no model can be exported with.
     """
-    _check(export_dir_base, assets_extra or {}, to_cpu=to_cpu, to_tpu=to_tpu)
+    _check(batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
     requests = warm_up_of(warm_up)
-    if requests is not None and warm_up_file.FILE in map(_in_assets, assets_extra or {}):
-        raise InvalidSetting(
-            f"assets_extra brings {warm_up_file.FILE}, and warm_up writes it. Leave one out."
-        )
+    staging = Staging(
+        export_dir_base, assets_extra=assets_extra, has_warm_up_file=requests is not None
+    )
     wanted = entry_points.read(model, signatures)
     # Always: a function that makes its variables when first called makes them here, where they
     # are no part of a TPU computation.
@@ -91,34 +91,26 @@ def export(
         functions[tags.SERVE_TPU] = {
             each.name: placement.on_tpu(each, batch_config) for each in wanted
         }
-    owners = [model, *(each.callee.function for each in wanted)]
     exported = [each for named in functions.values() for each in named.values()]
+    constants.check(each.graph for each in exported)
+    owners = [model, *(each.callee.function for each in wanted)]
     root = captured.holder(exported, owners)
     lines = {
         node: line for each in exported for node, line in debug_info.of_graph(each.graph).items()
     }
-    with Staging(os.fspath(export_dir_base), assets_extra=assets_extra) as staging:
+    with staging:
         meta_graphs = saved.save(root, functions, staging.path, as_text=as_text)
+        if len(meta_graphs) == 2:
+            same_signatures.check(*(each.signature_def for each in meta_graphs))
         if requests is not None:
             warm_up_file.write(staging.path, meta_graphs, requests)
         debug_info.write(staging.path, lines)
     return staging.directory
 
 
-def _in_assets(relative_path: str) -> str:
-    return f"assets.extra/{relative_path}"
-
-
-def _check(
-    export_dir_base: Any, assets_extra: Mapping[str, str], *, to_cpu: bool, to_tpu: bool
-) -> None:
-    if not isinstance(export_dir_base, (str, os.PathLike)):
-        raise InvalidType(f"export_dir_base is {export_dir_base!r}. Give a path.")
-    if not os.fspath(export_dir_base):
-        raise InvalidSetting("export_dir_base is missing. Give the model's base path.")
-    for source in assets_extra.values():
-        if not tf.io.gfile.exists(source):
-            raise InvalidSetting(f"assets_extra has {source!r}, and there is no such file.")
+def _check(batch_config: Any, *, to_cpu: bool, to_tpu: bool) -> None:
+    if batch_config is not None and not isinstance(batch_config, BatchConfig):
+        raise InvalidType(f"batch_config is {batch_config!r}. Give a BatchConfig, or None.")
     if not (to_cpu or to_tpu):
         raise ExportError(
             "to_cpu and to_tpu are both False, so there is nothing to write. Set one of them."

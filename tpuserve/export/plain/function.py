@@ -1,5 +1,6 @@
 """A Python function, tf.function or callable object as something to export."""
 
+import functools
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from types import MethodType
@@ -8,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api
+from tensorflow.python.autograph.pyct import parser
 
 from tpuserve.errors import ExportError, InvalidSetting, TpuserveError
 from tpuserve.export.plain.callee import Callee
@@ -65,7 +67,7 @@ class Function(Callee):
         function = self._python_function()
         # A tf.function's body is built right here: a host part of a TPU computation must not
         # stand in a function of its own.
-        if getattr(self._polymorphic, "_autograph", True):
+        if getattr(self._polymorphic, "_autograph", True) and _has_source(function):
             context = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
             function = api.tf_convert(function, context)
         try:
@@ -113,6 +115,20 @@ def _polymorphic(function: Any) -> Any:
         return function
     called = getattr(function, "__call__", None)  # noqa: B004
     return called if isinstance(called, kind) else None
+
+
+def _has_source(function: Any) -> bool:
+    """Whether AutoGraph can read a function; what it cannot, it would run as it is and warn of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        parser.parse_entity(function, ())
+    except Exception:
+        # As wide as AutoGraph's own: whatever it trips over, it would run the function as it is.
+        return False
+    return True
 
 
 def _parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:

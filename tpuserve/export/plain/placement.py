@@ -1,7 +1,7 @@
 """The functions behind the signatures of either metagraph: traced, and put on the TPU."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -9,15 +9,10 @@ import tensorflow as tf
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import wrap
 from tpuserve.export.batching import BatchConfig, batched
-from tpuserve.export.plain.graphs import with_called
 from tpuserve.export.plain.signatures import EntryPoint
+from tpuserve.export.tpu_parts import check_strings, has_tpu_part
 
 logger = logging.getLogger(__name__)
-
-_CALL = "TPUPartitionedCall"
-_METADATA = "TPUReplicateMetadata"
-_MEMBER = "_tpu_replicate"
-_HOST_PART = "_xla_outside_compilation"
 
 
 def on_cpu(entry: EntryPoint) -> Any:
@@ -27,7 +22,7 @@ def on_cpu(entry: EntryPoint) -> Any:
       ExportError: it is on a TPU.
     """
     function = _traced(entry, lambda inputs: entry.callee(inputs, use_tpu=False))
-    if _has_tpu_part(function.graph):
+    if has_tpu_part(function.graph):
         raise ExportError(
             f"{entry.callee.title} puts something on the TPU for the metagraph {{serve}} as well. "
             f"Let it take a parameter use_tpu, and do so only if that is True."
@@ -51,7 +46,7 @@ def on_tpu(entry: EntryPoint, batch_config: BatchConfig | None) -> Any:
         function = _traced(
             entry, lambda inputs: batched(lambda rows: _whole(entry, rows), inputs, batch_config)
         )
-    _check_strings(entry, function)
+    check_strings(function.graph, f"signature {entry.name!r}")
     return function
 
 
@@ -69,7 +64,7 @@ def _placed_by_itself(entry: EntryPoint, batch_config: BatchConfig | None) -> An
             f"Leave batch_config out and call tpuserve.export.inference_on_tpu in the function."
         )
     function = _traced(entry, lambda inputs: entry.callee(inputs, use_tpu=True))
-    if not _has_tpu_part(function.graph):
+    if not has_tpu_part(function.graph):
         logger.warning(
             "signature %s puts nothing on the TPU: %s does not call tpuserve.export.on_tpu or "
             "inference_on_tpu when use_tpu is True",
@@ -105,45 +100,3 @@ def _check_rows(entry: EntryPoint) -> None:
                 f"batch_config is given, and input {alias!r} of signature {entry.name!r} has the "
                 f"shape {spec.shape}. Let its first dimension be None, for the rows of a batch."
             )
-
-
-def _has_tpu_part(graph: Any) -> bool:
-    return any(
-        operation.type in (_CALL, _METADATA)
-        for each in with_called(graph)
-        for operation in each.get_operations()
-    )
-
-
-def _tpu_graphs(graph: Any) -> Iterator[Any]:
-    """The graphs of the functions that run on the TPU."""
-    for each in with_called(graph):
-        for operation in each.get_operations():
-            if operation.type == _CALL:
-                function = each._get_function(operation.get_attr("f").name)
-                # What TensorFlow's Defun made has no graph to look at.
-                if getattr(function, "graph", None) is not None:
-                    yield function.graph
-
-
-def _check_strings(entry: EntryPoint, function: Any) -> None:
-    for graph in _tpu_graphs(function.graph):
-        for operation in graph.get_operations():
-            if _is_on_tpu(operation) and _has_strings(operation):
-                raise ExportError(
-                    f"signature {entry.name!r} has strings on the TPU, in {operation.type} "
-                    f"{operation.name!r}; a TPU computes with numbers only. Wrap what handles "
-                    f"strings in tf.compat.v1.tpu.outside_compilation, or export a function with "
-                    f"a parameter use_tpu that puts the numeric part alone on the TPU, with "
-                    f"tpuserve.export.on_tpu."
-                )
-
-
-def _has_strings(operation: Any) -> bool:
-    return any(each.dtype == tf.string for each in (*operation.inputs, *operation.outputs))
-
-
-def _is_on_tpu(operation: Any) -> bool:
-    attributes = operation.node_def.attr
-    # tpu.rewrite hands every result on through an Identity, those of host parts too.
-    return _MEMBER in attributes and _HOST_PART not in attributes and operation.type != "Identity"

@@ -1,0 +1,19 @@
+"""Walking from a graph into the functions that it calls."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def with_called(graph: Any) -> Iterator[Any]:
+    """A graph and the graphs of all functions in its library, as deep as they go, each once."""
+    seen = set()
+    pending = [graph]
+    while pending:
+        each = pending.pop(0)
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        # What TensorFlow's Defun made has no graph to look at.
+        called = (getattr(function, "graph", None) for function in each._functions.values())
+        pending += [graph for graph in called if graph is not None]
