@@ -171,7 +171,9 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 def _masked(text: str) -> list[str]:
-    return _NUMBER.sub("#", _FRAME.sub(" ", text)).split()
+    # A line may have been broken between a number and its unit.
+    on_one_line = " ".join(_FRAME.sub(" ", text).split())
+    return _NUMBER.sub("#", on_one_line).split()
 
 
 def _pattern(words: list[str]) -> str:
