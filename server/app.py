@@ -48,6 +48,9 @@ class Face(Protocol):
     def start(self) -> None:
         """Begins to accept; OSError or RuntimeError where the port is taken."""
 
+    def drain(self) -> None:
+        """Says that nothing is served any more to who asks for it, while it still accepts."""
+
     def stop(self) -> None:
         """Stops accepting, and lets the requests in flight finish meanwhile."""
 
@@ -154,6 +157,8 @@ class Server:
           still under way.
         """
         self._limits.drain()
+        for face in self._faces:
+            face.drain()
         for each in self._pollers:
             each.stop()
         deadline = time.monotonic() + self._settings.shutdown_grace_seconds

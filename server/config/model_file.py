@@ -83,8 +83,9 @@ def _platform(proto: Any) -> str:
     if proto.model_platform:
         return str(proto.model_platform)
     kind = type(proto).DESCRIPTOR.fields_by_name["model_type"].enum_type
-    name = kind.values_by_number[proto.model_type].name
-    return PLATFORM if name == "TENSORFLOW" else str(name)
+    known = kind.values_by_number.get(proto.model_type)
+    name = str(proto.model_type) if known is None else str(known.name)
+    return PLATFORM if name == "TENSORFLOW" else name
 
 
 def _policy(proto: Any) -> VersionPolicy:

@@ -67,6 +67,9 @@ class RestServer:
         self._listener.listen(self._server.config.backlog)
         self._thread.start()
 
+    def drain(self) -> None:
+        """Does nothing: readiness and refusals are those of the limits, which all faces share."""
+
     def stop(self) -> None:
         """Stops accepting, and lets the requests in flight finish meanwhile."""
         self._server.should_exit = True
