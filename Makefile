@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast check lint types format dev bench-train protos clean
+.PHONY: help demo test test-fast check lint types format dev bench-train bench-serve protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -35,6 +35,12 @@ dev: .venv/dev.stamp  ## Set up .venv for work on the code.
 
 bench-train: .venv/dev.stamp  ## Measure training against TensorFlow's own TPUEstimator.
 	$(BIN)/python -m benchmarks.train $(ARGS)
+
+bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plain JSON; needs h2load.
+	$(BIN)/python -m benchmarks.serve.json_codec
+	$(BIN)/python -m benchmarks.serve.rest
+	$(BIN)/python -m benchmarks.serve.rpc
+	$(BIN)/python -m benchmarks.serve.memory
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile tpuserve/proto/*.proto.

@@ -4,7 +4,10 @@
     $ tpuserve serve --model_name=half_plus_two --model_base_path=/tmp/half_plus_two/export
     $ curl -d '{"instances": [[1.0], [2.0], [5.0]]}' \
         http://localhost:8501/v1/models/half_plus_two:predict
-    {"predictions":[[2.5],[3.0],[4.5]]}
+    {
+        "predictions": [[2.5], [3.0], [4.5]
+        ]
+    }
 """
 
 import argparse

@@ -1,26 +1,43 @@
 """Builds a server out of its parts, runs it and stops it."""
 
+import importlib
 import logging
+import math
 import os
 import socket
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from server import logs, ports
+from server import logs, memory, ports
+from server.auth import ApiKeys
+from server.catalogue import Catalogue
+from server.config import model_file, monitoring, text_file, tls
+from server.config.models import ModelConfig, ModelServerConfig
 from server.dataplane import DataPlane
+from server.limits import Limits
+from server.loading import MakeRunner, Retries, WarmUp
 from server.manager import Manager
-from server.repository import Repository
+from server.metrics import Metrics
+from server.polling import Poller, Source
+from server.request_log import RequestLog
+from server.saved_models import SavedModels
 from server.servable import Load, Model
 from server.settings import Settings
 from server.signals import StopSignals
-from tpuserve.errors import Unavailable
+from tpuserve import garbage, quiet
+from tpuserve.errors import TpuserveError, Unavailable
 
-# How long requests in flight may take after a signal: less than the 30 seconds that Kubernetes
-# grants, so that the models are closed in time too.
-GRACE_SECONDS = 25
+# What is left to be done once no request is in flight.
+_LAST_SECONDS = 1
+
+# A load runs Python for long. At the usual 5 ms a turn, requests wait for it again and again.
+_SWITCH_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +48,9 @@ class Face(Protocol):
     def start(self) -> None:
         """Begins to accept; OSError or RuntimeError where the port is taken."""
 
+    def drain(self) -> None:
+        """Says that nothing is served any more to who asks for it, while it still accepts."""
+
     def stop(self) -> None:
         """Stops accepting, and lets the requests in flight finish meanwhile."""
 
@@ -39,91 +59,221 @@ class Face(Protocol):
 
 
 class Server:
-    """A repository, the manager of its models, a data plane and the faces of it."""
+    """The models, what keeps them up to date, a data plane and the faces of it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        load: Load,
-        on_failure: Callable[[str], None],
-        grace_seconds: int = GRACE_SECONDS,
-    ) -> None:
+    def __init__(self, settings: Settings, load: Load, on_failure: Callable[[str], None]) -> None:
         """Takes what to serve and how to load it.
 
         Args:
           on_failure: called with the reason, from any thread, should a face end by itself.
-          grace_seconds: how long requests in flight may take once `stop` is called.
+
+        Raises:
+          TpuserveError: a file that the settings name cannot be used.
         """
-        self._grace_seconds = grace_seconds
         self._settings = settings
         self._on_failure = on_failure
-        self._manager = Manager(load)
-        self._dataplane = DataPlane(self._manager)
         self._faces: list[Face] = []
+        self._tls = tls.read(Path(settings.ssl_config_file)) if settings.ssl_config_file else None
+        self._keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
+        monitoring_file = settings.monitoring_config_file
+        self._metrics_path = monitoring.read(Path(monitoring_file)) if monitoring_file else None
+        self._metrics = Metrics()
+        self._limits = Limits(settings.max_requests_in_flight)
+        self._metrics.watch_in_flight(lambda: self._limits.in_flight)
+        self._request_log = RequestLog(self._metrics)
+        self._close_batching: Callable[[], None] = lambda: None
+        self._manager = Manager(
+            load,
+            make_runner=self._make_runner(),
+            warm_up=self._warm_up(),
+            retries=Retries(
+                settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6
+            ),
+            load_threads=settings.num_load_threads,
+            unload_threads=settings.num_unload_threads,
+            after_unload=memory.give_back,
+        )
+        self._source = Source(self._manager)
+        self._catalogue = Catalogue(
+            self._manager,
+            self._source,
+            allow_labels_for_unavailable=settings.allow_version_labels_for_unavailable_models,
+            on_config=self._configure_request_log,
+        )
+        self._dataplane = DataPlane(
+            self._manager,
+            metrics=self._metrics,
+            request_log=self._request_log,
+            check_method_names=settings.enable_signature_method_name_check,
+            reload=self._catalogue.reload,
+        )
+        self._config_text = ""
+        self._pollers = [
+            Poller("base paths", self._source.look, settings.file_system_poll_wait_seconds),
+            Poller(
+                "model config file",
+                self._reload_file,
+                settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
+            ),
+        ]
 
     def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
-        """Takes the ports, loads the model, and only then begins to answer.
+        """Takes the ports, loads the models, and only then begins to answer.
 
         Args:
           before_serving: called between the two.
 
         Raises:
           PortInUse, InvalidSetting: a port that cannot be listened on.
-          BasePathNotFound, VersionNotFound: there is no model to serve.
-          TpuserveError: the model cannot be loaded.
+          InvalidConfig: the model config file is wrong.
+          BasePathNotFound, VersionNotFound: the only model is not there.
+          ModelsNotAvailable: no model can be loaded.
         """
         settings = self._settings
         with ExitStack() as on_error:
             rest = _reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
             rpc = _reserve(on_error, settings.host, settings.port, "--port")
-            self._load_model()
+            if rpc is not None or settings.grpc_socket_path:
+                _import_rpc()
+            self._catalogue.start(self._first_config())
             before_serving()
-            if rpc is not None:
+            if rpc is not None or settings.grpc_socket_path:
                 self._start_rpc(rpc)
             if rest is not None:
                 self._start_rest(rest)
             on_error.pop_all()
+        for each in self._pollers:
+            each.start()
+        self._limits.serve()
 
     def stop(self) -> bool:
-        """Stops accepting, answers what is in flight, and closes the models.
+        """Stops serving, and closes the models.
+
+        Readiness goes first, and new requests are refused while those in flight finish; then no
+        connection is accepted any more.
 
         Returns:
-          Whether all is closed: False where a request outlasts the grace period.
+          Whether all is closed: False where a request outlasts the grace period, or a load is
+          still under way.
         """
+        self._limits.drain()
+        for face in self._faces:
+            face.drain()
+        for each in self._pollers:
+            each.stop()
+        deadline = time.monotonic() + self._settings.shutdown_grace_seconds
+        is_idle = self._limits.wait_until_idle(self._settings.shutdown_grace_seconds)
         for face in self._faces:
             face.stop()
-        for face in self._faces:
-            face.join()
-        return self._manager.close(timeout_seconds=1)
+        is_idle = is_idle and all([_join(face, deadline) for face in self._faces])
+        self._close_batching()
+        self._request_log.close(_LAST_SECONDS)
+        return self._manager.close(_LAST_SECONDS if is_idle else 0) and is_idle
 
-    def _load_model(self) -> None:
-        name = self._settings.model_name
-        self._manager.aspire(name, Repository(self._settings.model_base_path).aspired())
-        for status in self._manager.status(name):
-            if status.error is not None:
-                raise status.error
+    def _first_config(self) -> ModelServerConfig:
+        settings = self._settings
+        if not settings.model_config_file:
+            path = str(settings.model_base_path)
+            return ModelServerConfig((ModelConfig(settings.model_name, path),))
+        self._config_text = text_file.read(Path(settings.model_config_file))
+        return model_file.parse(self._config_text, Path(settings.model_config_file))
 
-    def _start_rpc(self, reserved: socket.socket) -> None:
-        # Imported here: the protos bring TensorFlow, for which nobody waits who has no gRPC.
+    def _reload_file(self) -> None:
+        path = Path(self._settings.model_config_file)
+        try:
+            text = text_file.read(path)
+            if text == self._config_text:
+                return
+            logger.info("reloading %s", path)
+            self._catalogue.reload(model_file.parse(text, path), wait=False)
+            self._config_text = text
+        except TpuserveError as error:
+            # Tried again the next time: what is missing may have come by then.
+            logger.error("%s is not in force: %s", path, error)
+
+    def _configure_request_log(self, config: ModelServerConfig) -> None:
+        self._request_log.configure(
+            {each.name: each.logging for each in config.models if each.logging is not None}
+        )
+
+    def _make_runner(self) -> MakeRunner:
+        settings = self._settings
+        if not settings.enable_batching:
+            # Nothing stands between a request and its model.
+            return lambda model, directory, name: model
+        from server.batching import parameters
+        from server.batching.runner import BatchingRunners
+
+        file = settings.batching_parameters_file
+        runners = BatchingRunners(
+            parameters.read(Path(file)) if file else parameters.BatchingParameters(),
+            metrics=self._metrics,
+            per_model=settings.enable_per_model_batching_parameters,
+        )
+        self._close_batching = runners.close
+        return runners.wrap
+
+    def _warm_up(self) -> WarmUp | None:
+        settings = self._settings
+        if not settings.enable_model_warmup:
+            return None
+        from server.warmup import WarmUp as Records
+
+        def warm_up(model: Model, directory: Path) -> None:
+            records = Records(
+                settings.num_request_iterations_for_warmup or _cores_to_warm(model),
+                self._metrics,
+                check_method_names=settings.enable_signature_method_name_check,
+            )
+            records(model, directory)
+
+        return warm_up
+
+    def _start_rpc(self, reserved: socket.socket | None) -> None:
         from server.rpc.server import RpcServer
 
         settings = self._settings
-        face = RpcServer(self._dataplane, settings.host, settings.port, self._grace_seconds)
+        face = RpcServer(
+            self._dataplane,
+            settings.host,
+            settings.port,
+            settings.shutdown_grace_seconds,
+            settings,
+            tls=self._tls,
+            keys=self._keys,
+            limits=self._limits,
+            metrics=self._metrics,
+        )
         # gRPC binds by itself, and may as long as nobody listens; then the place is kept by it.
-        with reserved:
-            self._start_face(face, settings.port, "--port")
-        logger.info("gRPC on %s:%d", settings.host, settings.port)
+        if reserved is not None:
+            with reserved:
+                self._start_face(face, settings.port, "--port")
+            logger.info("gRPC on %s:%d", settings.host, settings.port)
+        else:
+            self._start_face(face, settings.port, "--grpc_socket_path")
+        if settings.grpc_socket_path:
+            logger.info("gRPC on unix:%s", settings.grpc_socket_path)
 
     def _start_rest(self, reserved: socket.socket) -> None:
         from server.rest.app import build
         from server.rest.server import RestServer
 
         settings = self._settings
-        app = build(self._dataplane)
-        face = RestServer(app, reserved, self._grace_seconds, self._on_failure)
+        app = build(
+            self._dataplane,
+            settings,
+            metrics=self._metrics,
+            keys=self._keys,
+            limits=self._limits,
+            monitoring_path=self._metrics_path,
+        )
+        grace_seconds = math.ceil(settings.shutdown_grace_seconds)
+        face = RestServer(app, reserved, grace_seconds, self._on_failure, tls=self._tls)
         self._start_face(face, settings.rest_api_port, "--rest_api_port")
-        path = f"/v1/models/{quote(settings.model_name, safe='')}"
-        logger.info("REST API on http://%s:%d%s", settings.host, settings.rest_api_port, path)
+        scheme = "https" if self._tls is not None else "http"
+        address = f"{scheme}://{settings.host}:{settings.rest_api_port}"
+        for name in self._catalogue.config.names():
+            logger.info("REST API on %s/v1/models/%s", address, quote(name, safe=""))
 
     def _start_face(self, face: Face, port: int, flag: str) -> None:
         try:
@@ -133,7 +283,7 @@ class Server:
         self._faces.append(face)
 
 
-def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE_SECONDS) -> None:
+def run(settings: Settings, load: Load | None = None, ignored: Sequence[str] = ()) -> None:
     """Serves until a signal says to stop, and returns once everything is closed.
 
     Where a request outlasts the grace period, the process ends without it: with status 0 after a
@@ -141,12 +291,13 @@ def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE
 
     Args:
       load: turns a version's directory into a model; None loads SavedModels.
-      grace_seconds: how long requests in flight may take after the signal.
+      ignored: flags that were given and have no effect, which the log is to say.
 
     Raises:
       TpuserveError: the server cannot start, or has failed.
     """
     logs.configure()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     signals = StopSignals()
     signals.install()
     failures: list[str] = []
@@ -155,7 +306,12 @@ def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE
         failures.append(reason)
         signals.request(reason)
 
-    server = Server(settings, load or saved_model_loader(settings), on_failure, grace_seconds)
+    if ignored:
+        logger.warning("without effect here: %s", ", ".join(f"--{name}" for name in ignored))
+    if settings.mixed_precision not in ("", "bfloat16"):
+        logger.warning("--mixed_precision=%s: only bfloat16 is known", settings.mixed_precision)
+    server = Server(settings, load or SavedModels(settings), on_failure)
+    is_closed = False
     try:
         server.start(before_serving=signals.serving)
         logger.info("ready")
@@ -171,21 +327,34 @@ def run(settings: Settings, load: Load | None = None, grace_seconds: int = GRACE
         raise Unavailable(f"{failures[0]}; the log says why. Start the server again.")
 
 
-def saved_model_loader(settings: Settings) -> Load:
-    """What loads the metagraph that the settings ask for, on the hardware of this machine."""
+def _import_rpc() -> None:
+    """Imports what gRPC needs: the protos bring TensorFlow, for which no other server waits.
 
-    def load(directory: Path) -> Model:
-        # Imported here because it brings TensorFlow, which a server that cannot start does
-        # without.
-        from tpuserve import devices, quiet
+    Done before models are loaded, so that the collector need not look through the modules, and
+    must through the models, whose graphs it is to free.
+    """
+    quiet.import_tensorflow()
+    with garbage.uncollected():
+        importlib.import_module("server.rpc.server")
 
-        quiet.import_tensorflow()
-        from tpuserve import loader
 
-        hardware = devices.find_hardware()
-        return loader.load(directory, settings.saved_model_tags, hardware)
+def _join(face: Face, deadline: float) -> bool:
+    """Whether a face has answered its last request in time."""
+    # It may wait for a client that is slow to send what is not yet a request.
+    joining = threading.Thread(target=face.join, name="join", daemon=True)
+    joining.start()
+    joining.join(max(0, deadline - time.monotonic()) + _LAST_SECONDS)
+    return not joining.is_alive()
 
-    return load
+
+def _cores_to_warm(model: Model) -> int:
+    """How often a request is run so that each core of a real TPU has run it."""
+    if getattr(model.choice, "device", "CPU") != "TPU":
+        return 1
+    from tpuserve import devices
+
+    hardware = devices.find_hardware()
+    return max(1, hardware.tpu_cores // max(1, hardware.hosts))
 
 
 def _reserve(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:

@@ -3,13 +3,15 @@
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from server.config.models import All, Latest, Specific, VersionPolicy
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 _NUMBER = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1
+_LATEST = Latest()
 
 logger = logging.getLogger(__name__)
 
@@ -17,9 +19,10 @@ logger = logging.getLogger(__name__)
 class Repository:
     """The version directories of one model; each look at it reads the disk anew."""
 
-    def __init__(self, base_path: Path) -> None:
-        """Takes the directory that holds one directory a version."""
+    def __init__(self, base_path: Path, policy: VersionPolicy = _LATEST) -> None:
+        """Takes the directory that holds one directory a version, and which of them to serve."""
         self._base_path = base_path
+        self._policy = policy
 
     def versions(self) -> dict[int, Path]:
         """Version → its directory, for every directory whose name is a number: "000123" is 123.
@@ -46,16 +49,41 @@ class Repository:
         return found
 
     def aspired(self) -> dict[int, Path]:
-        """The versions that should be served: the latest one.
+        """The versions that should be served, by the policy.
 
         Raises:
           BasePathNotFound: there is no such directory, or it cannot be read.
-          VersionNotFound: the directory holds no version.
+          VersionNotFound: the directory holds no version, or none of those asked for.
         """
         versions = self.versions()
         if not versions:
             raise VersionNotFound(self._no_version())
-        return latest(versions, 1)
+        if isinstance(self._policy, Specific):
+            return self._specific(versions, self._policy.versions)
+        if isinstance(self._policy, All):
+            return versions
+        return latest(versions, self._policy.count)
+
+    def _specific(self, versions: Mapping[int, Path], wanted: Sequence[int]) -> dict[int, Path]:
+        missing = [number for number in wanted if number not in versions]
+        if missing:
+            logger.warning(
+                "version %s of %s is to be served and not there", missing, self._base_path
+            )
+        found = {number: self._directory(number, versions) for number in wanted}
+        there = {number: path for number, path in found.items() if path is not None}
+        if not there:
+            raise VersionNotFound(
+                f"none of the versions {', '.join(map(str, wanted)) or '(none given)'} in "
+                f"{self._base_path}; found {', '.join(map(str, sorted(versions)))}. Ask for some "
+                f"that are there."
+            )
+        return there
+
+    def _directory(self, number: int, versions: Mapping[int, Path]) -> Path | None:
+        # The plain name goes first, whatever else spells the same number.
+        plain = self._base_path / str(number)
+        return plain if plain.is_dir() else versions.get(number)
 
     def _directories(self) -> list[str]:
         try:

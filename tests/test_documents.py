@@ -35,8 +35,10 @@ def test_the_program_in_the_readme_is_the_tested_example() -> None:
 
 def test_the_request_in_the_readme_is_the_tested_one() -> None:
     docstring = text("examples/half_plus_two.py").split('"""')[1]
-    for pattern in (r"-d '(.*?)'", r'\{"predictions".*\}'):
-        assert re.findall(pattern, text("README.md")) == re.findall(pattern, docstring)
+    for pattern in (r"-d '(.*?)'", r'\{\s+"predictions".*?\}'):
+        found = re.findall(pattern, text("README.md"), re.DOTALL)
+        assert found == re.findall(pattern, docstring, re.DOTALL)
+        assert found
 
 
 def commands(document: str) -> list[str]:

@@ -56,6 +56,18 @@ class InvalidInputNames(InvalidInput):
     """Inputs missing from a request, or not known to the signature."""
 
 
+class BatchTooLarge(InvalidInput):
+    """A request with more rows than the largest batch may have."""
+
+
+class LabelNotFound(InvalidInput):
+    """A version label that no version of the model carries."""
+
+
+class InvalidConfig(InvalidInput):
+    """A configuration file or message that cannot be parsed, or asks for what cannot be."""
+
+
 class InvalidSetting(InvalidInput, ValueError):
     """A flag, environment variable or constructor argument with an impossible value."""
 
@@ -111,6 +123,12 @@ class SignatureNotFound(TpuserveError):
     code = Code.FAILED_PRECONDITION
 
 
+class LabelNotAvailable(TpuserveError):
+    """A label for a version that is not available."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 class TpuNotFound(TpuserveError):
     """A TPU was asked for on a machine that has none, with no emulation asked for."""
 
@@ -140,6 +158,42 @@ class DamagedSavedModel(TpuserveError):
     """A saved_model.pb that cannot be parsed or contradicts itself."""
 
     code = Code.DATA_LOSS
+
+
+class DamagedWarmUp(TpuserveError):
+    """A file of warm-up records that cannot be read as one."""
+
+    code = Code.DATA_LOSS
+
+
+class UnsafeModel(TpuserveError):
+    """A model with ops that reach files, the network or Python, where those are forbidden."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class UnsafePath(TpuserveError):
+    """A path that leaves the directory that it is to stay in."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class UnsupportedModel(TpuserveError):
+    """A model, record or method of a kind that is not served."""
+
+    code = Code.UNIMPLEMENTED
+
+
+class WrongMethodName(TpuserveError):
+    """A signature of another method than it is asked through."""
+
+    code = Code.INTERNAL
+
+
+class UnbatchableTensor(TpuserveError):
+    """A tensor that cannot share a batch, or be taken apart after one."""
+
+    code = Code.FAILED_PRECONDITION
 
 
 class LoweringError(TpuserveError):
@@ -176,6 +230,51 @@ class ModelLoadError(TpuserveError):
     """A model version could not be loaded, for a reason that has no class of its own."""
 
     code = Code.INTERNAL
+
+
+class ModelsNotAvailable(TpuserveError):
+    """Models that were to be served, none or not all of which are available."""
+
+    code = Code.UNKNOWN
+
+
+# Who asks, how much, and how long it may take.
+
+
+class Unauthenticated(TpuserveError):
+    """A request without a key that is known."""
+
+    code = Code.UNAUTHENTICATED
+
+
+class TooManyRequests(TpuserveError):
+    """More requests in flight than the server takes."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class RequestTooLarge(TpuserveError):
+    """A request of more bytes than the server takes."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class DeadlineExceeded(TpuserveError):
+    """A request that was not answered in the time that it was given."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+
+class Cancelled(TpuserveError):
+    """A request that whoever made it does not want answered any more."""
+
+    code = Code.CANCELLED
+
+
+class QueueFull(TpuserveError):
+    """More requests waiting for a batch than may wait."""
+
+    code = Code.UNAVAILABLE
 
 
 class PortInUse(TpuserveError):

@@ -4,9 +4,9 @@ A model runs through callables of a version 1 session. They cost a tenth of a Sa
 signature function a call, and they are what a TPU metagraph needs.
 """
 
+import dataclasses
 import logging
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.saved_model import loader_impl
 
-from tpuserve import devices, dtypes, metagraph, refusal
+from tpuserve import bounded, devices, metagraph, pruned, unsafe_ops
 from tpuserve import signature as signatures
 from tpuserve.devices import Hardware
-from tpuserve.errors import (
-    DamagedSavedModel,
-    InvalidTensor,
-    ModelExecutionError,
-    TpuserveError,
-)
+from tpuserve.entry_point import EntryPoint, cause
+from tpuserve.errors import DamagedSavedModel, TpuserveError
 from tpuserve.lowering import lower
 from tpuserve.select import Choice, select
 from tpuserve.signature import Signature
@@ -34,13 +29,14 @@ from tpuserve.tags import TagSet
 logger = logging.getLogger(__name__)
 
 # What loading raises for files that are missing, cut or changed.
-_DAMAGES = (tf.errors.OpError, DecodeError, ValueError, RuntimeError, OSError, KeyError)
-_HEADINGS = (
-    "Graph execution error",
-    "Detected at node",
-    "Node:",
-    "File ",
-    "Restoring from checkpoint failed",
+_DAMAGES = (
+    tf.errors.OpError,
+    DecodeError,
+    ValueError,
+    RuntimeError,
+    OSError,
+    KeyError,
+    TypeError,
 )
 
 
@@ -50,21 +46,51 @@ class LoadedModel:
     Attributes:
       choice: which metagraph this is, on what device, and why.
       signatures: name → what it takes and gives.
+      signature_defs: name → the whole SignatureDef message, as the SavedModel holds it.
     """
 
-    def __init__(self, session: Any, choice: Choice, signatures: Mapping[str, Signature]) -> None:
-        """Takes a session that holds the metagraph with its variables restored."""
+    def __init__(
+        self,
+        session: Any,
+        choice: Choice,
+        signatures: Mapping[str, Signature],
+        meta_graph: Any,
+    ) -> None:
+        """Takes a session that holds the metagraph with its variables restored.
+
+        Args:
+          meta_graph: the MetaGraphDef message that the session was made of.
+        """
         self.choice = choice
-        self.signatures = signatures
+        self.signatures = {
+            name: _with_defaults(each, meta_graph.signature_def[name])
+            for name, each in signatures.items()
+        }
+        self.signature_defs = {
+            name: _copy(each) for name, each in sorted(meta_graph.signature_def.items())
+        }
         self._session = session
-        self._callables: dict[tuple[str, tuple[str, ...]], Any] = {}
-        self._lock = threading.Lock()
+        self._entry_points = {
+            name: EntryPoint(
+                session,
+                each,
+                is_bounded=bounded.is_bounded(
+                    meta_graph.graph_def, [output.name for output in each.outputs.values()]
+                ),
+                keeps_deadlines=choice.device != "TPU",
+            )
+            for name, each in self.signatures.items()
+        }
+        for entry_point in self._entry_points.values():
+            entry_point.prepare()
 
     def run(
         self,
         signature_name: str,
         inputs: Mapping[str, np.ndarray[Any, Any]],
         output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
     ) -> dict[str, np.ndarray[Any, Any]]:
         """The outputs for some inputs, by alias; runs in the calling thread.
 
@@ -74,57 +100,42 @@ class LoadedModel:
         Args:
           signature_name: a key of `signatures`.
           inputs: alias → array of the signature's type; strings are object arrays of bytes.
+            One that the signature has a default for may be left out.
           output_names: the outputs wanted; None for all of them.
+          timeout_ms: how long the run may take; None for as long as it takes. On a real TPU it
+            counts for nothing, as in TensorFlow Serving.
 
         Raises:
           SignatureNotFound: there is no such signature.
           InvalidInput: an input or an output that the signature does not have.
           InvalidTensor: an input of another type, or of a shape that the graph refuses.
+          DeadlineExceeded: the time is over.
           ModelExecutionError: the graph failed for another reason.
         """
-        signature = signatures.find(self.signatures, signature_name)
-        names = sorted(signature.inputs)
-        signature.check_inputs(inputs.keys())
-        feeds = [_checked(inputs[each], signature, each) for each in names]
-        # Sorted, so that an order of names does not make a callable of its own.
-        wanted = tuple(sorted(signature.outputs if output_names is None else output_names))
-        try:
-            results = self._callable(signature_name, wanted)(*feeds)
-        except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
-            text = _cause(error)
-            if refusal.UNSUPPORTED in text:
-                raise ModelExecutionError(text) from error
-            raise InvalidTensor(text) from error
-        except tf.errors.OpError as error:
-            raise ModelExecutionError(_cause(error)) from error
-        return dict(zip(wanted, results, strict=True))
+        entry_point = self._entry_points.get(signature_name)
+        if entry_point is None:
+            signatures.find(self.signatures, signature_name)
+            raise AssertionError(signature_name)
+        return entry_point.run(inputs, output_names, timeout_ms)
 
     def close(self) -> None:
         """Frees the session; `run` fails from here on."""
         self._session.close()
-
-    def _callable(self, signature_name: str, wanted: tuple[str, ...]) -> Any:
-        key = signature_name, wanted
-        with self._lock:
-            if key not in self._callables:
-                self._callables[key] = self._make_callable(self.signatures[signature_name], wanted)
-            return self._callables[key]
-
-    def _make_callable(self, signature: Signature, wanted: tuple[str, ...]) -> Any:
-        signature.check_outputs(wanted)
-        options = config_pb2.CallableOptions()
-        options.feed.extend(signature.inputs[each].name for each in sorted(signature.inputs))
-        options.fetch.extend(signature.outputs[each].name for each in wanted)
-        # -1 runs the graph in the calling thread: a hand-over to a pool costs more than a small
-        # model does.
-        options.run_options.inter_op_thread_pool = -1
-        return self._session._make_callable_from_options(options)
+        # Closed, it still holds the variables; they go with the last reference to it.
+        self._session = None
+        for each in self._entry_points.values():
+            each.close()
 
 
 def load(
     directory: str | bytes | os.PathLike[str],
     wanted_tags: TagSet | None = None,
     hardware: Hardware | None = None,
+    *,
+    session_config: bytes = b"",
+    fallback_to_cpu: bool = False,
+    forbid_unsafe_ops: bool = False,
+    initialise_tpu: bool = True,
 ) -> LoadedModel:
     """The model of a SavedModel directory, loaded and ready to run.
 
@@ -135,68 +146,79 @@ def load(
         estimator returns it.
       wanted_tags: the exact tag set of the metagraph; None leaves it to `tpuserve.select`.
       hardware: what there is to run on; None looks.
+      session_config: a serialised ConfigProto.
+      fallback_to_cpu: whether to take the {serve} metagraph where the wanted one cannot be had.
+      forbid_unsafe_ops: whether to refuse ops that reach out; see `tpuserve.unsafe_ops`.
+      initialise_tpu: whether to bring up a real TPU system that is not up yet.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: nothing there, or nothing that can be read.
       MetagraphNotFound, TpuNotFound: see `tpuserve.select.select`.
+      UnsafeModel: it reaches out, and that is forbidden.
       LoweringError: the TPU metagraph holds an op with no form on a CPU.
     """
     directory = Path(os.fsdecode(directory))
     hardware = devices.find_hardware() if hardware is None else hardware
     described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
-    choice = select(described.keys(), wanted_tags, hardware, where=str(directory))
-    if choice.device == "TPU":
+    choice = select(
+        described.keys(),
+        wanted_tags,
+        hardware,
+        where=str(directory),
+        fallback_to_cpu=fallback_to_cpu,
+    )
+    if choice.fallback:
+        logger.warning("%s: %s", directory, choice.fallback)
+    if choice.device == "TPU" and initialise_tpu:
         devices.initialise()
-    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    config = tf.compat.v1.ConfigProto.FromString(session_config)
+    config.allow_soft_placement = True
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     try:
-        _Loader(str(directory), choice).load(session, list(choice.tags))
+        reader = _Loader(directory, choice, forbid_unsafe_ops)
+        meta_graph = reader.load(session, list(choice.tags))
+        return LoadedModel(session, choice, described[choice.tags].signatures, meta_graph)
     except TpuserveError:
         session.close()
         raise
     except _DAMAGES as error:
         session.close()
         raise DamagedSavedModel(
-            f"cannot load {directory}: {_cause(error)}. Export the model again."
+            f"cannot load {directory}: {cause(error)}. Export the model again."
         ) from error
-    return LoadedModel(session, choice, described[choice.tags].signatures)
 
 
 class _Loader(loader_impl.SavedModelLoader):
     """TensorFlow's own loader, given the lowered graph where one is wanted."""
 
-    def __init__(self, directory: str, choice: Choice) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, choice: Choice, forbid_unsafe_ops: bool) -> None:
+        super().__init__(str(directory))
+        self._directory = directory
         self._choice = choice
+        self._forbid_unsafe_ops = forbid_unsafe_ops
 
     def get_meta_graph_def_from_tags(self, tags: Sequence[str]) -> Any:
         found = super().get_meta_graph_def_from_tags(tags)
-        if not self._choice.lowered:
-            return found
+        # Before anything of it is run, as its initialisation would be.
+        if self._forbid_unsafe_ops:
+            unsafe_ops.check(found, self._directory)
         meta_graph = type(found)()
         meta_graph.CopyFrom(found)
-        meta_graph.graph_def.CopyFrom(lower(found.graph_def, compiled=self._choice.compiled))
+        if self._choice.lowered:
+            meta_graph.graph_def.CopyFrom(lower(found.graph_def, compiled=self._choice.compiled))
+        pruned.prune(meta_graph)
         return meta_graph
 
 
-def _checked(array: np.ndarray[Any, Any], signature: Signature, alias: str) -> np.ndarray[Any, Any]:
-    expected = signature.inputs[alias].dtype
-    actual = tf.as_dtype(array.dtype).name
-    if actual != expected:
-        position = sorted(spec.name for spec in signature.inputs.values()).index(
-            signature.inputs[alias].name
-        )
-        raise InvalidTensor(
-            f"Expects arg[{position}] to be {dtypes.runtime_name(expected)} but "
-            f"{dtypes.runtime_name(actual)} is provided"
-        )
-    return array
+def _with_defaults(signature: Signature, proto: Any) -> Signature:
+    if not proto.defaults:
+        return signature
+    defaults = {name: tf.make_ndarray(each) for name, each in proto.defaults.items()}
+    return dataclasses.replace(signature, defaults=defaults)
 
 
-def _cause(error: Exception) -> str:
-    """The one line of an error that says what is wrong."""
-    # Around it stand the runtime's headings and its stack of nodes.
-    text = getattr(error, "message", None) or str(error)
-    lines = [line.strip() for line in text.splitlines()]
-    causes = [line for line in lines if line and not line.startswith(_HEADINGS)]
-    return causes[0].rstrip(".") if causes else type(error).__name__
+def _copy(proto: Any) -> Any:
+    # One that is taken out of a message keeps the whole of it, graph and all, in memory.
+    copied = type(proto)()
+    copied.CopyFrom(proto)
+    return copied

@@ -19,6 +19,7 @@ class Choice:
       lowered: whether TPU ops are replaced by ops with CPU kernels first.
       reason: why this metagraph, why this device.
       compiled: whether XLA compiles what is lowered.
+      fallback: a sentence on what was wanted where this is not it; empty where it is.
     """
 
     tags: TagSet
@@ -26,6 +27,7 @@ class Choice:
     lowered: bool
     reason: str
     compiled: bool = True
+    fallback: str = ""
 
     def __str__(self) -> str:
         through = (" through XLA" if self.compiled else " op by op") if self.lowered else ""
@@ -33,7 +35,12 @@ class Choice:
 
 
 def select(
-    found: Collection[TagSet], wanted: TagSet | None, hardware: Hardware, *, where: str
+    found: Collection[TagSet],
+    wanted: TagSet | None,
+    hardware: Hardware,
+    *,
+    where: str,
+    fallback_to_cpu: bool = False,
 ) -> Choice:
     """The metagraph to load out of those found, and the device to run it on.
 
@@ -45,11 +52,30 @@ def select(
       wanted: the tag set that was asked for; None leaves the choice to the hardware.
       hardware: what this machine has.
       where: the SavedModel's directory, for error texts.
+      fallback_to_cpu: whether to take {serve} on the CPU where the wanted metagraph is missing,
+        or needs a TPU that is.
 
     Raises:
       MetagraphNotFound: no metagraph has just the wanted tags.
       TpuNotFound: the wanted metagraph needs a TPU, and there is none, real or emulated.
     """
+    try:
+        return _wanted(found, wanted, hardware, where)
+    except (MetagraphNotFound, TpuNotFound) as error:
+        if not fallback_to_cpu or tag_sets.SERVE not in found:
+            raise
+        return Choice(
+            tag_sets.SERVE,
+            "CPU",
+            lowered=False,
+            reason=f"fallback; {hardware}",
+            fallback=f"serving {tag_sets.show(tag_sets.SERVE)} on the CPU instead: {error}",
+        )
+
+
+def _wanted(
+    found: Collection[TagSet], wanted: TagSet | None, hardware: Hardware, where: str
+) -> Choice:
     if wanted is not None:
         tags, chosen_by = wanted, "asked for"
     elif hardware.has_tpu:

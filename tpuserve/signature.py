@@ -1,7 +1,8 @@
 """What a model takes and gives, as frozen data that needs no TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from tpuserve.errors import InvalidInput, InvalidInputNames, SignatureNotFound
 
@@ -38,33 +39,54 @@ class Signature:
     Attributes:
       inputs, outputs: alias → tensor; the alias is the name clients use.
       method_name: the Serving API it was made for, "tensorflow/serving/predict".
+      defaults: alias → array, for inputs that a request may leave out.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     method_name: str = PREDICT_METHOD
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+    def complete(self, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of a request, with the defaults for those that it leaves out.
+
+        Raises:
+          InvalidInputNames: as `check_inputs`.
+        """
+        self.check_inputs(sent.keys())
+        if len(sent) == len(self.inputs):
+            return sent
+        return {**{name: self.defaults[name] for name in self.inputs if name not in sent}, **sent}
 
     def check_inputs(self, sent: Collection[str]) -> None:
-        """Refuses inputs that are not just those of the signature.
+        """Refuses inputs that are not just those of the signature, but for its defaults.
 
         The texts are TensorFlow Serving's.
 
         Raises:
           InvalidInputNames: too many, too few, or others.
         """
+        # Most requests are right, and views of keys are compared without a copy.
+        if sent == self.inputs.keys():
+            return
         names, required = set(sent), set(self.inputs)
-        if len(names) != len(required):
+        if len(names) > len(required) or (len(names) < len(required) and not self.defaults):
             raise InvalidInputNames(
                 f"input size does not match signature: {len(names)}!={len(required)} "
                 f"len({_show(names)}) != len({_show(required)}). "
                 f"Sent extra: {_show(names - required)}. "
                 f"Missing but required: {_show(required - names)}."
             )
-        for name in sorted(required - names):
+        for name in sorted(required - names - self.defaults.keys()):
             raise InvalidInputNames(
                 f"Signature input alias: {name}(feed name: {self.inputs[name].name}) not found "
                 f"in request and no default value provided. Inputs expected to be in the request "
-                f"{_show(required)}, or default input alias set: {{}}"
+                f"{_show(required)}, or default input alias set: {_show(self.defaults)}"
+            )
+        if names - required:
+            raise InvalidInputNames(
+                f"Inputs contains invalid name. Used request inputs: {_show(names & required)}, "
+                f"request input: {_show(names)}"
             )
 
     def check_outputs(self, wanted: Sequence[str]) -> None:

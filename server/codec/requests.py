@@ -1,14 +1,17 @@
 """The body of a predict request → the arrays of a signature's inputs."""
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
-from server.codec.document import Json, show
+from server.codec.document import Json, show, type_name
+from server.codec.numbers import Numbers
 from server.codec.values import decode_value, is_base64
 from server.servable import Array
 from tpuserve.errors import InvalidInputNames, InvalidJson, InvalidTensor, TpuserveError
 from tpuserve.signature import Signature, TensorSpec
 
-Inputs = Mapping[str, TensorSpec]
+Inputs: TypeAlias = Mapping[str, TensorSpec]
+Arrays: TypeAlias = dict[str, Array]
 
 
 def signature_name(document: Json) -> str:
@@ -33,7 +36,7 @@ def is_rows(document: Json) -> bool:
     return "instances" in document
 
 
-def decode(document: Json, signature: Signature) -> dict[str, Array]:
+def decode(document: Json, signature: Signature) -> Arrays:
     """The inputs in a request body, by alias.
 
     Args:
@@ -57,7 +60,7 @@ def decode(document: Json, signature: Signature) -> dict[str, Array]:
     raise InvalidJson("Missing 'inputs' or 'instances' key")
 
 
-def _decode_columns(value: Json, inputs: Inputs) -> dict[str, Array]:
+def _decode_columns(value: Json, inputs: Inputs) -> Arrays:
     if type(value) is dict and not is_base64(value):
         for name in sorted(inputs.keys() - value.keys()):
             raise InvalidInputNames(f"Missing named input: {name} in 'inputs' object.")
@@ -70,7 +73,14 @@ def _decode_columns(value: Json, inputs: Inputs) -> dict[str, Array]:
     return {name: decode_value(value, spec.dtype) for name, spec in inputs.items()}
 
 
-def _decode_rows(rows: Json, inputs: Inputs) -> dict[str, Array]:
+def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
+    if type(rows) is Numbers:
+        if len(inputs) == 1:
+            ((name, spec),) = inputs.items()
+            array = rows.read(spec.dtype)
+            if array is not None:
+                return {name: array}
+        rows = rows.tolist()
     if type(rows) is not list:
         raise InvalidJson("Expecting 'instances' to be an list/array")
     if not rows:
@@ -88,18 +98,18 @@ def _decode_rows(rows: Json, inputs: Inputs) -> dict[str, Array]:
     return {name: _stack(rows, spec.dtype) for name, spec in inputs.items()}
 
 
-def _decode_named_rows(rows: list[Json], inputs: Inputs) -> dict[str, Array]:
+def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
     names = inputs.keys()
     for position, row in enumerate(rows):
         if not _is_named(row):
-            kind = "list" if type(row) is list else "value"
+            kind = "list" if type_name(row) == "Array" else "value"
             raise _failed(position, InvalidJson(f"Expecting object but got {kind}"))
         for name in sorted(row.keys() - names):
             raise InvalidInputNames(f"JSON object: does not have named input: {name}")
         if row.keys() != names:
-            raise _failed(
-                position,
-                InvalidInputNames(f"JSON object: keys must be equal to: {','.join(sorted(names))}"),
+            raise InvalidInputNames(
+                f"Failed to process element: {position} of 'instances' list. JSON object: "
+                f"{show(row)} keys must be equal to: {','.join(sorted(names))}"
             )
     return {
         name: _stack([row[name] for row in rows], spec.dtype, name) for name, spec in inputs.items()

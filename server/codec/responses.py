@@ -1,19 +1,17 @@
-"""The outputs of a model → the body of a predict response."""
+"""What a model has answered → the body of a response.
 
-import base64
-import json
+The layout is TensorFlow Serving's: objects of four spaces a level, arrays on one line.
+"""
+
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import orjson
 
+from server.codec import text
 from server.servable import Array
-from tpuserve import dtypes
 from tpuserve.errors import InvalidTensor
 
-# Kinds of numpy: booleans, integers, floats and (for strings) objects.
-_WRITABLE_KINDS = "biufO"
+_LEVEL = b"    "
 
 
 def encode_rows(outputs: Mapping[str, Array]) -> bytes:
@@ -23,82 +21,119 @@ def encode_rows(outputs: Mapping[str, Array]) -> bytes:
       outputs: alias → [b, ...], one b for all.
 
     Raises:
-      InvalidTensor: an output that is no batch, or of a type that JSON has no form for.
+      InvalidTensor: no output, one that is no batch, or of a type that JSON has no form for.
     """
-    _check_batch(outputs)
-    finite = _is_finite(outputs)
-    columns = _columns(outputs, finite)
-    if len(columns) == 1:
-        (rows,) = columns.values()
-    else:
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return _write({"predictions": rows}, finite)
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        if not array.ndim:
+            raise _no_shape(name)
+        return _list("predictions", text.encode(name, array))
+    count = _batch_size(outputs)
+    columns = {name: text.encode_each(name, outputs[name]) for name in sorted(outputs)}
+    rows = [
+        _object({name: column[row] for name, column in columns.items()}, level=2)
+        for row in range(count)
+    ]
+    if not rows:
+        return _object({"predictions": b"[]"})
+    before = b"\n" + _LEVEL * 2
+    listed = b"[" + before + (b"," + before).join(rows) + b"\n" + _LEVEL + b"]"
+    return _object({"predictions": listed})
 
 
 def encode_columns(outputs: Mapping[str, Array]) -> bytes:
     """{"outputs": ...}: the value of one output, or an object of several; of any shapes.
 
     Raises:
-      InvalidTensor: an output of a type that JSON has no form for.
+      InvalidTensor: no output, or one of a type that JSON has no form for.
     """
-    finite = _is_finite(outputs)
-    columns = _columns(outputs, finite)
-    if len(columns) == 1:
-        (column,) = columns.values()
-        return _write({"outputs": column}, finite)
-    return _write({"outputs": columns}, finite)
+    _check_any(outputs)
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        return _list("outputs", text.encode(name, array))
+    columns = {name: text.encode(name, outputs[name]) for name in sorted(outputs)}
+    return _object({"outputs": _object(columns, level=1)})
 
 
-def _check_batch(outputs: Mapping[str, Array]) -> None:
+def encode_classifications(classes: Array | None, scores: Array | None) -> bytes:
+    """{"results": [[[label, score], ...], ...]}.
+
+    Args:
+      classes: [n, k] of bytes; None for labels that are empty.
+      scores: [n, k] of float32; None for zeros.
+
+    Raises:
+      InvalidTensor: no classification at all.
+    """
+    shape = next(each.shape for each in (classes, scores, np.empty((0, 0))) if each is not None)
+    if not shape[0]:
+        raise InvalidTensor("Cannot convert empty ClassificationResults to JSON")
+    labels = np.full(shape, b"", object) if classes is None else classes
+    numbers = np.zeros(shape, np.float32) if scores is None else scores
+    pairs = [
+        b"[" + text.quote(label) + b", " + score + b"]"
+        for label, score in zip(
+            labels.reshape(-1).tolist(), text.encode_each("", numbers.reshape(-1)), strict=True
+        )
+    ]
+    return _list("results", text.nested(pairs, shape))
+
+
+def encode_regressions(values: Array) -> bytes:
+    """{"results": [value, ...]}.
+
+    Args:
+      values: [n] of float32.
+
+    Raises:
+      InvalidTensor: no regression at all.
+    """
+    if not values.size:
+        raise InvalidTensor("Cannot convert empty RegressionResults to JSON")
+    return _list("results", text.encode("", values))
+
+
+def encode_error(message: str) -> bytes:
+    """{"error": message}."""
+    # A message may quote half of a surrogate pair.
+    return _object({"error": text.quote(message.encode("utf-8", "replace"))})
+
+
+def _batch_size(outputs: Mapping[str, Array]) -> int:
+    _check_any(outputs)
     expected: int | None = None
-    for name, array in outputs.items():
+    for name in sorted(outputs):
+        array = outputs[name]
         if not array.ndim:
-            raise InvalidTensor(f"Tensor name: {name} has no shape information ")
+            raise _no_shape(name)
         expected = array.shape[0] if expected is None else expected
         if array.shape[0] != expected:
             raise InvalidTensor(
                 f"Tensor name: {name} has inconsistent batch size: {array.shape[0]} "
                 f"expecting: {expected}"
             )
+    return expected or 0
 
 
-def _is_finite(outputs: Mapping[str, Array]) -> bool:
-    return all(np.isfinite(array).all() for array in outputs.values() if array.dtype.kind == "f")
+def _no_shape(name: str) -> InvalidTensor:
+    return InvalidTensor(f"Tensor name: {name} has no shape information ")
 
 
-def _columns(outputs: Mapping[str, Array], finite: bool) -> dict[str, Any]:
-    return {name: _column(name, array, finite) for name, array in outputs.items()}
+def _check_any(outputs: Mapping[str, Array]) -> None:
+    if not outputs:
+        raise InvalidTensor("Cannot convert empty tensor map to JSON")
 
 
-def _column(name: str, array: Array, finite: bool) -> Any:
-    if array.dtype.kind not in _WRITABLE_KINDS or array.dtype == np.float16:
-        raise InvalidTensor(
-            f"Failed to write JSON value for tensor type: {dtypes.runtime_name(array.dtype.name)}"
-        )
-    if array.dtype.kind == "O":
-        return _strings(array, as_base64=name.endswith("_bytes"))
-    if not finite:
-        return _shortened(array).tolist()
-    # orjson takes scalars as such, and arrays only in memory order.
-    return array[()] if not array.ndim else np.ascontiguousarray(array)
+def _list(key: str, value: bytes) -> bytes:
+    # The list itself is closed on a line of its own, as TensorFlow Serving does it.
+    if len(value) > 2 and value.endswith(b"]"):
+        return b'{\n    "%s": %s\n    ]\n}' % (key.encode(), value[:-1])
+    return b'{\n    "%s": %s\n}' % (key.encode(), value)
 
 
-def _strings(array: Array, as_base64: bool) -> Any:
-    shown = np.empty(array.shape, object)
-    shown.reshape(-1)[:] = [
-        {"b64": base64.b64encode(each).decode()} if as_base64 else each.decode(errors="replace")
-        for each in array.reshape(-1).tolist()
-    ]
-    return shown.tolist()
-
-
-def _shortened(array: Array) -> Array:
-    # A float32 of 0.1 is written so, and not as the double 0.10000000149011612.
-    return array.astype(str).astype(np.float64) if array.dtype == np.float32 else array
-
-
-def _write(body: Mapping[str, Any], finite: bool) -> bytes:
-    if finite:
-        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-    # orjson would write null for NaN and for Infinity.
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+def _object(members: Mapping[str, bytes], level: int = 0) -> bytes:
+    before = b"\n" + _LEVEL * (level + 1)
+    written = b",".join(
+        before + text.quote(key.encode()) + b": " + value for key, value in members.items()
+    )
+    return b"{" + written + b"\n" + _LEVEL * level + b"}"

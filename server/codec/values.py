@@ -2,13 +2,14 @@
 
 import base64
 import binascii
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from server.codec.document import Json, show, type_name
+from server.codec.numbers import Numbers
 from server.servable import Array
 from tpuserve import dtypes
 from tpuserve.errors import InvalidTensor, UnsupportedType
@@ -16,7 +17,11 @@ from tpuserve.errors import InvalidTensor, UnsupportedType
 # numpy 1 has no arrays of more dimensions.
 _MAX_RANK = 32
 
-_FLOATS: dict[str, type[Any]] = {"float32": np.float32, "float64": np.float64}
+_FLOATS = frozenset(("float32", "float64"))
+_NUMBERS = frozenset((int, float))
+_NESTED = frozenset((list, Numbers))
+_FEW = 64
+_MAX_SINGLE = 3.4e38
 _INTEGERS: dict[str, type[Any]] = {
     "int8": np.int8,
     "int16": np.int16,
@@ -26,6 +31,8 @@ _INTEGERS: dict[str, type[Any]] = {
     "uint32": np.uint32,
     "uint64": np.uint64,
 }
+# What TensorFlow Serving reads as 32 bits, and narrows without a look.
+_NARROW = frozenset(("int8", "int16", "uint8"))
 
 
 def decode_value(value: Json, dtype: str) -> Array:
@@ -42,13 +49,28 @@ def decode_value(value: Json, dtype: str) -> Array:
       InvalidTensor: ragged lists, or an element that is not of the type.
       UnsupportedType: JSON has no form for the type.
     """
+    if type(value) is Numbers:
+        array = value.read(dtype)
+        if array is not None:
+            return array
+        value = value.tolist()
+    if type(value) is list and value:
+        types = set(map(type, value))
+        if not types & _NESTED:
+            return _convert(value, types, dtype)
     shape = shape_of(value)
     level = [value]
     for size in shape:
-        if set(map(type, level)) != {list} or set(map(len, level)) != {size}:
+        types = set(map(type, level))
+        if Numbers in types:
+            return decode_value(_spelt_out(value), dtype)
+        if types != {list} or set(map(len, level)) != {size}:
             raise _ragged(value, shape)
         level = list(chain.from_iterable(level))
     types = set(map(type, level))
+    if Numbers in types:
+        array = _stacked(level, shape, dtype)
+        return decode_value(_spelt_out(value), dtype) if array is None else array
     if list in types:
         raise _ragged(value, shape)
     return _convert(level, types, dtype).reshape(shape)
@@ -78,9 +100,45 @@ def is_base64(value: Json) -> bool:
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
-def _convert(leaves: list[Json], types: Collection[type], dtype: str) -> Array:
+def _stacked(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
+    # Lists of numbers that have not been read yet, if they all are and make one array.
+    arrays = [each.read(dtype) if type(each) is Numbers else None for each in level]
+    found = [each for each in arrays if each is not None]
+    if len(found) < len(level) or len({each.shape for each in found}) > 1:
+        return None
+    if len(shape) + found[0].ndim > _MAX_RANK:
+        return None
+    stacked: Array = np.stack(found).reshape((*shape, *found[0].shape))
+    return stacked
+
+
+def _spelt_out(value: Json, level: int = 0) -> Json:
+    # Only a document that is short without its numbers has some that have not been read. What
+    # is deeper than an array can be is looked at by nobody.
+    if type(value) is Numbers:
+        return value.tolist()
+    if type(value) is not list or level > _MAX_RANK:
+        return value
+    return [_spelt_out(each, level + 1) for each in value]
+
+
+def decode_base64(text: str) -> bytes:
+    """The bytes that base64 stands for, with its padding or without.
+
+    Raises:
+      InvalidTensor: no base64.
+    """
+    try:
+        text = "".join(text.split())
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidTensor("Unable to base64 decode") from error
+
+
+def _convert(leaves: list[Json], types: Set[type], dtype: str) -> Array:
     if dtype in _FLOATS:
-        _check_types(leaves, types, {int, float}, dtype)
+        if not types <= _NUMBERS:
+            _check_types(leaves, types, _NUMBERS, dtype)
         return _floats(leaves, dtype)
     if dtype in _INTEGERS:
         _check_types(leaves, types, {int}, dtype)
@@ -97,29 +155,31 @@ def _convert(leaves: list[Json], types: Collection[type], dtype: str) -> Array:
     )
 
 
-def _check_types(
-    leaves: list[Json], types: Collection[type], allowed: set[type], dtype: str
-) -> None:
-    if not allowed.issuperset(types):
+def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype: str) -> None:
+    if not types <= allowed:
         raise _mismatch(next(each for each in leaves if type(each) not in allowed), dtype)
 
 
 def _floats(leaves: list[Json], dtype: str) -> Array:
-    try:
-        doubles = np.array(leaves, np.float64)
-    except OverflowError as error:
-        raise InvalidTensor("Number too big to be stored in double") from error
+    doubles = np.array(leaves, np.float64)
+    if dtype == "float64":
+        return doubles
+    # To change what numpy warns of costs more than the rest of a small request.
+    if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_SINGLE and max(leaves) < _MAX_SINGLE:
+        return doubles.astype(np.float32)
     with np.errstate(over="ignore"):  # beyond the type's range is infinity
-        return doubles.astype(_FLOATS[dtype], copy=False)
+        return doubles.astype(np.float32)
 
 
 def _integers(leaves: list[Json], dtype: str) -> Array:
-    bounds = np.iinfo(_INTEGERS[dtype])
+    bounds = np.iinfo(np.int32 if dtype in _NARROW else _INTEGERS[dtype])
     if leaves:
         # Compared as Python's integers: numpy 1 wraps what does not fit.
         for extreme in (min(leaves), max(leaves)):
             if not int(bounds.min) <= extreme <= int(bounds.max):
                 raise _mismatch(extreme, dtype)
+    if dtype in _NARROW:
+        return np.array(leaves, np.int32).astype(_INTEGERS[dtype])
     return np.array(leaves, _INTEGERS[dtype])
 
 
@@ -131,17 +191,11 @@ def _strings(leaves: list[Json]) -> Array:
 
 def _bytes(value: Json) -> bytes:
     if type(value) is str:
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidTensor("JSON string holds half of a surrogate pair") from error
+        # Bytes that are no UTF-8 stand in it as lone surrogates; see `server.codec.parser`.
+        return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
         raise _mismatch(value, "string")
-    text = value["b64"]
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidTensor("Unable to base64 decode") from error
+    return decode_base64(value["b64"])
 
 
 def _mismatch(value: Json, dtype: str) -> InvalidTensor:

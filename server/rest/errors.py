@@ -1,11 +1,12 @@
 """Errors as HTTP: a status and {"error": "<message>"}."""
 
-import json
+import logging
 
-from fastapi import Request, Response
-from starlette.exceptions import HTTPException
+from server.codec import responses
+from server.rest.replies import Reply
+from tpuserve.errors import Code, RequestTooLarge, TpuserveError
 
-from tpuserve.errors import Code, TpuserveError
+logger = logging.getLogger(__name__)
 
 # Source: tensorflow_serving/model_servers/http_rest_api_util.cc.
 HTTP_STATUS: dict[Code, int] = {
@@ -26,31 +27,30 @@ HTTP_STATUS: dict[Code, int] = {
     Code.DATA_LOSS: 500,
     Code.UNAUTHENTICATED: 401,
 }
+_TOO_LARGE = 413
+# Seconds after which a client may try again: what is full or draining is so for no longer.
+_RETRY = (b"retry-after", b"1")
+_HEADERS = {
+    401: ((b"www-authenticate", b"Bearer"),),
+    429: (_RETRY,),
+    503: (_RETRY,),
+}
 
 
-def respond(status: int, message: str) -> Response:
-    """An error reply."""
-    # Written as ASCII: a message may quote half a surrogate pair that a client sent.
-    body = json.dumps({"error": message})
-    return Response(body, status, media_type="application/json")
+def reply_to(error: Exception) -> Reply:
+    """What is told of an error.
 
-
-async def on_tpuserve_error(request: Request, error: Exception) -> Response:
-    """What was raised on purpose: its message, under the status of its code."""
-    assert isinstance(error, TpuserveError)
-    return respond(HTTP_STATUS[error.code], str(error))
-
-
-async def on_no_route(request: Request, error: Exception) -> Response:
-    """A method and path that no route has."""
-    assert isinstance(error, HTTPException)
-    query = request.scope["query_string"].decode("latin-1")
-    path = request.scope["path"] + (f"?{query}" if query else "")
-    if not path.lower().startswith("/v1/"):
-        return respond(404, f"Not Found: {path}")
-    return respond(400, f"Malformed request: {request.method} {path}")
-
-
-async def on_unexpected_error(request: Request, error: Exception) -> Response:
-    """A fault of the server; what it is stands in the log alone."""
+    What was raised on purpose is told in its own words; of a fault of the server's the log alone
+    has more than that there was one.
+    """
+    if isinstance(error, TpuserveError):
+        too_large = isinstance(error, RequestTooLarge)
+        status = _TOO_LARGE if too_large else HTTP_STATUS[error.code]
+        return respond(status, str(error))
+    logger.error("a request has failed", exc_info=error)
     return respond(500, "Internal error, see the server's log")
+
+
+def respond(status: int, message: str) -> Reply:
+    """An error reply."""
+    return Reply(status, responses.encode_error(message), headers=_HEADERS.get(status, ()))

@@ -1,24 +1,65 @@
-"""GET /v1/models/NAME[/versions/V]: the status of a model's versions as JSON."""
+"""What is served, as JSON: the status of versions, and their metadata."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import orjson
+from google.protobuf import json_format
+from google.protobuf.message import Message
 
+from server.dataplane import Metadata
 from server.servable import VersionStatus
 
 
 def encode_status(versions: Iterable[VersionStatus]) -> bytes:
     """What proto3 JSON makes of a GetModelStatusResponse: 64-bit integers are strings."""
-    return orjson.dumps({"model_version_status": [_encode(each) for each in versions]})
+    return _write(_status(versions))
 
 
-def _encode(status: VersionStatus) -> dict[str, object]:
+def encode_list(models: Mapping[str, Iterable[VersionStatus]]) -> bytes:
+    """{"models": [...]}: the name and status of each, by name; TensorFlow Serving has no such."""
+    listed = [{"name": name, **_status(versions)} for name, versions in sorted(models.items())]
+    return _write({"models": listed})
+
+
+def encode_metadata(metadata: Metadata) -> bytes:
+    """What proto3 JSON makes of a GetModelMetadataResponse, defaults and all."""
+    definitions = {name: _message(each) for name, each in sorted(metadata.signature_defs.items())}
+    return _write(
+        {
+            "model_spec": {
+                "name": metadata.model,
+                "signature_name": "",
+                "version": str(metadata.version),
+            },
+            "metadata": {"signature_def": {"signature_def": definitions}},
+        }
+    )
+
+
+def _status(versions: Iterable[VersionStatus]) -> dict[str, Any]:
+    return {"model_version_status": [_version(each) for each in versions]}
+
+
+def _version(status: VersionStatus) -> dict[str, object]:
     error = status.error
     return {
         "version": str(status.version),
         "state": status.state.name,
         "status": {
             "error_code": "OK" if error is None else error.code.name,
-            "error_message": "" if error is None else str(error),
+            "error_message": status.note if error is None else str(error),
         },
     }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _write(value: Any) -> bytes:
+    # As libprotobuf does: one space a level, and the end of a line at the end.
+    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    return text.encode(errors="replace")

@@ -1,8 +1,6 @@
 """Errors as gRPC: a status code and a text."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import NoReturn
 
 import grpc
 
@@ -10,23 +8,26 @@ from tpuserve.errors import Code, TpuserveError
 
 GRPC_STATUS: dict[Code, grpc.StatusCode] = {code: grpc.StatusCode[code.name] for code in Code}
 
-_MAX_CHARACTERS = 1024
-
-logger = logging.getLogger(__name__)
+_MAX_BYTES = 1024
 
 
-@contextmanager
-def as_status(context: grpc.ServicerContext) -> Iterator[None]:
-    """Ends the call with the status of whatever is raised in the block."""
-    try:
-        yield
-    except TpuserveError as error:
-        context.abort(GRPC_STATUS[error.code], cut(str(error)))
-    except Exception:
-        logger.exception("a call has failed")
-        context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
+def abort(context: grpc.ServicerContext, error: TpuserveError) -> NoReturn:
+    """Ends a call with the status of an error."""
+    context.abort(GRPC_STATUS[error.code], cut(str(error)))
+    raise AssertionError("abort never returns")
 
 
 def cut(text: str) -> str:
-    """A text as TensorFlow Serving cuts it: it travels in a header, which has a limit."""
-    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "...TRUNCATED"
+    """A text as TensorFlow Serving cuts it: it travels in a header, which has a limit.
+
+    The limit counts bytes of UTF-8, as there; a character is not cut in two.
+    """
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= _MAX_BYTES:
+        return encoded.decode("utf-8")
+    return encoded[:_MAX_BYTES].decode("utf-8", "ignore") + "...TRUNCATED"
+
+
+def readable(text: str) -> str:
+    """A text as a proto can hold it: the name of a file need not be in UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")

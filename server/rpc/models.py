@@ -1,36 +1,69 @@
-"""ModelService: GetModelStatus."""
+"""What there is to be said of models: their status and their signatures."""
 
 from typing import Any
 
-import grpc
-from tensorflow_serving.apis import get_model_status_pb2, model_service_pb2_grpc
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
 from server.dataplane import DataPlane
-from server.rpc import errors, specs
+from server.rpc import calls, errors, specs
 from server.servable import VersionStatus
 
 
-class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """Answers from a data plane; what it does not offer is UNIMPLEMENTED."""
+class GetModelStatus:
+    """Answers from a data plane."""
 
     def __init__(self, dataplane: DataPlane) -> None:
         """Takes the data plane to answer from."""
         self._dataplane = dataplane
 
-    def GetModelStatus(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """The state of every version of a model, or of one; newest first."""
-        with errors.as_status(context):
-            name, version = specs.read_name_and_version(request)
-            return _encode(self._dataplane.status(name, version))
+    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
+        """The state of every version of a model, or of one; newest first; labels do not count.
+
+        Raises:
+          InvalidInput: no model_spec, or no name in it.
+          ModelNotFound: as of `DataPlane.status`.
+        """
+        request = calls.parse(get_model_status_pb2.GetModelStatusRequest, raw)
+        target = specs.read_target(request)
+        return _encode(self._dataplane.status(target.model, target.version))
 
 
-def _encode(versions: list[VersionStatus]) -> Any:
-    response = get_model_status_pb2.GetModelStatusResponse()
+class GetModelMetadata:
+    """Answers from a data plane."""
+
+    def __init__(self, dataplane: DataPlane) -> None:
+        """Takes the data plane to answer from."""
+        self._dataplane = dataplane
+
+    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
+        """The signatures of a version, whole.
+
+        Raises:
+          InvalidInput: no model_spec, no name in it, or a field that is not "signature_def".
+          ModelNotFound: there is no such model or version.
+        """
+        request = calls.parse(get_model_metadata_pb2.GetModelMetadataRequest, raw)
+        target = specs.read_target(request)
+        found = self._dataplane.metadata(target, list(request.metadata_field))
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        for name, each in found.signature_defs.items():
+            # Messages of another class than the API's: their bytes are what they share.
+            content = each if isinstance(each, bytes) else each.SerializeToString()
+            signatures.signature_def[name].MergeFromString(content)
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        response.model_spec.MergeFromString(specs.encode(found.model, found.version))
+        response.metadata["signature_def"].Pack(signatures)
+        return bytes(response.SerializeToString())
+
+
+def _encode(versions: list[VersionStatus]) -> bytes:
+    response: Any = get_model_status_pb2.GetModelStatusResponse()
     for each in versions:
         status = response.model_version_status.add(version=each.version, state=each.state.value)
+        status.status.SetInParent()
         if each.error is not None:
             status.status.error_code = each.error.code.value
-            status.status.error_message = str(each.error)
+            status.status.error_message = errors.readable(str(each.error))
         else:
-            status.status.SetInParent()
-    return response
+            status.status.error_message = errors.readable(each.note)
+    return bytes(response.SerializeToString())

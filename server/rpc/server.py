@@ -1,53 +1,81 @@
 """The gRPC face as something to start and stop."""
 
-import logging
 import os
 import threading
 from concurrent import futures
+from pathlib import Path
 
 import grpc
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
+from server.auth import ApiKeys
+from server.config.tls import Tls
 from server.dataplane import DataPlane
-from server.rpc.models import ModelService
-from server.rpc.predict import PredictionService
+from server.limits import Limits
+from server.metrics import Metrics
+from server.rpc import health, listening, profiler, reflection, services
+from server.rpc.keys import KeyInterceptor
+from server.rpc.threads import Threads
+from server.settings import Settings
 
-_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # With it, two servers on one port would share the clients between them, unnoticed.
-    ("grpc.so_reuseport", 0),
-]
-
-logger = logging.getLogger(__name__)
+# For what is seldom asked and may take long.
+_ADMIN_THREADS = 8
 
 
 class RpcServer:
-    """Serves a data plane on a port.
+    """Serves a data plane on a port, a UNIX socket or both.
 
     Attributes:
-      address: where, "127.0.0.1:8500".
+      address: of the port, "127.0.0.1:8500".
     """
 
-    def __init__(self, dataplane: DataPlane, host: str, port: int, grace_seconds: int) -> None:
-        """Takes what to serve and where.
+    def __init__(
+        self,
+        dataplane: DataPlane,
+        host: str,
+        port: int,
+        grace_seconds: float,
+        settings: Settings | None = None,
+        *,
+        tls: Tls | None = None,
+        keys: ApiKeys | None = None,
+        limits: Limits | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Takes what to serve, where and to whom.
 
         Args:
+          port: 0 for none, where the settings have a socket.
           grace_seconds: how long requests in flight may take once `stop` is called.
+          settings: None for the defaults.
+          tls: None to serve in plain text.
+          keys: None to serve everybody.
+          limits: of predictions in flight; None where the data plane has them.
+          metrics: where a reload finds the counters that it is asked for.
         """
         self.address = f"{host}:{port}"
         self._grace_seconds = grace_seconds
         self._stopped: threading.Event | None = None
-        # Few threads: a call runs its model in its own thread, and more of them than cores only
-        # take turns.
-        pool = futures.ThreadPoolExecutor(max(4, os.cpu_count() or 0), thread_name_prefix="grpc")
-        self._server = grpc.server(pool, options=_OPTIONS)
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-            PredictionService(dataplane), self._server
+        self._tls = tls
+        self._addresses = [self.address] if port else []
+        # The models of these are the data plane's matter.
+        chosen = Settings(Path("/models")) if settings is None else settings
+        if chosen.grpc_socket_path:
+            self._addresses.append(f"unix:{chosen.grpc_socket_path}")
+        self._threads = Threads(_thread_count(chosen))
+        self._admin = futures.ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="grpc-admin")
+        self._server = grpc.server(
+            self._threads,
+            interceptors=self._interceptors(keys, chosen),
+            options=listening.options(chosen.max_request_bytes, chosen.grpc_channel_arguments),
+            # With limits a call counts from its arrival on; without them something must bound
+            # the calls that wait for a thread.
+            maximum_concurrent_rpcs=(chosen.max_requests_in_flight or None)
+            if limits is None
+            else None,
         )
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelService(dataplane), self._server
-        )
+        self._health: health.Health | None = None
+        self._profiler: profiler.Profiler | None = None
+        self._add_services(dataplane, chosen, limits, metrics)
 
     def start(self) -> None:
         """Begins to accept.
@@ -55,14 +83,71 @@ class RpcServer:
         Raises:
           RuntimeError: the port is taken.
         """
-        self._server.add_insecure_port(self.address)
+        listening.listen(self._server, self._addresses, self._tls)
         self._server.start()
+
+    def drain(self) -> None:
+        """Says to who asks for health that nothing is served any more; before `stop`, if at all."""
+        if self._health is not None:
+            self._health.drain()
 
     def stop(self) -> None:
         """Stops accepting, and lets the requests in flight finish meanwhile."""
+        self.drain()
         self._stopped = self._server.stop(self._grace_seconds)
 
     def join(self) -> None:
         """Waits until the last request is answered, after `stop`."""
         if self._stopped is not None:
             self._stopped.wait()
+        if self._profiler is not None:
+            self._profiler.close()
+        self._threads.shutdown()
+        self._admin.shutdown(wait=False)
+
+    def _add_services(
+        self,
+        dataplane: DataPlane,
+        settings: Settings,
+        limits: Limits | None,
+        metrics: Metrics | None,
+    ) -> None:
+        threads, admin = self._threads, self._admin
+        names = [services.PREDICTION_SERVICE, services.MODEL_SERVICE]
+        handlers: list[grpc.GenericRpcHandler] = [
+            services.PredictionService(
+                dataplane,
+                threads,
+                admin,
+                limits,
+                as_content=settings.enable_serialization_as_tensor_content,
+                max_tensor_bytes=settings.max_request_bytes,
+            ),
+            services.ModelService(dataplane, threads, admin, metrics),
+        ]
+        if settings.enable_profiler:
+            self._profiler = profiler.Profiler(threads, admin)
+            handlers.append(self._profiler)
+            names.append(profiler.SERVICE_NAME)
+        if settings.enable_grpc_healthcheck_service:
+            self._health = health.Health(admin)
+            handlers.append(self._health.handler())
+            names.append(health.SERVICE_NAME)
+        handlers += reflection.handlers(names, admin)
+        self._server.add_generic_rpc_handlers(tuple(handlers))
+
+    def _interceptors(
+        self, keys: ApiKeys | None, settings: Settings
+    ) -> list[grpc.ServerInterceptor]:
+        if keys is None:
+            return []
+        return [KeyInterceptor(keys, self._admin, open_health=settings.open_health)]
+
+
+def _thread_count(settings: Settings) -> int:
+    is_default = settings.grpc_max_threads == Settings.grpc_max_threads
+    if is_default and not settings.enable_batching:
+        # A call runs its model in its own thread: more of them than cores only take turns. Those
+        # that wait for their batch are another matter.
+        return max(4, os.cpu_count() or 0)
+    return settings.grpc_max_threads

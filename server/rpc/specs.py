@@ -1,6 +1,9 @@
-"""The ModelSpec of a request: which model, which version."""
+"""The ModelSpec of a request: which model, which version, which signature; and of a reply."""
 
+from functools import lru_cache
 from typing import Any
+
+from tensorflow_serving.apis import model_pb2
 
 from server.dataplane import Target
 from tpuserve.errors import InvalidInput
@@ -10,24 +13,28 @@ def read_target(request: Any) -> Target:
     """What a request with a `model_spec` is addressed to.
 
     Raises:
-      InvalidInput: no model_spec, no name in it, or a label that no version has.
-    """
-    name, version = read_name_and_version(request)
-    label = request.model_spec.version_label
-    if label:
-        raise InvalidInput(f"Unrecognized servable version label: {label}")
-    return Target(name, version, request.model_spec.signature_name)
-
-
-def read_name_and_version(request: Any) -> tuple[str, int | None]:
-    """The model of a request, and the version where it asks for one; labels are not looked at.
-
-    Raises:
       InvalidInput: no model_spec, or no name in it.
     """
     if not request.HasField("model_spec"):
         raise InvalidInput("Missing ModelSpec")
-    spec = request.model_spec
-    if not spec.name:
+    if not request.model_spec.name:
         raise InvalidInput("ModelSpec has no name specified.")
-    return spec.name, spec.version.value if spec.HasField("version") else None
+    return target_of(request.model_spec)
+
+
+def target_of(spec: Any) -> Target:
+    """What a ModelSpec addresses, be it complete or not."""
+    choice = spec.WhichOneof("version_choice")
+    if choice is None:
+        return Target(spec.name, None, spec.signature_name)
+    if choice == "version":
+        return Target(spec.name, spec.version.value, spec.signature_name)
+    return Target(spec.name, None, spec.signature_name, spec.version_label)
+
+
+@lru_cache(maxsize=256)
+def encode(model: str, version: int, signature_name: str = "") -> bytes:
+    """The ModelSpec of a reply, serialized: who has answered."""
+    spec = model_pb2.ModelSpec(name=model, signature_name=signature_name)
+    spec.version.value = version
+    return bytes(spec.SerializeToString())

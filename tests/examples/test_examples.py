@@ -43,9 +43,14 @@ def test_what_is_exported_can_be_inspected(half_plus_two: Path) -> None:
     assert "metagraph {serve, tpu}" in done.stdout
 
 
+def example(name: str) -> str:
+    """The docstring of an example."""
+    return (EXAMPLES / name).read_text().split('"""')[1]
+
+
 def documented(name: str, start: str) -> str:
     """The line of an example's docstring that starts so, once stripped."""
-    lines = (EXAMPLES / name).read_text().split('"""')[1].splitlines()
+    lines = example(name).splitlines()
     (found,) = (line.strip() for line in lines if line.strip().startswith(start))
     return found
 
@@ -59,7 +64,8 @@ def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
     with processes.serving(half_plus_two, tag_set) as server:
         url = f"http://{server.rest}/v1/models/half:predict"
         answer = httpx.post(url, content=request[1]).json()["predictions"]
-        expected = json.loads(documented("half_plus_two.py", "{"))["predictions"]
+        (shown,) = re.findall(r"^ +(\{$.*?\})$", example("half_plus_two.py"), re.M | re.S)
+        expected = json.loads(shown)["predictions"]
         assert [pytest.approx(row, abs=1e-5) for row in expected] == answer
         line = run("ask_grpc.py", server.rpc, "half", "1", "2", "5")
     version = next(each.name for each in half_plus_two.iterdir())

@@ -41,8 +41,12 @@ class FakeModel:
         "broken": Signature({"x": spec("float32")}, {"y": spec("float32")}),
     }
 
+    # Bytes in the place of messages, which would bring TensorFlow.
+    signature_defs: Mapping[str, Any] = {name: name.encode() for name in signatures}
+
     def __init__(self) -> None:
         self.is_closed = False
+        self.timeout_ms: float | None = None
         self.entered = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
@@ -52,7 +56,10 @@ class FakeModel:
         signature_name: str,
         inputs: Mapping[str, Array],
         output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
     ) -> dict[str, Array]:
+        self.timeout_ms = timeout_ms
         assert not self.is_closed, "run after close"
         self.entered.set()
         assert self.gate.wait(10)

@@ -22,10 +22,12 @@ class TalkingModel(FakeModel):
         signature_name: str,
         inputs: Mapping[str, Array],
         output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
     ) -> dict[str, Array]:
         print("in flight", flush=True)
         time.sleep(float(sys.argv[4]))
-        return super().run(signature_name, inputs, output_names)
+        return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
 
 
 def load(directory: Path) -> FakeModel:
@@ -38,5 +40,12 @@ def load(directory: Path) -> FakeModel:
 
 
 if __name__ == "__main__":
-    settings = Settings(Path(sys.argv[1]), "half", 0, int(sys.argv[2]), "127.0.0.1")
-    app.run(settings, load, grace_seconds=int(sys.argv[5]))
+    settings = Settings(
+        Path(sys.argv[1]),
+        "half",
+        0,
+        int(sys.argv[2]),
+        "127.0.0.1",
+        shutdown_grace_seconds=int(sys.argv[5]),
+    )
+    app.run(settings, load)

@@ -16,7 +16,7 @@ from server import ports
 from server.app import Server
 from server.settings import Settings
 from tests.server.fakes import FakeLoader
-from tpuserve.errors import BasePathNotFound, LoweringError, PortInUse
+from tpuserve.errors import BasePathNotFound, LoweringError, ModelsNotAvailable, PortInUse
 
 LOOPBACK = "127.0.0.1"
 
@@ -64,12 +64,32 @@ def test_missing_model_is_told(tmp_path: Path, port: int, loader: FakeLoader) ->
         make(tmp_path / "absent", port, loader).start()
 
 
-def test_model_that_cannot_be_loaded_is_told_with_its_own_error(
+def test_model_that_cannot_be_loaded_is_told_with_the_reason(
     base_path: Path, port: int, loader: FakeLoader
 ) -> None:
     loader.failures[3] = LoweringError("no form on a CPU")
-    with pytest.raises(LoweringError, match="^no form on a CPU$"):
+    with pytest.raises(ModelsNotAvailable, match="UNIMPLEMENTED: no form on a CPU"):
         make(base_path, port, loader).start()
+
+
+def test_identity_of_a_version_is_among_the_metrics(
+    base_path: Path,
+    port: int,
+    loader: FakeLoader,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> None:
+    extra = base_path / "3" / "assets.extra"
+    extra.mkdir()
+    (extra / "mlmd_uuid").write_text("7c9e\n")
+    file = tmp_path_factory.mktemp("config") / "monitoring.config"
+    file.write_text("prometheus_config { enable: true }")
+    settings = Settings(base_path, "a", 0, port, LOOPBACK, monitoring_config_file=str(file))
+    server = Server(settings, loader, on_failure=pytest.fail)
+    request.addfinalizer(server.stop)
+    server.start()
+    text = httpx.get(f"http://{LOOPBACK}:{port}/monitoring/prometheus/metrics").text
+    assert "7c9e" in next(line for line in text.splitlines() if ":mlmd_map{" in line)
 
 
 class Process:
@@ -155,6 +175,81 @@ def test_signal_that_the_kernel_hands_to_another_thread_is_heard(process: Proces
     process.wait_until_ready()
     process.send_to_another_thread(signal.SIGTERM)
     assert process.finish()[0] == 0
+
+
+@pytest.mark.slow
+def test_new_request_is_refused_while_the_last_one_finishes(base_path: Path, port: int) -> None:
+    process = Process(base_path, port, run_seconds=3)
+    process.wait_until_ready()
+    ready = process.url.replace("/v1/models/half:predict", "/readyz")
+    assert httpx.get(ready).status_code == 200
+    with ThreadPoolExecutor() as pool:
+        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}')
+        process.wait_until_in_flight()
+        process.send(signal.SIGTERM)
+        process.wait_until_stopping()
+        # The word comes just before the deed.
+        while httpx.get(ready).status_code == 200:
+            assert not reply.done()
+        assert httpx.get(ready).status_code == 503
+        assert httpx.post(process.url, content='{"inputs": 2}').status_code == 503
+        assert reply.result().json() == {"outputs": 3.0}
+    assert process.finish()[0] == 0
+
+
+def test_version_that_comes_later_is_served_without_a_failed_request(
+    base_path: Path, port: int, loader: FakeLoader, request: pytest.FixtureRequest
+) -> None:
+    settings = Settings(base_path, "half", 0, port, LOOPBACK, file_system_poll_wait_seconds=0.01)
+    server = Server(settings, loader, on_failure=pytest.fail)
+    request.addfinalizer(server.stop)
+    server.start()
+    url = f"http://{LOOPBACK}:{port}/v1/models/half"
+    with httpx.Client() as client:
+        for new in (4, 5, 6):
+            (base_path / str(new)).mkdir()
+            while new not in loader.models or not loader.models[new - 1].is_closed:
+                reply = client.post(url + ":predict", content='{"inputs": 2}')
+                assert reply.json() == {"outputs": 3.0}
+
+
+@pytest.mark.slow
+def test_config_file_is_read_again_and_replaces_the_models(
+    tmp_path: Path, port: int, loader: FakeLoader, request: pytest.FixtureRequest
+) -> None:
+    for name, version in (("a", 1), ("b", 2)):
+        (tmp_path / name / str(version)).mkdir(parents=True)
+    file = tmp_path / "models.config"
+
+    def write(*names: str) -> None:
+        models = [
+            f"config {{ name: '{name}' base_path: '{tmp_path}/{name}' "
+            "model_platform: 'tensorflow' }"
+            for name in names
+        ]
+        new = tmp_path / "new.config"
+        new.write_text(f"model_config_list {{ {' '.join(models)} }}")
+        new.replace(file)
+
+    write("a")
+    settings = Settings(
+        None,
+        port=0,
+        rest_api_port=port,
+        host=LOOPBACK,
+        model_config_file=str(file),
+        model_config_file_poll_wait_seconds=0.01,
+    )
+    server = Server(settings, loader, on_failure=pytest.fail)
+    request.addfinalizer(server.stop)
+    server.start()
+    write("b")
+    url = f"http://{LOOPBACK}:{port}/v1/models"
+    while httpx.post(f"{url}/b:predict", content='{"inputs": 2}').status_code == 404:
+        pass
+    assert httpx.post(f"{url}/b:predict", content='{"inputs": 2}').json() == {"outputs": 3.0}
+    file.write_text("nonsense {")
+    assert httpx.post(f"{url}/b:predict", content='{"inputs": 2}').status_code == 200
 
 
 @pytest.mark.slow

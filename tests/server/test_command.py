@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from server import app, command, flags
 from server.command import serve
-from tpuserve.errors import InvalidSetting
+from server.settings import Settings
+from tpuserve.errors import InvalidSetting, ModelsNotAvailable
 
 
 def test_help_tells_every_flag() -> None:
@@ -48,3 +52,126 @@ def test_command_is_imported_without_a_web_framework() -> None:
         "import sys, server.command; sys.exit('fastapi' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Runs:
+    """What the commands have asked to be run."""
+
+    def __init__(self) -> None:
+        self.settings: list[Settings] = []
+        self.ignored: list[str] = []
+        self.error: Exception | None = None
+
+    def __call__(self, settings: Settings, load: None = None, ignored: Sequence[str] = ()) -> None:
+        self.settings.append(settings)
+        self.ignored += ignored
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    runs = Runs()
+    monkeypatch.setattr(app, "run", runs)
+    return runs
+
+
+BASE = "--model_base_path=/models/half"
+
+
+def stand_in(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        command.main(arguments)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_on"),
+    [
+        (["--enable_batching"], True),
+        (["--enable_batching=true"], True),
+        (["--enable_batching", "1"], True),
+        (["--enable_batching=False"], False),
+        (["--enable_batching", "0"], False),
+    ],
+)
+def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: bool) -> None:
+    assert stand_in(*arguments, BASE) == 0
+    assert CliRunner().invoke(serve, [BASE, *arguments]).exit_code == 0
+    assert [each.enable_batching for each in runs.settings] == [is_on, is_on]
+
+
+def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
+    values = {"int": "1", "float": "1", "bool": "false", "text": "/x"}
+    given = {name: values[flag.kind] for name, flag in flags.FLAGS.items()}
+    given.update(port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="")
+    given.update(tensorflow_session_parallelism="0")
+    pairs = [item for name, value in given.items() for item in (f"--{name}", value)]
+    assert stand_in(*[f"--{name}={value}" for name, value in given.items()]) == 0
+    assert stand_in(*pairs) == 0
+    assert runs.settings[0] == runs.settings[1]
+
+
+def test_stand_in_has_rest_off_and_serve_has_it_on(runs: Runs) -> None:
+    stand_in(BASE)
+    CliRunner().invoke(serve, [BASE])
+    assert [each.rest_api_port for each in runs.settings] == [0, 8501]
+
+
+def test_stand_in_passes_over_unknown_arguments(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stand_in("--nonsense=3", BASE, "word") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("unknown argument: --nonsense=3\nunknown argument: word\nusage: ")
+    assert runs.settings == [Settings(Path("/models/half"), rest_api_port=0)]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--port=x", BASE], ["--enable_batching=2"], []])
+def test_stand_in_shows_its_usage_where_it_cannot_start(
+    runs: Runs, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert stand_in(*arguments) == 255
+    said = capsys.readouterr().out
+    assert "usage: tpuserve-model-server\nFlags:\n\t--" in said
+    assert all(f"--{name}=" in said for name in flags.FLAGS)
+    assert not runs.settings
+
+
+def test_stand_in_tells_a_failed_start_as_scripts_know_it(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.error = ModelsNotAvailable("1 servable(s) did not become available: {}")
+    assert stand_in(BASE) == 255
+    assert capsys.readouterr().out == (
+        "Failed to start server. Error: UNKNOWN: 1 servable(s) did not become available: {}\n"
+    )
+
+
+def test_stand_in_skips_rest_on_the_port_of_grpc(
+    runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stand_in(BASE, "--port=9000", "--rest_api_port=9000") == 0
+    assert "Skipped exporting HTTP/REST API" in capsys.readouterr().err
+    assert runs.settings[0].rest_api_port == 0
+
+
+def test_version_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert stand_in("--version") == 0
+    server, library = capsys.readouterr().out.splitlines()
+    assert server.startswith("TensorFlow ModelServer: ")
+    assert library.startswith("TensorFlow Library: 2.")
+    assert CliRunner().invoke(serve, ["--version"]).output.splitlines() == [server, library]
+
+
+def test_flags_without_effect_are_handed_on(runs: Runs) -> None:
+    stand_in(BASE, "--flush_filesystem_caches=false", "--port=1")
+    assert runs.ignored == ["flush_filesystem_caches"]
+
+
+def test_serve_tells_the_reason_alone_where_there_is_but_one(runs: Runs) -> None:
+    runs.error = ModelsNotAvailable("1 servable(s) did not become available: {}")
+    assert CliRunner().invoke(serve, [BASE]).exception is runs.error
+    runs.error.__cause__ = InvalidSetting("no such tags")
+    assert str(CliRunner().invoke(serve, [BASE]).exception) == "no such tags"

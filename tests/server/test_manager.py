@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from server.loading import Retries
 from server.manager import Manager
-from server.servable import Servable, State, VersionStatus
-from tests.server.fakes import FakeLoader
-from tpuserve.errors import LoweringError, ModelLoadError, ModelNotFound
+from server.servable import Model, Servable, State, VersionStatus
+from tests.server.fakes import FakeLoader, FakeModel
+from tpuserve.errors import LabelNotFound, LoweringError, ModelLoadError, ModelNotFound
 
 X = {"x": np.array([1, 2, 5], np.float32)}
 
@@ -160,3 +161,229 @@ def test_chosen_metagraph_is_said_in_one_line(caplog: pytest.LogCaptureFixture) 
     caplog.set_level("INFO")
     Manager(FakeLoader()).aspire("half", versions(3))
     assert "half/3: {serve} on CPU (a fake)" in caplog.messages
+
+
+def test_labelled_version_answers(manager: Manager) -> None:
+    manager.aspire("half", versions(3, 4))
+    manager.label("half", {"stable": 3})
+    with manager.use("half", label="stable") as servable:
+        assert servable.version == 3
+
+
+def test_unknown_label_is_told_as_tensorflow_serving_does(manager: Manager) -> None:
+    manager.label("half", {"stable": 3})
+    with pytest.raises(LabelNotFound) as caught, manager.use("half", label="canary"):
+        pass
+    assert str(caught.value) == "Unrecognized servable version label: canary"
+
+
+def test_label_of_a_version_that_is_gone_is_not_found(manager: Manager) -> None:
+    manager.label("half", {"canary": 9})
+    with pytest.raises(ModelNotFound, match=r"Specific\(half, 9\)"):
+        manager.use("half", label="canary").__enter__()
+
+
+def test_version_that_came_back_is_kept_and_not_loaded_twice(
+    manager: Manager, loader: FakeLoader
+) -> None:
+    loader.failures[4] = LoweringError("no")
+    before = loader.models[3]
+    manager.aspire("half", versions(4))
+    manager.aspire("half", versions(3))
+    assert loader.models[3] is before
+    assert states(manager) == {4: State.END, 3: State.AVAILABLE}
+
+
+def test_version_at_another_place_is_loaded_before_the_one_at_the_old_is_closed(
+    manager: Manager, loader: FakeLoader
+) -> None:
+    before = loader.models[3]
+    manager.aspire("half", {3: Path("/elsewhere/half/3")})
+    assert before.is_closed
+    assert not loader.models[3].is_closed
+    with manager.use("half") as servable:
+        assert servable.model is loader.models[3]
+
+
+def test_failure_that_may_pass_is_tried_again() -> None:
+    loader = FakeLoader()
+    loader.failures[3] = OSError("disk busy")
+    manager = Manager(loader, retries=Retries(count=1, interval_seconds=0.05))
+    manager.begin("half", versions(3))
+    assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
+    assert states(manager) == {3: State.LOADING}
+    del loader.failures[3]
+    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert manager.status("half") == [VersionStatus(3, State.AVAILABLE)]
+
+
+def test_failure_ends_after_the_last_try() -> None:
+    tries = []
+
+    def load(directory: Path) -> FakeModel:
+        tries.append(directory)
+        raise OSError("disk busy")
+
+    manager = Manager(load, retries=Retries(count=2, interval_seconds=0))
+    manager.aspire("half", versions(3))
+    assert len(tries) == 3
+    assert states(manager) == {3: State.END}
+
+
+def test_failure_that_stays_is_not_tried_again() -> None:
+    loader = FakeLoader()
+    loader.failures[3] = LoweringError("no form on a CPU")
+    manager = Manager(loader, retries=Retries(count=5, interval_seconds=600))
+    manager.aspire("half", versions(3))
+    assert states(manager) == {3: State.END}
+
+
+def test_failed_version_is_tried_again_once_its_files_are_at_rest(tmp_path: Path) -> None:
+    loader = FakeLoader()
+    loader.failures[3] = LoweringError("no saved_model.pb")
+    directory = tmp_path / "3"
+    directory.mkdir()
+    manager = Manager(loader)
+    manager.aspire("half", {3: directory})
+    del loader.failures[3]
+    (directory / "saved_model.pb").write_text("half of it")
+    manager.aspire("half", {3: directory})
+    assert states(manager) == {3: State.END}
+    manager.aspire("half", {3: directory})
+    assert states(manager) == {3: State.AVAILABLE}
+
+
+def test_model_that_loads_for_ever_keeps_no_other_waiting() -> None:
+    gate = threading.Event()
+
+    def load(directory: Path) -> FakeModel:
+        if directory.parent.name == "slow":
+            assert gate.wait(10)
+        return FakeModel()
+
+    manager = Manager(load)
+    manager.begin("slow", {1: Path("/models/slow/1")})
+    manager.aspire("half", versions(3))
+    assert states(manager) == {3: State.AVAILABLE}
+    gate.set()
+    assert manager.wait(lambda: manager.is_available("slow"), 10)
+
+
+def test_version_that_is_no_longer_wanted_is_not_loaded() -> None:
+    gate, loaded = threading.Event(), []
+
+    def load(directory: Path) -> FakeModel:
+        loaded.append(directory.name)
+        assert gate.wait(10)
+        return FakeModel()
+
+    manager = Manager(load, load_threads=1)
+    manager.begin("half", versions(3))
+    manager.begin("half", versions(3, 4))
+    manager.begin("half", versions(3))
+    gate.set()
+    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert loaded == ["3"]
+    assert states(manager) == {3: State.AVAILABLE, 4: State.END}
+
+
+def test_warm_up_comes_before_a_version_is_available() -> None:
+    seen = []
+    manager = Manager(
+        FakeLoader(),
+        warm_up=lambda model, directory: seen.append(manager.status("half")[0].state),
+    )
+    manager.aspire("half", versions(3))
+    assert seen == [State.LOADING]
+    assert states(manager) == {3: State.AVAILABLE}
+
+
+def test_failed_warm_up_closes_the_model() -> None:
+    loader = FakeLoader()
+
+    def warm_up(model: Model, directory: Path) -> None:
+        raise LoweringError("cold")
+
+    manager = Manager(loader, warm_up=warm_up)
+    manager.aspire("half", versions(3))
+    assert states(manager) == {3: State.END}
+    assert loader.models[3].is_closed
+
+
+def test_runner_is_the_model_itself_unless_one_is_made(manager: Manager) -> None:
+    with manager.use("half") as servable:
+        assert servable.runner is servable.model
+    runner = FakeModel()
+    other = Manager(FakeLoader(), make_runner=lambda model, directory, name: runner)
+    other.aspire("half", versions(3))
+    with other.use("half") as servable:
+        assert servable.runner is runner
+
+
+def test_fallback_is_noted_in_the_status() -> None:
+    class Choice:
+        fallback = "serving {serve} on the CPU instead"
+
+    model = FakeModel()
+    model.choice = Choice()  # type: ignore[assignment]
+    manager = Manager(lambda directory: model)
+    manager.aspire("half", versions(3))
+    (status,) = manager.status("half")
+    assert status == VersionStatus(3, State.AVAILABLE, note="serving {serve} on the CPU instead")
+
+
+def test_reason_why_nothing_is_known_is_told(manager: Manager) -> None:
+    manager.explain("other", LoweringError("no such path"))
+    assert manager.names() == ["half", "other"]
+    with pytest.raises(ModelNotFound, match="any versions of model other: no such path$"):
+        manager.status("other")
+
+
+def test_every_state_is_told_in_its_order() -> None:
+    told: list[State] = []
+    manager = Manager(FakeLoader(), on_change=lambda servable, state: told.append(state))
+    manager.aspire("half", versions(3))
+    manager.aspire("half", {})
+    assert told == [State.START, State.LOADING, State.AVAILABLE, State.UNLOADING, State.END]
+
+
+def test_swap_under_load_fails_no_request(loader: FakeLoader) -> None:
+    manager = Manager(loader)
+    manager.aspire("half", versions(1))
+    stop, failures, answered = threading.Event(), [], threading.Semaphore(0)
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                with manager.use("half") as servable:
+                    assert servable.model.run("serving_default", X)["y"][0] == 2.5
+            except Exception as error:
+                failures.append(error)
+            answered.release()
+
+    clients = [threading.Thread(target=ask) for _ in range(3)]
+    for each in clients:
+        each.start()
+    for swap in range(20):
+        manager.aspire("half", versions(2 if swap % 2 == 0 else 1))
+        for _ in range(5):
+            assert answered.acquire(timeout=10)
+    stop.set()
+    for each in clients:
+        each.join(10)
+    assert failures == []
+
+
+def test_swap_in_the_middle_of_a_look_fails_no_request(manager: Manager) -> None:
+    class Swapping(Servable):
+        def try_acquire(self) -> bool:
+            if not swapped:
+                swapped.append(True)
+                manager.aspire("half", versions(4))
+            return super().try_acquire()
+
+    swapped: list[bool] = []
+    (servable,) = manager._servables["half"]
+    servable.__class__ = Swapping
+    with manager.use("half") as found:
+        assert found.version == 4

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from server.config.models import All, Latest, Specific
 from server.repository import Repository, latest
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
@@ -59,3 +60,35 @@ def test_base_path_that_is_a_version_itself_is_told_apart(tmp_path: Path) -> Non
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(VersionNotFound, match=f"Give its parent directory {tmp_path.parent}"):
         Repository(tmp_path).aspired()
+
+
+def test_all_versions_are_aspired_by_that_policy(tmp_path: Path) -> None:
+    make(tmp_path, "1", "2")
+    assert Repository(tmp_path, All()).aspired().keys() == {1, 2}
+
+
+def test_latest_so_many_are_aspired(tmp_path: Path) -> None:
+    make(tmp_path, "1", "2", "3")
+    assert Repository(tmp_path, Latest(2)).aspired().keys() == {2, 3}
+
+
+def test_specific_versions_are_aspired_as_far_as_they_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, "1", "2", "3")
+    assert Repository(tmp_path, Specific((1, 9))).aspired() == {1: tmp_path / "1"}
+    assert "version [9]" in caplog.text
+
+
+def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) -> None:
+    make(tmp_path, "5", "50", "0007", "05")
+    assert Repository(tmp_path, Specific((5, 7))).aspired() == {
+        5: tmp_path / "5",
+        7: tmp_path / "0007",
+    }
+
+
+def test_none_of_the_specific_versions_is_told(tmp_path: Path) -> None:
+    make(tmp_path, "1", "2")
+    with pytest.raises(VersionNotFound, match=r"none of the versions 8, 9 in .*; found 1, 2\."):
+        Repository(tmp_path, Specific((8, 9))).aspired()

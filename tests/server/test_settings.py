@@ -33,8 +33,34 @@ def test_one_face_may_be_off() -> None:
         ({"model_name": ""}, "--model_name is empty"),
         ({"model_base_path": Path("models/half")}, "is 'models/half', which is no absolute path"),
         ({"model_base_path": Path("")}, "--model_base_path is empty, which is no absolute path"),
+        ({"model_base_path": None}, "--model_base_path is empty, and so is --model_config_file"),
+        (
+            {"batching_parameters_file": "/b"},
+            "--batching_parameters_file supplied without specifying --enable_batching",
+        ),
+        (
+            {"enable_per_model_batching_parameters": True},
+            "supplied without specifying --enable_batching",
+        ),
+        (
+            {
+                "tensorflow_session_parallelism": 1,
+                "tensorflow_intra_op_parallelism": 1,
+                "tensorflow_inter_op_parallelism": 1,
+            },
+            "are all set",
+        ),
+        ({"max_request_bytes": -1}, "--max_request_bytes is -1. Give 0 or more"),
     ],
 )
 def test_impossible_value_is_refused_by_its_flag(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidSetting, match=text):
         Settings(**{**GOOD, **wrong})
+
+
+def test_config_file_goes_without_a_base_path() -> None:
+    assert Settings(model_config_file="/models.config").model_base_path is None
+
+
+def test_socket_goes_without_a_port() -> None:
+    assert Settings(**GOOD, port=0, rest_api_port=0, grpc_socket_path="/s").port == 0

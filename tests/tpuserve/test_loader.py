@@ -1,9 +1,12 @@
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from tests import models
 from tpuserve import loader, tags
@@ -16,6 +19,7 @@ from tpuserve.errors import (
     MetagraphNotFound,
     ModelExecutionError,
     SignatureNotFound,
+    UnsafeModel,
 )
 from tpuserve.loader import LoadedModel
 
@@ -128,12 +132,87 @@ def test_an_op_that_a_tpu_refuses_is_the_models_fault_and_named(tmp_path: Path) 
 
 
 def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -> None:
-    before = len(model._callables)
+    before = len(model._entry_points["serving_default"]._callables)
     for _ in range(2):
         model.run("serving_default", x(1), ["y"])
-    assert len(model._callables) <= before + 1
+    assert len(model._entry_points["serving_default"]._callables) <= before + 1
 
 
 def test_a_path_as_bytes_is_taken_as_an_estimator_returns_it(directory: Path) -> None:
     model = loader.load(bytes(directory), hardware=NO_TPU)
     assert model.run("serving_default", x(4))["y"] == 4.0
+
+
+def test_signatures_are_kept_whole_for_metadata(model: LoadedModel) -> None:
+    (name,) = model.signature_defs
+    assert name == "serving_default"
+    assert model.signature_defs[name].inputs["x"].dtype == tf.float32.as_datatype_enum
+
+
+def test_default_of_the_signature_stands_in_for_an_input(tmp_path: Path) -> None:
+    directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
+    change(directory, lambda signature: signature.defaults["x"].CopyFrom(tf.make_tensor_proto(4.0)))
+    model = loader.load(directory, hardware=NO_TPU)
+    assert model.run("serving_default", {})["y"] == 4.0
+    assert model.run("serving_default", x(2))["y"].tolist() == [[3.0]]
+
+
+def test_model_made_by_version_2_answers(tmp_path: Path) -> None:
+    class Twice(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def __call__(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"y": 2 * x}
+
+    module = Twice()
+    directory = tmp_path / "1"
+    tf.saved_model.save(module, str(directory), signatures=module.__call__)
+    model = loader.load(directory, hardware=NO_TPU)
+    assert model.signatures.keys() == {"serving_default"}
+    assert model.run("serving_default", {"x": np.array([3], np.float32)})["y"].tolist() == [6]
+
+
+def test_unsafe_op_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("5")
+
+    def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": x + tf.strings.to_number(tf.io.read_file(str(secret)))}
+
+    directory = models.export(build, tmp_path / "m", tags.SERVE)
+    assert loader.load(directory, hardware=NO_TPU).run("serving_default", x(1))["y"] == 6
+    with pytest.raises(UnsafeModel, match="1 ReadFile. Export the model without them"):
+        loader.load(directory, hardware=NO_TPU, forbid_unsafe_ops=True)
+
+
+def test_models_of_this_project_hold_no_unsafe_op(directory: Path) -> None:
+    for hardware in (NO_TPU, EMULATED):
+        loader.load(directory, hardware=hardware, forbid_unsafe_ops=True).close()
+
+
+def test_missing_tpu_metagraph_falls_back_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
+    model = loader.load(directory, hardware=EMULATED, fallback_to_cpu=True)
+    assert model.choice.fallback.startswith("serving {serve} on the CPU instead: no metagraph")
+    assert model.choice.fallback in caplog.text
+
+
+def test_deadline_does_not_change_an_answer(model: LoadedModel) -> None:
+    for _ in range(3):
+        answer = model.run("serving_default", x(1, 2, 5), timeout_ms=60_000)
+        assert answer["y"].tolist() == [[2.5], [3.0], [4.5]]
+
+
+def test_session_options_are_taken(directory: Path) -> None:
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1).SerializeToString()
+    model = loader.load(directory, hardware=NO_TPU, session_config=config)
+    assert model._session._config.intra_op_parallelism_threads == 1
+
+
+def change(directory: Path, edit: Callable[[Any], Any]) -> None:
+    """Edits the signature of a saved model in place."""
+    path = directory / "saved_model.pb"
+    proto = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    edit(proto.meta_graphs[0].signature_def["serving_default"])
+    path.write_bytes(proto.SerializeToString())

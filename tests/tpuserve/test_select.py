@@ -49,3 +49,27 @@ def test_a_choice_says_when_nothing_is_compiled() -> None:
     hardware = Hardware(1, 1, is_emulated=True, is_compiled=False)
     choice = select([tags.SERVE_TPU], None, hardware, where="/m/1")
     assert "{serve, tpu} on CPU op by op" in str(choice)
+
+
+def test_fallback_takes_the_cpu_metagraph_and_says_what_was_wanted() -> None:
+    choice = select([tags.SERVE], None, EMULATED, where="/m/1", fallback_to_cpu=True)
+    assert (choice.tags, choice.device, choice.lowered) == (tags.SERVE, "CPU", False)
+    assert choice.fallback.startswith(
+        "serving {serve} on the CPU instead: no metagraph tagged {serve, tpu} (by default) in /m/1"
+    )
+
+
+def test_fallback_serves_where_there_is_no_tpu() -> None:
+    choice = select(BOTH, tags.SERVE_TPU, NO_TPU, where="/m/1", fallback_to_cpu=True)
+    assert choice.tags == tags.SERVE
+    assert "needs a TPU; no TPU found" in choice.fallback
+
+
+def test_nothing_falls_back_where_the_wanted_metagraph_is_there() -> None:
+    choice = select(BOTH, None, EMULATED, where="/m/1", fallback_to_cpu=True)
+    assert (choice.tags, choice.fallback) == (tags.SERVE_TPU, "")
+
+
+def test_nothing_to_fall_back_to_is_the_original_error() -> None:
+    with pytest.raises(MetagraphNotFound, match="no metagraph tagged {serve}"):
+        select([tags.SERVE_TPU], tags.SERVE, NO_TPU, where="/m/1", fallback_to_cpu=True)

@@ -89,7 +89,7 @@ def test_signature_name_defaults_to_none() -> None:
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        ([1, 2], "JSON Value: [1, 2] Is not object"),
+        ([1, 2], "JSON Value: [\n    1,\n    2\n] Is not object"),
         ({"signature_name": 5}, "'signature_name' key must be a string value."),
     ],
 )

@@ -14,38 +14,72 @@ Y = np.array([2.5, 3.0, 4.5], np.float32)
 TEXT = np.array([b"a", b"\xff"], object)
 
 
+ROWS = b'{\n    "predictions": [%s\n    ]\n}'
+
+
 @pytest.mark.parametrize(
     ("outputs", "expected"),
     [
-        ({"y": Y}, b'{"predictions":[2.5,3.0,4.5]}'),
-        (
-            {"y": Y[:2], "z": Y[:2, None]},
-            b'{"predictions":[{"y":2.5,"z":[2.5]},{"y":3.0,"z":[3.0]}]}',
-        ),
-        ({"y": np.zeros((0, 2), np.int32)}, b'{"predictions":[]}'),
-        ({"text_bytes": TEXT}, b'{"predictions":[{"b64":"YQ=="},{"b64":"/w=="}]}'),
-        ({"text": TEXT}, '{"predictions":["a","�"]}'.encode()),
-        ({"y": np.array([0.1, math.nan], np.float32)}, b'{"predictions":[0.1,NaN]}'),
-        ({"y": np.array([-math.inf, math.inf])}, b'{"predictions":[-Infinity,Infinity]}'),
-        ({"y": np.asfortranarray([[1, 2], [3, 4]])}, b'{"predictions":[[1,2],[3,4]]}'),
-        (
-            {"y": np.array([True]), "n": np.array([7], np.uint8)},
-            b'{"predictions":[{"y":true,"n":7}]}',
-        ),
+        ({"y": Y}, ROWS % b"2.5, 3.0, 4.5"),
+        ({"y": Y[:2, None]}, ROWS % b"[2.5], [3.0]"),
+        ({"text_bytes": TEXT}, ROWS % b'{"b64": "YQ=="}, {"b64": "/w=="}'),
+        ({"text": TEXT}, ROWS % b'"a", "\xff"'),
+        ({"text": np.array([b'"\\\n\x1f/'], object)}, ROWS % rb'"\"\\\n\u001F/"'),
+        ({"y": np.array([0.1, math.nan], np.float32)}, ROWS % b"0.1, NaN"),
+        ({"y": np.array([-math.inf, math.inf])}, ROWS % b"-Infinity, Infinity"),
+        ({"y": np.asfortranarray([[1, 2], [3, 4]])}, ROWS % b"[1, 2], [3, 4]"),
+        ({"y": np.zeros((0, 2), np.int32)}, b'{\n    "predictions": []\n}'),
+        ({"y": np.zeros((2, 0), np.float32)}, ROWS % b"[], []"),
+        ({"y": np.zeros((0, 2)), "z": np.zeros(0)}, b'{\n    "predictions": []\n}'),
     ],
 )
 def test_rows(outputs: dict[str, Any], expected: bytes) -> None:
     assert encode_rows(outputs) == expected
 
 
+def test_rows_of_several_outputs_are_objects_with_their_keys_in_order() -> None:
+    outputs: dict[str, Any] = {
+        "z": np.arange(8, dtype=np.float32).reshape(2, 2, 2),
+        "n": np.array([7, 8], np.uint8),
+        "e": np.zeros((2, 0)),
+        "b": np.array([True, False]),
+        "t": np.array([[b"a"], [b"b"]], object),
+    }
+    assert (
+        encode_rows(outputs).decode()
+        == """{
+    "predictions": [
+        {
+            "b": true,
+            "e": [],
+            "n": 7,
+            "t": ["a"],
+            "z": [[0.0, 1.0], [2.0, 3.0]]
+        },
+        {
+            "b": false,
+            "e": [],
+            "n": 8,
+            "t": ["b"],
+            "z": [[4.0, 5.0], [6.0, 7.0]]
+        }
+    ]
+}"""
+    )
+
+
 @pytest.mark.parametrize(
     ("outputs", "expected"),
     [
-        ({"y": Y}, b'{"outputs":[2.5,3.0,4.5]}'),
-        ({"y": Y, "n": np.array(7)}, b'{"outputs":{"y":[2.5,3.0,4.5],"n":7}}'),
-        ({"y": np.array(0.1, np.float32)}, b'{"outputs":0.1}'),
-        ({"y": np.array(math.nan)}, b'{"outputs":NaN}'),
-        ({"t": np.array(b"a", object)}, b'{"outputs":"a"}'),
+        ({"y": Y}, b'{\n    "outputs": [2.5, 3.0, 4.5\n    ]\n}'),
+        (
+            {"y": Y, "n": np.array(7)},
+            b'{\n    "outputs": {\n        "n": 7,\n        "y": [2.5, 3.0, 4.5]\n    }\n}',
+        ),
+        ({"y": np.array(0.1, np.float32)}, b'{\n    "outputs": 0.1\n}'),
+        ({"y": np.array(math.nan)}, b'{\n    "outputs": NaN\n}'),
+        ({"t": np.array(b"a", object)}, b'{\n    "outputs": "a"\n}'),
+        ({"e": np.zeros((2, 0, 3))}, b'{\n    "outputs": [[], []\n    ]\n}'),
     ],
 )
 def test_columns(outputs: dict[str, Any], expected: bytes) -> None:

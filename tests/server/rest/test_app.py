@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from server.dataplane import DataPlane
 from server.manager import Manager
@@ -20,7 +20,7 @@ PREDICT = "/v1/models/half:predict"
 class Client:
     """Asks the application itself, with no socket between."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
 
     def request(self, method: str, path: str, content: str | bytes = b"") -> httpx.Response:
@@ -52,8 +52,8 @@ def client(dataplane: DataPlane) -> Client:
             {"predictions": [{"sum": 7, "difference": 3}]},
         ),
         (
-            '{"signature_name": "echo", "inputs": {"b64": "/w=="}}',
-            {"outputs": {"text": "�", "text_bytes": {"b64": "/w=="}}},
+            '{"signature_name": "echo", "inputs": {"b64": "w7w="}}',
+            {"outputs": {"text": "ü", "text_bytes": {"b64": "w7w="}}},
         ),
     ],
 )
@@ -72,7 +72,8 @@ def test_version_in_the_path_answers(client: Client) -> None:
 
 def test_infinity_is_written_as_tensorflow_serving_writes_it(client: Client) -> None:
     body = '{"signature_name": "ratio", "instances": [0.0, 2.0]}'
-    assert client.post(PREDICT, content=body).content == b'{"predictions":[Infinity,0.5]}'
+    expected = b'{\n    "predictions": [Infinity, 0.5\n    ]\n}'
+    assert client.post(PREDICT, content=body).content == expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,6 @@ def test_infinity_is_written_as_tensorflow_serving_writes_it(client: Client) -> 
         ("/v1/models/half:explain", 400, "Malformed request: POST /v1/models/half:explain"),
         ("/v1/models/half", 400, "Malformed request: POST /v1/models/half"),
         ("/v1/a%20b?c=d", 400, "Malformed request: POST /v1/a%20b?c=d"),
-        ("/v2/a%20b?c=d", 404, "Not Found: /v2/a%20b?c=d"),
     ],
 )
 def test_other_paths_are_refused_with_their_text(
@@ -110,7 +110,7 @@ def test_other_paths_are_refused_with_their_text(
     assert (response.status_code, response.json()) == (status, {"error": message})
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "PATCH"])
 def test_predict_is_for_post_alone(client: Client, method: str) -> None:
     response = client.request(method, PREDICT)
     assert response.status_code == 400
@@ -121,20 +121,20 @@ def test_predict_is_for_post_alone(client: Client, method: str) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "JSON Parse error: The document is empty at offset: 0"),
-        (b"not json", "JSON Parse error: Expecting value at offset: 0"),
-        (b"[1]", "JSON Value: [1] Is not object"),
+        (b"", "JSON Parse error: The document is empty"),
+        (b"not json", "JSON Parse error: Invalid value. at offset: 1"),
+        (b"[1]", "JSON Value: [\n    1\n] Is not object"),
         (b"{}", "Missing 'inputs' or 'instances' key"),
         (b'{"instances": [[1, 2], [3]]}', "Expecting tensor size: 2 but got: 1"),
         (b'{"inputs": [[1, 2], [3]]}', "Encountered list at unexpected size: 1 at level: 1"),
         (b'{"inputs": ["a"]}', 'Value: "a" Type: String is not of expected type: float'),
         (b'{"inputs": [[[1]]]}', "input must be a vector or a matrix"),
-        (b'{"inputs": ["\\ud800"]}', "Type: String is not of expected type: float"),
+        (b'{"inputs": ["\\ud800"]}', "The surrogate pair in string is invalid. at offset: 13"),
         (
             b'{"signature_name": "S", "inputs": [1]}',
             'Serving signature name: "S" not found in signature def',
         ),
-        (b'{"inputs": ' + b"[" * 500_000, "nested too deeply"),
+        (b'{"inputs": ' + b"[" * 50_000, "Invalid value. at offset: 50011"),
     ],
 )
 def test_bad_body_is_refused_with_400(client: Client, body: bytes, message: str) -> None:
@@ -179,11 +179,15 @@ def test_status_tells_why_a_version_failed(
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        ("/v1/models", 400, "Missing model name in request."),
+        ("/v1/models/versions/3", 400, "Missing model name in request."),
+        ("/v1/models/metadata", 404, "Could not find any versions of model metadata"),
         ("/v1/models/other", 404, "Could not find any versions of model other"),
         ("/v1/models/half/versions/9", 404, "Could not find version 9 of model half"),
         ("/v1/models/half/", 400, "Malformed request: GET /v1/models/half/"),
-        ("/", 404, "Not Found: /"),
+        ("/v1/models/half?x=1", 404, "Could not find any versions of model half?x=1"),
+        ("/v1/models/half/Metadata", 400, "Malformed request: GET /v1/models/half/Metadata"),
+        ("/v1/", 400, "Malformed request: GET /v1/"),
+        ("/V1/other", 400, "Malformed request: GET /V1/other"),
     ],
 )
 def test_status_of_what_is_not_there_is_an_error(

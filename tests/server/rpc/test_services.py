@@ -9,68 +9,26 @@ import grpc
 import numpy as np
 import pytest
 
-from server import ports
 from server.dataplane import DataPlane
 from server.manager import Manager
 from tests.server.fakes import FakeLoader
+from tests.server.rpc import clients
+from tests.server.rpc.clients import Client, model_spec
 from tpuserve.errors import LoweringError
 
 pytestmark = pytest.mark.slow
 
 
-class Client:
-    """TensorFlow Serving's stubs on one channel."""
-
-    def __init__(self, channel: grpc.Channel) -> None:
-        from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
-
-        self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        self.model = model_service_pb2_grpc.ModelServiceStub(channel)
-
-    def predict(self, *output_filter: str, spec: Any = None, **inputs: Any) -> Any:
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest(output_filter=output_filter)
-        if spec is not False:
-            request.model_spec.CopyFrom(model_spec(**(spec or {"name": "half"})))
-        for name, value in inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-        return self.prediction.Predict(request, timeout=10)
-
-    def status(self, **spec: Any) -> Any:
-        from tensorflow_serving.apis import get_model_status_pb2
-
-        request = get_model_status_pb2.GetModelStatusRequest(model_spec=model_spec(**spec))
-        return self.model.GetModelStatus(request, timeout=10).model_version_status
-
-
-def model_spec(version: int | None = None, **fields: Any) -> Any:
-    from tensorflow_serving.apis import model_pb2
-
-    spec = model_pb2.ModelSpec(**fields)
-    if version is not None:
-        spec.version.value = version
-    return spec
-
-
 @pytest.fixture
 def server(dataplane: DataPlane) -> Iterator[Any]:
-    from server.rpc.server import RpcServer
-
-    with ports.reserve("127.0.0.1", 0, "--port") as reserved:
-        server = RpcServer(dataplane, "127.0.0.1", reserved.getsockname()[1], grace_seconds=10)
-        server.start()
-    yield server
-    server.stop()
-    server.join()
+    with clients.serving(dataplane) as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: Any) -> Iterator[Client]:
-    options = [("grpc.max_receive_message_length", -1)]
-    with grpc.insecure_channel(server.address, options) as channel:
-        yield Client(channel)
+    with clients.client_of(server.address) as client:
+        yield client
 
 
 X = np.array([1, 2, 5], np.float32)
@@ -188,12 +146,73 @@ def test_status_of_an_unknown_model_is_not_found(client: Client) -> None:
     assert caught.value.details() == "Could not find any versions of model other"
 
 
-def test_other_methods_are_unimplemented(client: Client) -> None:
-    from tensorflow_serving.apis import classification_pb2
+def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -> None:
+    from server.rpc.models import GetModelStatus
+    from server.servable import State, VersionStatus
 
+    class Noted:
+        def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
+            return [VersionStatus(3, State.AVAILABLE, note="on the CPU instead")]
+
+    from tensorflow_serving.apis import get_model_status_pb2 as pb
+
+    request = pb.GetModelStatusRequest(model_spec=model_spec(name="half"))
+    raw = GetModelStatus(Noted())(request.SerializeToString(), None)  # type: ignore[arg-type]
+    status = pb.GetModelStatusResponse.FromString(raw).model_version_status[0].status
+    assert (status.error_code, status.error_message) == (0, "on the CPU instead")
+
+
+def test_status_of_an_unknown_version_is_not_found(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        client.prediction.Classify(classification_pb2.ClassificationRequest(), timeout=10)
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        client.status(name="half", version=9)
+    assert clients.error(caught) == ("NOT_FOUND", "Could not find version 9 of model half")
+
+
+def test_status_ignores_labels(client: Client) -> None:
+    assert [each.version for each in client.status(name="half", version_label="no")] == [3]
+
+
+def test_label_leads_to_its_version(client: Client, manager: Manager) -> None:
+    manager.label("half", {"stable": 3})
+    reply = client.predict(spec={"name": "half", "version_label": "stable"}, x=X)
+    assert reply.model_spec.version.value == 3
+
+
+def test_deadline_reaches_the_model(client: Client, loader: FakeLoader) -> None:
+    client.predict(x=X)
+    timeout_ms = loader.models[3].timeout_ms
+    assert timeout_ms is not None
+    assert 0 < timeout_ms <= 10_000
+
+
+def test_call_without_a_deadline_may_take_its_time(client: Client, loader: FakeLoader) -> None:
+    client.prediction.Predict(clients.predict_request(x=X))
+    assert loader.models[3].timeout_ms is None
+
+
+def test_outputs_are_content_where_that_is_asked_for(dataplane: DataPlane) -> None:
+    with (
+        clients.serving(dataplane, enable_serialization_as_tensor_content=True) as server,
+        clients.client_of(server.address) as client,
+    ):
+        output = client.predict(x=X).outputs["y"]
+        assert np.frombuffer(output.tensor_content, np.float32).tolist() == [2.5, 3.0, 4.5]
+        assert not output.float_val
+
+
+def test_message_that_is_none_is_refused(client: Client) -> None:
+    call = client.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(b"\xff", timeout=10)
+    text = "the request cannot be parsed as a tensorflow.serving.PredictRequest"
+    assert clients.error(caught) == ("INVALID_ARGUMENT", text)
+
+
+def test_call_without_a_message_is_refused(client: Client) -> None:
+    call = client.channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(iter(()), timeout=10)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_stop_answers_the_call_in_flight(client: Client, server: Any, loader: FakeLoader) -> None:
@@ -211,5 +230,7 @@ def test_port_that_another_server_has_is_refused(dataplane: DataPlane, server: A
     from server.rpc.server import RpcServer
 
     host, port = server.address.split(":")
+    second = RpcServer(dataplane, host, int(port), grace_seconds=0)
     with pytest.raises(RuntimeError):
-        RpcServer(dataplane, host, int(port), grace_seconds=0).start()
+        second.start()
+    second.join()

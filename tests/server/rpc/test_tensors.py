@@ -77,6 +77,27 @@ def test_content_is_read_too(array: np.ndarray) -> None:
     assert decode(tf.make_tensor_proto(array)).tolist() == array.tolist()
 
 
+def test_strings_are_read_from_content_as_cpp_writes_it() -> None:
+    made = proto((2,), DT_STRING, tensor_content=b"\x01\x02abc")
+    assert decode(made).tolist() == [b"a", b"bc"]
+
+
+def test_array_may_be_no_larger_than_it_is_said() -> None:
+    from server.rpc import tensors
+
+    made = proto((3,), float_val=[1])
+    assert tensors.decode(made, "x", max_bytes=12).tolist() == [1, 1, 1]
+    with pytest.raises(InvalidTensor):
+        tensors.decode(made, "x", max_bytes=11)
+
+
+def test_numbers_are_written_as_content_where_asked() -> None:
+    from server.rpc import tensors
+
+    made = tensors.to_bytes(np.array([1, 2], np.int16), as_content=True)
+    assert type(proto()).FromString(made).tensor_content == b"\x01\x00\x02\x00"
+
+
 @pytest.mark.parametrize(
     ("shape", "fields", "expected"),
     [

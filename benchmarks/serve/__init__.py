@@ -1,0 +1,1 @@
+"""Measures of the server against bare servers of the same kind."""

@@ -1,0 +1,70 @@
+"""One server of the comparison: prints its port, and serves until its input ends.
+
+Argument: "echo", "ours" or "ours in threads".
+"""
+
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serve.rpc_program import save_model
+from server import ports
+from server.rest import workers
+from server.rest.server import RestServer
+
+_HOST = "127.0.0.1"
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """The least that an ASGI application can do with a request's body."""
+    pieces = []
+    while True:
+        message = await receive()
+        pieces.append(message["body"])
+        if not message["more_body"]:
+            break
+    body = b"".join(pieces)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def ours(directory: Path) -> Any:
+    """Our application, with what a request passes through in it."""
+    from server.dataplane import DataPlane
+    from server.limits import Limits
+    from server.manager import Manager
+    from server.metrics import Metrics
+    from server.rest.app import build
+    from tpuserve import loader
+
+    save_model(directory)
+    manager = Manager(lambda path: loader.load(path))
+    manager.aspire("half", {1: directory})
+    manager.wait(lambda: manager.is_available("half"))
+    metrics = Metrics()
+    return build(DataPlane(manager, metrics=metrics), metrics=metrics, limits=Limits(1000))
+
+
+def main() -> None:
+    """Serves until standard input ends."""
+    side = sys.argv[1]
+    if side == "ours in threads":
+        workers._MAX_INLINE_BYTES = -1
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        ports.reserve(_HOST, 0, "--rest_api_port") as listener,
+    ):
+        app = echo if side == "echo" else ours(Path(temporary) / "1")
+        server = RestServer(app, listener, 1, partial(print, file=sys.stderr))
+        server.start()
+        print(listener.getsockname()[1], flush=True)
+        sys.stdin.read()
+        server.stop()
+        server.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The configuration files of a server, read into frozen data."""

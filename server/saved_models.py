@@ -1,0 +1,74 @@
+"""What loads a version as the settings say: the right metagraph, on this machine's hardware."""
+
+import os
+import threading
+from pathlib import Path
+
+from server import links
+from server.servable import Model
+from server.settings import Settings
+
+TFLITE_FILE = "model.tflite"
+
+
+class SavedModels:
+    """Loads versions; the first one brings TensorFlow, and the TPU system where there is one."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Takes what to load, and how."""
+        self._settings = settings
+        self._session_config = b""
+        self._is_prepared = False
+        self._preparing = threading.Lock()
+
+    def __call__(self, directory: Path) -> Model:
+        """The model of a version.
+
+        Raises:
+          TpuserveError: it cannot be loaded, or must not be.
+        """
+        self._prepare()
+        settings = self._settings
+        if not settings.allow_links:
+            links.check(directory)
+        if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
+            from server import tflite
+
+            return tflite.load(directory / TFLITE_FILE, _interpreters(settings))
+        from tpuserve import devices, loader
+
+        return loader.load(
+            directory,
+            settings.saved_model_tags,
+            devices.find_hardware(),
+            session_config=self._session_config,
+            fallback_to_cpu=settings.fallback_to_cpu,
+            forbid_unsafe_ops=settings.forbid_unsafe_ops,
+            initialise_tpu=not settings.skip_initialize_tpu,
+        )
+
+    def _prepare(self) -> None:
+        # One thread does it for all, and the others wait: nothing loads before the TPU is up.
+        with self._preparing:
+            if self._is_prepared:
+                return
+            # Imported here because it brings TensorFlow, which a server that cannot start does
+            # without.
+            from tpuserve import devices, garbage, quiet
+
+            quiet.import_tensorflow()
+            with garbage.uncollected():
+                from server.config import session
+                from tpuserve import loader as loader
+
+            self._session_config = session.read(self._settings)
+            hardware = devices.find_hardware()
+            is_real = hardware.has_tpu and not hardware.is_emulated
+            if is_real and not self._settings.skip_initialize_tpu:
+                devices.initialise()
+            self._is_prepared = True
+
+
+def _interpreters(settings: Settings) -> int:
+    pools = settings.num_tflite_pools or os.cpu_count() or 1
+    return pools * max(1, settings.num_tflite_interpreters_per_pool)

@@ -1,0 +1,327 @@
+"""Requests of many clients run together, and each gets its own answer."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.batching.parameters import BatchingParameters
+from server.batching.runner import BatchingRunner, BatchingRunners
+from server.dataplane import DataPlane, Target
+from server.manager import Manager
+from server.metrics import Metrics
+from server.servable import Array
+from tests.server.batching.waiting import Waiting
+from tests.server.fakes import FakeModel
+from tpuserve.errors import (
+    DeadlineExceeded,
+    InvalidConfig,
+    InvalidTensor,
+    ModelExecutionError,
+    SignatureNotFound,
+    TpuserveError,
+    UnbatchableTensor,
+)
+
+# A batch is run when it has four rows, and otherwise not before the test's end.
+FOUR = BatchingParameters(
+    max_batch_size=4, batch_timeout_micros=60_000_000, num_batch_threads=1, thread_pool_name="pool"
+)
+
+
+class CountingModel(FakeModel):
+    """Keeps the rows of each run, and its time limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[tuple[str, int]] = []
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, Array]:
+        self.runs.append((signature_name, max(map(len, inputs.values()), default=0)))
+        return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+
+
+def half(*values: float, dtype: type[Any] = np.float32) -> Mapping[str, Array]:
+    return {"x": np.array(values, dtype)}
+
+
+class Clients:
+    """Requests, each in a thread of its own, sent in their order."""
+
+    def __init__(self, parameters: BatchingParameters, model: FakeModel, **how: Any) -> None:
+        self.runners = BatchingRunners(parameters, **how)
+        self.runner = self.runners.wrap(model, Path("/models/half/3"))
+        self._pool = ThreadPoolExecutor(8)
+
+    def start(self, inputs: Mapping[str, Array], name: str = "serving_default", **how: Any) -> Any:
+        """The answer to come."""
+        return self._pool.submit(self.runner.run, name, inputs, **how)
+
+    def send(self, inputs: Mapping[str, Array], name: str = "serving_default", **how: Any) -> Any:
+        """The same, once the request waits in its queue or has left it."""
+        before = self.waiting
+        future = self.start(inputs, name, **how)
+        while self.waiting == before and not future.done():
+            pass
+        return future
+
+    @property
+    def waiting(self) -> int:
+        return self.runners._scheduler.waiting
+
+    def close(self) -> None:
+        self.runners.close()
+        self._pool.shutdown()
+
+
+def error_of(future: "Future[Any]") -> tuple[str, str]:
+    error = future.exception(10)
+    assert isinstance(error, TpuserveError)
+    return error.code.name, str(error)
+
+
+@pytest.fixture
+def model() -> CountingModel:
+    return CountingModel()
+
+
+def test_requests_run_together_and_get_their_own_rows(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    first, second = clients.send(half(1, 2, 5)), clients.send(half(3))
+    assert first.result(10)["y"].tolist() == [2.5, 3, 4.5]
+    assert second.result(10)["y"].tolist() == [3.5]
+    assert model.runs == [("serving_default", 4)]
+    clients.close()
+
+
+def test_other_signatures_and_outputs_do_not_run_together(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    ints = {"a": np.arange(2, dtype=np.int32), "b": np.arange(2, dtype=np.int32)}
+    futures = [
+        clients.send(half(1, 2)),
+        clients.send(ints, "two"),
+        clients.send(ints, "two", output_names=["sum"]),
+        clients.send(ints, "two", output_names=["sum", "difference"]),
+        clients.send(ints, "two", output_names=["difference", "sum"]),
+    ]
+    clients.close()
+    assert [sorted(each.result(10)) for each in futures] == [
+        ["y"],
+        ["difference", "sum"],
+        ["sum"],
+        *[["difference", "sum"]] * 2,
+    ]
+    assert sorted(model.runs) == [("serving_default", 2), *[("two", 2)] * 2, ("two", 4)]
+
+
+def test_large_request_is_split_and_put_together_again(model: CountingModel) -> None:
+    clients = Clients(
+        BatchingParameters(
+            max_batch_size=10,
+            num_batch_threads=2,
+            enable_large_batch_splitting=True,
+            max_execution_batch_size=4,
+        ),
+        model,
+    )
+    answer = clients.runner.run("serving_default", half(*range(10)))
+    assert answer["y"].tolist() == [each / 2 + 2 for each in range(10)]
+    assert sorted(rows for _, rows in model.runs) == [2, 4, 4]
+    clients.close()
+
+
+def test_batch_is_padded_and_the_padding_is_counted(model: CountingModel) -> None:
+    metrics = Metrics()
+    parameters = BatchingParameters(
+        max_batch_size=8, num_batch_threads=1, allowed_batch_sizes=(4, 8), thread_pool_name="pool"
+    )
+    clients = Clients(parameters, model, metrics=metrics)
+    assert clients.runner.run("serving_default", half(1, 2, 5))["y"].tolist() == [2.5, 3, 4.5]
+    clients.close()
+    assert model.runs == [("serving_default", 4)]
+    lines = metrics.exposition().decode().splitlines()
+    serving = ":tensorflow:serving:batching_session:"
+    for line in (
+        f"{serving}wrapped_run_count{{}} 1",
+        f'{serving}padding_size_sum{{execution_batch_size="4"}} 1',
+        f"{serving}input_batch_size_sum{{}} 3",
+        f"{serving}processed_batch_size_sum{{}} 4",
+        f'{serving}queuing_latency_count{{thread_pool_name="pool"}} 1',
+        ':tpuserve:batching_queue_length{thread_pool_name="pool"} 0',
+    ):
+        assert line in lines
+
+
+def test_request_that_the_model_refuses_harms_no_neighbour(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    wrong = clients.send({"x": np.ones((2, 1, 1), np.float32)})
+    again = clients.send({"x": np.ones((2, 1, 1), np.float32)})
+    assert error_of(wrong) == error_of(again)
+    assert error_of(wrong) == ("INVALID_ARGUMENT", "input must be a vector or a matrix")
+    typed, good = clients.send(half(1, 2, dtype=np.float64)), clients.send(half(1, 2))
+    assert error_of(typed)[0] == "INVALID_ARGUMENT"
+    assert good.result(10)["y"].tolist() == [2.5, 3]
+    clients.close()
+
+
+def test_ragged_requests_are_refused_as_a_whole(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    futures = [clients.send({"x": np.ones((2, width), np.float32)}) for width in (1, 2)]
+    for each in futures:
+        assert isinstance(each.exception(10), UnbatchableTensor)
+    assert model.runs == []
+    clients.close()
+
+
+@pytest.mark.parametrize("name", ["failing", "broken"])
+def test_failure_of_the_model_ends_every_request_of_the_batch(
+    model: CountingModel, name: str
+) -> None:
+    clients = Clients(FOUR, model)
+    futures = [clients.send(half(1, 2), name) for _ in range(2)]
+    for each in futures:
+        assert isinstance(each.exception(10), ModelExecutionError)
+    assert clients.send(half(1, 2, 3, 4)).result(10)["y"].tolist() == [2.5, 3, 3.5, 4]
+    clients.close()
+
+
+def test_output_that_is_no_batch_is_refused() -> None:
+    class OneRow(FakeModel):
+        def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+            return {"y": np.ones(1, np.float32)}
+
+    clients = Clients(FOUR, OneRow())
+    assert error_of(clients.send(half(1, 2, 3, 4)))[0] == "FAILED_PRECONDITION"
+    clients.close()
+
+
+def test_request_whose_time_is_up_is_answered_and_not_run(model: CountingModel) -> None:
+    clients = Clients(FOUR, model)
+    with pytest.raises(DeadlineExceeded) as caught:
+        clients.runner.run("serving_default", half(9), timeout_ms=1)
+    assert str(caught.value) == "Run() timeout exceeded while waiting in batching queue"
+    assert clients.send(half(1, 2, 5)).result(10)["y"].tolist() == [2.5, 3, 4.5]
+    assert model.runs == [("serving_default", 3)]
+    clients.close()
+
+
+def test_batch_may_take_as_long_as_the_most_patient_request(model: CountingModel) -> None:
+    clients = Clients(FOUR, model, clock=lambda: 0.0)
+    impatient, patient = (clients.send(half(1, 2), timeout_ms=each) for each in (7e6, 9e6))
+    assert impatient.result(10).keys() == patient.result(10).keys()
+    assert model.timeout_ms == 9e6
+    clients.send(half(1, 2), timeout_ms=7e6), clients.send(half(1, 2))
+    clients.close()
+    assert model.timeout_ms is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name", "error"),
+    [
+        ({"a": np.ones(1), "b": np.ones(2)}, "two", InvalidTensor),
+        (half(1), "S", SignatureNotFound),
+    ],
+)
+def test_what_cannot_be_batched_is_refused_at_the_door(
+    model: CountingModel, inputs: Any, name: str, error: type[Exception]
+) -> None:
+    clients = Clients(FOUR, model)
+    with pytest.raises(error):
+        clients.runner.run(name, inputs)
+    assert model.runs == []
+
+
+def test_signature_without_inputs_is_run_as_it_is(model: CountingModel) -> None:
+    assert Clients(FOUR, model).runner.run("nothing", {})["y"].tolist() == [7]
+
+
+def test_full_queue_refuses_until_a_batch_is_taken(model: CountingModel) -> None:
+    parameters = BatchingParameters(max_batch_size=1, max_enqueued_batches=1, num_batch_threads=1)
+    model.gate.clear()
+    clients = Clients(parameters, model)
+    running = clients.start(half(1))
+    assert model.entered.wait(10)
+    waiting = clients.send(half(2))
+    assert error_of(clients.send(half(3)))[0] == "UNAVAILABLE"
+    model.gate.set()
+    assert [each.result(10)["y"].tolist() for each in (running, waiting)] == [[2.5], [3]]
+    clients.close()
+
+
+def test_another_policy_is_given_in_place_of_tensorflow_servings(model: CountingModel) -> None:
+    model.gate.clear()
+    clients = Clients(BatchingParameters(num_batch_threads=1), model, make_policy=Waiting)
+    futures = [clients.start(half(1))]
+    assert model.entered.wait(10)
+    futures += [clients.send(half(2)), clients.send(half(3))]
+    model.gate.set()
+    assert [each.result(10)["y"].tolist() for each in futures] == [[2.5], [3], [3.5]]
+    assert [rows for _, rows in model.runs] == [1, 2]
+    clients.close()
+
+
+def test_version_brings_its_own_parameters_or_is_not_batched(
+    model: CountingModel, tmp_path: Path
+) -> None:
+    runners = BatchingRunners(FOUR, per_model=True)
+    assert runners.wrap(model, tmp_path) is model
+    (tmp_path / "batching_params.pbtxt").write_text("max_batch_size { value: 1 }")
+    runner = runners.wrap(model, tmp_path)
+    assert isinstance(runner, BatchingRunner)
+    assert runner.run("serving_default", half(1))["y"].tolist() == [2.5]
+    with pytest.raises(TpuserveError, match="maximum input batch size 1"):
+        runner.run("serving_default", half(1, 2))
+    (tmp_path / "batching_params.pbtxt").write_text("max_batch_size")
+    with pytest.raises(InvalidConfig):
+        runners.wrap(model, tmp_path)
+    runners.close()
+
+
+def test_without_batching_nothing_stands_before_the_model(model: CountingModel) -> None:
+    manager = Manager(lambda _: model)
+    manager.aspire("half", {3: Path("/models/half/3")})
+    with manager.use("half") as servable:
+        assert servable.runner is model
+
+
+def test_many_clients_of_a_served_model_get_their_own_answers(model: CountingModel) -> None:
+    runners = BatchingRunners(
+        BatchingParameters(
+            max_batch_size=8,
+            batch_timeout_micros=1000,
+            num_batch_threads=2,
+            max_enqueued_batches=100,
+            allowed_batch_sizes=(2, 8),
+        )
+    )
+    manager = Manager(lambda _: model, make_runner=runners.wrap)
+    manager.aspire("half", {3: Path("/models/half/3")})
+    dataplane = DataPlane(manager)
+    barrier = threading.Barrier(8)
+
+    def ask(number: int) -> bool:
+        barrier.wait(10)
+        for step in range(20):
+            x = half(*[number + step] * (1 + step % 3))
+            y = dataplane.predict(Target("half"), lambda _, x=x: x).outputs["y"]  # type: ignore[misc]
+            if y.tolist() != [(number + step) / 2 + 2] * (1 + step % 3):
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))
+    assert {rows for _, rows in model.runs} <= {2, 8}
+    assert len(model.runs) < 160
+    manager.close(10)
+    runners.close()

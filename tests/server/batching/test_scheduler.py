@@ -1,0 +1,146 @@
+"""Queues share the threads, one after the other, and none is forgotten."""
+
+import threading
+
+import pytest
+
+from server.batching.parameters import BatchingParameters
+from server.batching.scheduler import Queue, RunBatch, Scheduler
+from server.batching.tasks import Batch, Task
+from server.batching.timed_policy import TimedPolicy
+from tests.server.batching.waiting import Waiting
+from tpuserve.errors import Unavailable
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ignore(batch: Batch) -> None:
+    pass
+
+
+def timed(seconds: float = 0.1, run: RunBatch = ignore) -> Queue:
+    parameters = BatchingParameters(max_batch_size=2, batch_timeout_micros=round(seconds * 1e6))
+    return Queue(TimedPolicy(parameters), run)
+
+
+def task(size: int = 1) -> Task:
+    return Task({}, size, 0, None)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def scheduler(clock: Clock) -> Scheduler:
+    return Scheduler(0, "batch", clock)
+
+
+def test_batches_come_from_one_queue_after_the_other(scheduler: Scheduler) -> None:
+    for key in "aaab":
+        scheduler.submit(key, timed, task(2))
+    order = []
+    for _ in range(4):
+        taken = scheduler.take(0)
+        assert taken is not None
+        order.append(scheduler.waiting)
+    assert scheduler.take(0) is None
+    assert order == [3, 2, 1, 0]
+
+
+def test_queue_that_has_had_its_turn_comes_last(scheduler: Scheduler) -> None:
+    seen: list[str] = []
+    for key in "aab":
+        queue = timed(run=lambda batch, key=key: seen.append(key))  # type: ignore[misc]
+        scheduler.submit(key, lambda queue=queue: queue, task(2))  # type: ignore[misc]
+    for _ in range(3):
+        taken = scheduler.take(0)
+        assert taken is not None
+        run, batch = taken
+        run(batch)
+    assert seen == ["a", "b", "a"]
+
+
+def test_next_time_is_that_of_the_earliest_queue(scheduler: Scheduler, clock: Clock) -> None:
+    assert scheduler.next_time() is None
+    scheduler.submit("a", lambda: timed(0.5), task())
+    clock.now = 0.25
+    scheduler.submit("b", lambda: timed(0.125), task())
+    assert scheduler.next_time() == 0.375
+    assert scheduler.take(0.37) is None
+    assert scheduler.take(0.375) is not None
+    assert scheduler.next_time() == 0.5
+
+
+def test_empty_queue_is_let_go(scheduler: Scheduler) -> None:
+    made: list[Queue] = []
+
+    def make() -> Queue:
+        made.append(timed(0))
+        return made[-1]
+
+    for _ in range(2):
+        scheduler.submit("a", make, task())
+        scheduler.take(0)
+    assert len(made) == 2
+
+
+def test_policy_that_takes_whatever_waits_is_one_class(scheduler: Scheduler) -> None:
+    queue = Queue(Waiting(BatchingParameters()), ignore)
+    for size in (1, 5, 2):
+        scheduler.submit("a", lambda: queue, task(size))
+    taken = scheduler.take(0)
+    assert taken is not None
+    assert taken[1].size == 8
+
+
+def test_threads_run_batches_and_end() -> None:
+    ran: list[int] = []
+    scheduler = Scheduler(2, "batch-test")
+    for _ in range(20):
+        scheduler.submit("a", lambda: timed(60, lambda batch: ran.append(batch.size)), task())
+    scheduler.close()
+    assert sum(ran) == 20
+    assert not [each for each in threading.enumerate() if each.name.startswith("batch-test")]
+
+
+def test_thread_goes_on_after_a_batch_that_fails() -> None:
+    scheduler = Scheduler(1, "batch-test")
+    done = threading.Event()
+
+    def fail(batch: Batch) -> None:
+        raise RuntimeError("a fault that nobody has foreseen")
+
+    scheduler.submit("a", lambda: timed(0, fail), task())
+    scheduler.submit("b", lambda: timed(0, lambda batch: done.set()), task())
+    assert done.wait(10)
+    scheduler.close()
+
+
+def test_open_batch_is_run_in_time_while_another_runs() -> None:
+    # The thread that learns of a batch to come may be given another one meanwhile.
+    scheduler = Scheduler(2, "batch-test")
+    gate, entered, done = threading.Event(), threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert gate.wait(10)
+
+    scheduler.submit("open", lambda: timed(0.02, lambda batch: done.set()), task())
+    scheduler.submit("block", lambda: timed(0, block), task())
+    assert entered.wait(10)
+    assert done.wait(10)
+    gate.set()
+    scheduler.close()
+
+
+def test_closed_scheduler_takes_nothing(scheduler: Scheduler) -> None:
+    scheduler.close()
+    with pytest.raises(Unavailable):
+        scheduler.submit("a", timed, task())

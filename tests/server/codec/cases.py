@@ -1,0 +1,73 @@
+"""TensorFlow Serving's own cases of its JSON conversion, with what reads them."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuserve import dtypes
+from tpuserve.signature import Signature, TensorSpec
+
+Case = Mapping[str, Any]
+
+_FILE = Path(__file__).parent / "data" / "json_tensor_cases.json"
+_NAMES = {
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_INT32": "int32",
+    "DT_STRING": "string",
+    "DT_COMPLEX64": "complex64",
+}
+
+
+def cases(*kinds: str) -> list[Case]:
+    """The cases of some kinds."""
+    found: list[Case] = json.loads(_FILE.read_text())["cases"]
+    return [case for case in found if not kinds or case["kind"] in kinds]
+
+
+def name_of(case: Case) -> str:
+    return f"{case['id']}-{case['test'].partition('.')[2]}"
+
+
+def body_of(case: Case) -> bytes:
+    if "json" in case:
+        return str(case["json"]).encode()
+    return "".join(
+        part if isinstance(part, str) else part["repeat"] * part["n"] for part in case["json_parts"]
+    ).encode()
+
+
+def signature_of(case: Case) -> Signature:
+    return Signature(
+        {
+            name: TensorSpec(f"{name}:0", _NAMES[each], None)
+            for name, each in case["tensorinfo"].items()
+        },
+        {},
+    )
+
+
+def array_of(tensor: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    name = _NAMES[tensor["dtype"]]
+    assert name in dtypes.NAME_OF_NUMBER.values()
+    values = tensor["values"]
+    if name == "string":
+        array = np.empty(len(values), object)
+        array[:] = [each.encode() for each in values]
+    elif name == "complex64":
+        array = np.array([complex(*values)], name).repeat(2)
+    else:
+        array = np.array([float(each) if isinstance(each, str) else each for each in values], name)
+    return array.reshape(tensor["shape"])
+
+
+def parsed(text: str, as_text: bool) -> Any:
+    """A document, with its numbers as they are written where that is what counts."""
+    if not as_text:
+        return json.loads(text)
+    # NaN and Infinity are numbers too.
+    keep: Callable[[str], Any] = str
+    return json.loads(text, parse_float=keep, parse_int=keep, parse_constant=keep)

@@ -1,0 +1,77 @@
+"""TensorFlow Serving's own cases of its JSON conversion, replayed."""
+
+import numpy as np
+import pytest
+
+from server.codec import document, requests, responses
+from tests.server.codec.cases import Case, array_of, body_of, cases, name_of, parsed, signature_of
+from tpuserve.errors import TpuserveError
+
+
+def test_every_case_is_replayed_by_some_test() -> None:
+    kinds = {
+        "predict_request_from_json": 31,
+        "json_from_tensors": 16,
+        # Each twice, and in test_examples.py: as a request to classify, and to regress.
+        "classify_and_regress_request_from_json": 11,
+        "json_from_classification_result": 2,
+        "json_from_regression_result": 3,
+        "json_from_status": 3,
+    }
+    assert {kind: len(cases(kind)) for kind in kinds} == kinds
+    assert sum(kinds.values()) == len(cases())
+
+
+def check_refused(case: Case, error: TpuserveError) -> None:
+    assert error.code.name == case["expect"]["status"]
+    assert case["expect"]["message_contains"] in str(error)
+
+
+@pytest.mark.parametrize("case", cases("predict_request_from_json"), ids=name_of)
+def test_predict_request(case: Case) -> None:
+    expect = case["expect"]
+    if expect["status"] != "OK":
+        with pytest.raises(TpuserveError) as caught:
+            read(case)
+        return check_refused(case, caught.value)
+    request, inputs = read(case)
+    assert len(inputs) == expect["num_inputs"]
+    assert requests.signature_name(request) == expect.get("signature_name", "")
+    if "format" in expect:
+        assert requests.is_rows(request) == (expect["format"] == "row")
+    for name, tensor in expect.get("inputs", {}).items():
+        expected = array_of(tensor)
+        assert (inputs[name].dtype, inputs[name].shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(inputs[name], expected, strict=True)
+        if expected.dtype.kind == "f":
+            assert (np.signbit(inputs[name]) == np.signbit(expected)).all()
+
+
+def read(case: Case) -> tuple[document.Json, requests.Arrays]:
+    request = document.parse(body_of(case))
+    requests.signature_name(request)
+    return request, requests.decode(request, signature_of(case))
+
+
+@pytest.mark.parametrize("case", cases("json_from_tensors"), ids=name_of)
+def test_predict_response(case: Case) -> None:
+    outputs = {name: array_of(tensor) for name, tensor in case["tensors"].items()}
+    encode = responses.encode_rows if case["format"] == "row" else responses.encode_columns
+    expect = case["expect"]
+    if expect["status"] != "OK":
+        if not case["tensors"].get("tensor", {}).get("has_shape", True):
+            outputs = {"tensor": np.array(1, np.int32)}
+        with pytest.raises(TpuserveError) as caught:
+            encode(outputs)
+        return check_refused(case, caught.value)
+    as_text = expect["compare"] == "numbers_as_text"
+    assert parsed(encode(outputs).decode(), as_text) == parsed(expect["json"], as_text)
+
+
+@pytest.mark.parametrize("case", cases("json_from_status"), ids=name_of)
+def test_error_body(case: Case) -> None:
+    if case["status"] == "OK":
+        return  # no body is made of it: nothing here is called without an error
+    assert parsed(responses.encode_error(case["message"]).decode(), False) == parsed(
+        case["expect"]["json"], False
+    )

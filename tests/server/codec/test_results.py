@@ -1,0 +1,45 @@
+"""Answers of classify and regress are written as TensorFlow Serving lays them out."""
+
+import re
+
+import numpy as np
+import pytest
+
+from server.codec.responses import encode_classifications, encode_regressions
+from tests.server.codec.cases import Case, cases, name_of, parsed
+from tpuserve.errors import InvalidTensor
+
+
+@pytest.mark.parametrize("case", cases("json_from_classification_result"), ids=name_of)
+def test_classifications_of_the_reference(case: Case) -> None:
+    labels = re.findall(r'label: "(.*)"', case["result_textproto"])
+    scores = [float(each) for each in re.findall(r"score: (\S+)", case["result_textproto"])]
+    shape = (len(labels) // 3, 3)
+    classes = np.array([each.encode() for each in labels], object).reshape(shape)
+    if case["expect"]["status"] != "OK":
+        with pytest.raises(InvalidTensor, match=case["expect"]["message_contains"]):
+            encode_classifications(classes, None)
+        return
+    written = encode_classifications(classes, np.array(scores, np.float32).reshape(shape))
+    assert parsed(written.decode(), False) == parsed(case["expect"]["json"], False)
+
+
+@pytest.mark.parametrize("case", cases("json_from_regression_result"), ids=name_of)
+def test_regressions_of_the_reference(case: Case) -> None:
+    values = [float(each) for each in re.findall(r"value: (\S+)", case["result_textproto"])]
+    array = np.array(values, np.float32)
+    if case["expect"]["status"] != "OK":
+        with pytest.raises(InvalidTensor, match=case["expect"]["message_contains"]):
+            encode_regressions(array)
+        return
+    as_text = case["expect"]["compare"] == "numbers_as_text"
+    written = encode_regressions(array).decode()
+    assert parsed(written, as_text) == parsed(case["expect"]["json"], as_text)
+
+
+def test_what_is_not_given_is_empty_or_zero() -> None:
+    labels = np.array([[b"a"], [b"b"]], object)
+    scores = np.array([[0.5], [1e-5]], np.float32)
+    layout = b'{\n    "results": [[[%s]], [[%s]]\n    ]\n}'
+    assert encode_classifications(labels, None) == layout % (b'"a", 0.0', b'"b", 0.0')
+    assert encode_classifications(None, scores) == layout % (b'"", 0.5', b'"", 1e-05')

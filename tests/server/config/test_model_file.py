@@ -1,0 +1,116 @@
+"""Model config files are read as libprotobuf reads them, and refused in the same words."""
+
+from pathlib import Path
+
+import pytest
+from tensorflow_serving.config import model_server_config_pb2 as pb
+
+from server.config import model_file
+from server.config.models import (
+    All,
+    Latest,
+    ModelConfig,
+    ModelServerConfig,
+    RequestLogging,
+    Specific,
+)
+from tpuserve.errors import InvalidConfig
+
+pytestmark = pytest.mark.slow
+
+PATH = Path("/models.config")
+
+
+def parse(*models: str) -> tuple[ModelConfig, ...]:
+    configs = "".join(f"config {{ {each} }} " for each in models)
+    return model_file.parse(f"model_config_list {{ {configs} }}", PATH).models
+
+
+TF = "model_platform: 'tensorflow'"
+
+
+def test_models_are_read_with_separators_or_without() -> None:
+    text = (
+        "model_config_list: { config: { name: 'a', base_path: '/a'; model_platform: 'tensorflow' } "
+        "}"
+    )
+    assert model_file.parse(text, PATH) == ModelServerConfig((ModelConfig("a", "/a"),))
+
+
+def test_empty_file_is_no_model() -> None:
+    assert model_file.parse("", PATH).models == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("", Latest(1)),
+        ("model_version_policy { latest {} }", Latest(1)),
+        ("model_version_policy { latest { num_versions: 3 } }", Latest(3)),
+        ("model_version_policy { all {} }", All()),
+        ("model_version_policy { specific { versions: 7 versions: 9 } }", Specific((7, 9))),
+    ],
+)
+def test_version_policy_is_read(text: str, policy: object) -> None:
+    (model,) = parse(f"name: 'a' base_path: '/a' {TF} {text}")
+    assert model.policy == policy
+
+
+def test_labels_and_logging_are_read() -> None:
+    (model,) = parse(
+        f"name: 'a' base_path: '/a' {TF} version_labels {{ key: 'stable' value: 3 }} "
+        "logging_config { log_collector_config { type: 'file' filename_prefix: '/log' } "
+        "sampling_config { sampling_rate: 0.5 } }"
+    )
+    assert model.labels == {"stable": 3}
+    assert model.logging == RequestLogging("file", "/log", 0.5)
+
+
+def test_deprecated_type_is_a_platform() -> None:
+    (model,) = parse("name: 'a' base_path: '/a' model_type: TENSORFLOW")
+    assert model.platform == "tensorflow"
+
+
+def test_model_of_no_platform_is_refused() -> None:
+    text = (
+        r"^Illegal setting neither ModelServerConfig::model_type \(deprecated\) nor "
+        r"ModelServerConfig::model_platform, model name is a$"
+    )
+    with pytest.raises(InvalidConfig, match=text):
+        parse("name: 'a' base_path: '/a'")
+
+
+def test_text_that_is_no_message_is_told_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "models.config"
+    path.write_text("model_config_list { nonsense: 3 }")
+    with pytest.raises(InvalidConfig, match=f"^Invalid protobuf file: '{path}'$"):
+        model_file.read(path)
+    assert (
+        "Error parsing text-format tensorflow.serving.ModelServerConfig" in capsys.readouterr().err
+    )
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot read .*/none: No such file"):
+        model_file.read(tmp_path / "none")
+
+
+def test_file_with_a_custom_config_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="has a custom_model_config"):
+        model_file.parse("custom_model_config {}", PATH)
+
+
+def test_request_without_a_list_is_refused() -> None:
+    text = (
+        "^ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+        "ModelConfigList is currently supported$"
+    )
+    with pytest.raises(InvalidConfig, match=text):
+        model_file.of_request(pb.ModelServerConfig())
+
+
+def test_request_with_an_empty_list_is_no_model() -> None:
+    config = pb.ModelServerConfig(model_config_list=pb.ModelConfigList())
+    assert model_file.of_request(config).models == ()

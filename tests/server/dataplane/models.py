@@ -1,0 +1,66 @@
+"""A fake model that classifies and regresses, by the length of each example."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from server.dataplane import DataPlane
+from server.manager import Manager
+from server.metrics import Metrics
+from server.servable import Array
+from tests.server.fakes import FakeModel, spec
+from tpuserve.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
+
+EXAMPLES = {"inputs": spec("string", "examples")}
+CLASSES = {"classes": spec("string", "classes"), "scores": spec("float32", "scores")}
+
+classify = Signature(EXAMPLES, CLASSES, CLASSIFY_METHOD)
+regress = Signature(EXAMPLES, {"outputs": spec("float32", "outputs")}, REGRESS_METHOD)
+
+
+def strings(*rows: Sequence[bytes]) -> Array:
+    array = np.empty((len(rows), len(rows[0])), object)
+    for row, values in enumerate(rows):
+        array[row] = list(values)
+    return array
+
+
+class ExamplesModel(FakeModel):
+    """Classes "short" and "long", scored 1 / length and 1 - 1 / length; the value is the length.
+
+    Attributes:
+      outputs: in the place of what would be computed, by alias.
+      runs: the signatures that were run, one entry a run.
+    """
+
+    signatures: Mapping[str, Signature] = {
+        "serving_default": classify,
+        "regress": regress,
+        "column": regress,
+        "scores": Signature(EXAMPLES, {"scores": CLASSES["scores"]}, CLASSIFY_METHOD),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: dict[str, Array] = {}
+        self.runs: list[str] = []
+
+    def _run(self, signature_name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.runs.append(signature_name)
+        lengths = np.array([len(each) for each in inputs["inputs"]], np.float32)
+        found: dict[str, Array] = {
+            "classes": strings(*[[b"short", b"long"]] * len(lengths)),
+            "scores": np.stack([1 / lengths, 1 - 1 / lengths], axis=1),
+            "outputs": lengths[:, None] if signature_name == "column" else lengths,
+        }
+        return {**found, **self.outputs}
+
+
+def serve(
+    model: FakeModel, *, metrics: Metrics | None = None, check_method_names: bool = False
+) -> DataPlane:
+    """A data plane with the model as version 3 of "m"."""
+    manager = Manager(lambda directory: model)
+    manager.aspire("m", {3: Path("/models/m/3")})
+    return DataPlane(manager, metrics=metrics, check_method_names=check_method_names)

@@ -1,0 +1,102 @@
+"""Files of records can be read whatever became of who wrote them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from server.request_log.files import RecordFiles
+from tpuserve import warm_up_file
+
+NOON = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
+
+
+def contents(directory: Path) -> dict[str, list[bytes]]:
+    return {path.name: list(warm_up_file.records(path)) for path in sorted(directory.iterdir())}
+
+
+def name(number: int) -> str:
+    return f"log-20231114-221320-{os.getpid()}-{number}.tfrecord"
+
+
+def test_records_are_there_as_soon_as_they_are_written(tmp_path: Path) -> None:
+    files = RecordFiles(lambda: NOON)
+    files.write("m", str(tmp_path / "log"), b"one")
+    files.write("m", str(tmp_path / "log"), b"two")
+    assert contents(tmp_path) == {name(0): [b"one", b"two"]}
+    files.close()
+
+
+def test_full_file_is_followed_by_another(tmp_path: Path) -> None:
+    files = RecordFiles(lambda: NOON, max_records=2)
+    for each in (b"one", b"two", b"three"):
+        files.write("m", str(tmp_path / "log"), each)
+    files.close()
+    assert contents(tmp_path) == {name(0): [b"one", b"two"], name(1): [b"three"]}
+
+
+def test_large_file_is_followed_by_another(tmp_path: Path) -> None:
+    # Each record has 16 bytes around it.
+    files = RecordFiles(lambda: NOON, max_bytes=40)
+    for _ in range(3):
+        files.write("m", str(tmp_path / "log"), b"four")
+    files.close()
+    assert [len(each) for each in contents(tmp_path).values()] == [2, 1]
+
+
+def test_models_have_files_of_their_own(tmp_path: Path) -> None:
+    files = RecordFiles(lambda: NOON)
+    files.write("m", str(tmp_path / "log"), b"one")
+    files.write("n", str(tmp_path / "log"), b"two")
+    files.close()
+    assert list(contents(tmp_path).values()) == [[b"one"], [b"two"]]
+
+
+def test_files_that_are_wanted_no_more_are_closed(tmp_path: Path) -> None:
+    files = RecordFiles(lambda: NOON)
+    prefix = str(tmp_path / "log")
+    for model in ("m", "n"):
+        files.write(model, prefix, b"one")
+    files.keep({("m", prefix)})
+    for model in ("m", "n"):
+        files.write(model, prefix, b"two")
+    files.close()
+    assert list(contents(tmp_path).values()) == [[b"one", b"two"], [b"one"], [b"two"]]
+
+
+def test_file_of_an_earlier_server_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / name(0)).write_bytes(b"cut by a crash")
+    files = RecordFiles(lambda: NOON)
+    files.write("m", str(tmp_path / "log"), b"one")
+    files.close()
+    assert (tmp_path / name(0)).read_bytes() == b"cut by a crash"
+    assert list(warm_up_file.records(tmp_path / name(1))) == [b"one"]
+
+
+def test_missing_directory_is_made(tmp_path: Path) -> None:
+    files = RecordFiles(lambda: NOON)
+    files.write("m", str(tmp_path / "a" / "b" / "log"), b"one")
+    files.close()
+    assert len(list((tmp_path / "a" / "b").iterdir())) == 1
+
+
+def test_record_that_does_not_fit_on_the_disk_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = RecordFiles(lambda: NOON)
+    prefix = str(tmp_path / "log")
+    files.write("m", prefix, b"one")
+    file = files._open["m", prefix]._file
+
+    class Full:
+        def write(self, data: bytes) -> int:
+            return file.write(data[:5])
+
+        truncate, close = file.truncate, file.close
+
+    monkeypatch.setattr(files._open["m", prefix], "_file", Full())
+    with pytest.raises(OSError, match="the disk is full"):
+        files.write("m", prefix, b"two")
+    files.write("m", prefix, b"three")
+    files.close()
+    assert list(contents(tmp_path).values()) == [[b"one"], [b"three"]]

@@ -1,0 +1,150 @@
+"""A log writes what it is told to, and is in nobody's way."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.config.models import RequestLogging
+from server.dataplane import Prediction
+from server.metrics import Metrics
+from server.request_log import RequestLog, log
+from tpuserve import warm_up_file
+from tpuserve.errors import InvalidConfig
+
+X = {"x": np.ones(2, np.float32)}
+
+
+def answer(version: int = 3, model: str = "m") -> Prediction:
+    return Prediction(model, version, "serving_default", {"y": np.ones(2, np.float32)})
+
+
+def encode(what: Any, config: RequestLogging, when: float) -> bytes:
+    return f"{what.answer.version} at {when:g}".encode()
+
+
+class Setting:
+    """A log of model "m" that writes versions, and where to look for them."""
+
+    def __init__(self, directory: Path, rate: float = 1, **how: Any) -> None:
+        self.directory = directory
+        self.metrics = Metrics()
+        self.log = RequestLog(self.metrics, **{"encode": encode, "clock": lambda: 7, **how})
+        self.log.configure({"m": RequestLogging("", str(directory / "log"), rate)})
+
+    def records(self) -> list[bytes]:
+        self.log.close(10)
+        return [each for path in self.directory.iterdir() for each in warm_up_file.records(path)]
+
+    def count(self, status: str) -> int:
+        start = f':tensorflow:serving:request_log_count{{model_name="m",status_code="{status}"}} '
+        lines = self.metrics.exposition().decode().splitlines()
+        return sum(int(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+
+def test_what_is_given_is_written_and_counted(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    for version in (1, 2):
+        setting.log.predict(answer(version), X, [])
+    assert setting.records() == [b"1 at 7", b"2 at 7"]
+    assert setting.count("OK") == 2
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"), [(0, []), (0.25, [0.0, 0.1]), (1, [0.0, 0.1, 0.25, 0.999])]
+)
+def test_share_of_the_requests_is_wanted(
+    tmp_path: Path, rate: float, expected: list[float]
+) -> None:
+    drawn = [0.0, 0.1, 0.25, 0.999]
+    setting = Setting(tmp_path, rate, sample=iter(drawn).__next__)
+    assert [each for each in drawn if setting.log.wants("m")] == expected
+    assert not setting.log.wants("n")
+    setting.log.close()
+
+
+def test_other_configuration_ends_the_log_of_a_model(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.log.configure({})
+    assert not setting.log.wants("m")
+    setting.log.predict(answer(), X, [])
+    assert setting.records() == []
+
+
+def test_what_comes_too_fast_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MAX_WAITING", 2)
+    entered, gate = threading.Event(), threading.Event()
+
+    def slow(what: Any, config: RequestLogging, when: float) -> bytes:
+        entered.set()
+        assert gate.wait(10)
+        return encode(what, config, when)
+
+    setting = Setting(tmp_path, encode=slow)
+    setting.log.predict(answer(1), X, [])
+    assert entered.wait(10)
+    for version in (2, 3, 4, 5):
+        setting.log.predict(answer(version), X, [])
+    gate.set()
+    assert setting.records() == [b"1 at 7", b"2 at 7", b"3 at 7"]
+    assert (setting.count("OK"), setting.count("RESOURCE_EXHAUSTED")) == (3, 2)
+
+
+def test_what_waits_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two floats in and two out are 16 bytes; strings count with what they hold.
+    monkeypatch.setattr(log, "MAX_WAITING_BYTES", 16)
+    setting = Setting(tmp_path)
+    setting.log.predict(answer(1), {"x": np.array([b"17 bytes in this!"], object)}, [])
+    setting.log.predict(answer(2), X, [])
+    assert setting.records() == [b"2 at 7"]
+
+
+def test_failure_is_counted_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(what: Any, config: RequestLogging, when: float) -> bytes:
+        if what.answer.version < 3:
+            raise OSError("no space left")
+        return encode(what, config, when)
+
+    setting = Setting(tmp_path, encode=fail)
+    for version in (1, 2, 3):
+        setting.log.predict(answer(version), X, [])
+    assert setting.records() == [b"3 at 7"]
+    assert (setting.count("OK"), setting.count("UNKNOWN")) == (1, 2)
+    assert caplog.messages == ["request log of m: cannot write: no space left"]
+
+
+def test_closed_log_takes_nothing(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.log.close(10)
+    setting.log.predict(answer(), X, [])
+    assert setting.records() == []
+    assert setting.count("RESOURCE_EXHAUSTED") == 1
+
+
+def test_without_a_model_to_log_there_is_no_thread() -> None:
+    before = threading.active_count()
+    unused = RequestLog()
+    unused.configure({})
+    assert threading.active_count() == before
+    unused.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (RequestLogging("", "/logs/a", 1.5), "sampling_rate is 1.5"),
+        (RequestLogging("", "/logs/a", float("nan")), "sampling_rate is nan"),
+        (RequestLogging("kafka", "/logs/a", 1), "type 'kafka'"),
+        (RequestLogging("", "logs/a", 1), "filename_prefix is 'logs/a'"),
+        (RequestLogging("", "", 1), "filename_prefix is ''"),
+        (RequestLogging("", "/logs/", 1), "filename_prefix is '/logs/'"),
+    ],
+)
+def test_what_no_log_can_be_written_by_is_refused(config: RequestLogging, text: str) -> None:
+    with pytest.raises(InvalidConfig, match="^logging_config of model m: ") as caught:
+        RequestLog().configure({"m": config})
+    assert text in str(caught.value)

@@ -1,0 +1,131 @@
+"""What comes before the API: keys, health, metrics, origins, and what is no path of ours."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.auth import ApiKeys
+from server.dataplane import DataPlane
+from server.limits import Limits
+from server.metrics import Metrics
+from server.rest.app import build
+from server.settings import Settings
+from tests.server.rest.conftest import Serve
+from tests.server.rest.wire import ask
+
+PREDICT = "/v1/models/half:predict"
+BODY = b'{"inputs": 2}'
+ANSWER = b'{\n    "outputs": 3.0\n}'
+METRICS = "/monitoring/prometheus/metrics"
+SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
+
+
+def test_outside_the_api_is_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
+    address = serve(build(dataplane))
+    for path in ("/", "/v2/models/half", "/v1", METRICS, "/healthz/"):
+        reply, body = ask(address, "GET", path)
+        assert (reply.status, reply.getheader("content-type")) == (404, "text/html")
+        assert b"<TITLE>404 Not Found</TITLE>" in body
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("https://page.example", 200), ("http://page.example", 200), ("null", 400), (None, 400)],
+)
+def test_preflight_is_answered_for_pages_of_the_web(
+    dataplane: DataPlane, serve: Serve, origin: str | None, status: int
+) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    reply, body = ask(serve(build(dataplane)), "OPTIONS", PREDICT, headers=headers)
+    assert (reply.status, body) == (status, b"")
+    assert reply.getheader("access-control-allow-origin") is None
+
+
+def test_every_reply_allows_origins_where_that_is_set(dataplane: DataPlane, serve: Serve) -> None:
+    app = build(dataplane, Settings(**SETTINGS, rest_api_enable_cors_support=True))
+    address = serve(app)
+    for method, path in (("POST", PREDICT), ("GET", "/v1/models/half"), ("GET", "/nothing")):
+        reply, _ = ask(address, method, path, BODY)
+        assert reply.getheader("access-control-allow-origin") == "*"
+        assert reply.getheader("access-control-allow-methods") == "POST, GET"
+        assert reply.getheader("access-control-allow-headers") == "Content-Type"
+
+
+def test_key_is_wanted_for_all_but_what_is_left_open(
+    dataplane: DataPlane, serve: Serve, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("sesame\n")
+    settings = Settings(**SETTINGS, open_health=True)
+    keys, metrics = ApiKeys(file), Metrics()
+    app = build(dataplane, settings, keys=keys, metrics=metrics, monitoring_path=METRICS)
+    address = serve(app)
+    for path in (PREDICT, "/v1/models", "/docs", "/openapi.json", METRICS, "/nothing"):
+        for header in (None, "Bearer other", "Basic sesame"):
+            headers = {} if header is None else {"Authorization": header}
+            reply, body = ask(address, "POST", path, BODY, headers)
+            assert (reply.status, reply.getheader("www-authenticate")) == (401, "Bearer")
+            assert "API key" in json.loads(body)["error"]
+    assert ask(address, "GET", "/healthz")[0].status == 200
+    origin = {"Origin": "https://page.example"}
+    assert ask(address, "OPTIONS", PREDICT, headers=origin)[0].status == 200
+    assert ask(address, "OPTIONS", "/docs", headers=origin)[0].status == 401
+    reply, body = ask(address, "POST", PREDICT, BODY, {"Authorization": "Bearer sesame"})
+    assert (reply.status, body) == (200, ANSWER)
+
+
+def test_readiness_turns_off_before_requests_are_refused(
+    dataplane: DataPlane, serve: Serve
+) -> None:
+    limits = Limits()
+    address = serve(build(dataplane, limits=limits))
+    assert ask(address, "GET", "/readyz")[0].status == 503
+    limits.serve()
+    assert ask(address, "GET", "/readyz")[0].status == 200
+    limits.drain()
+    assert ask(address, "GET", "/readyz")[0].status == 503
+    assert ask(address, "GET", "/healthz")[0].status == 200
+    reply, body = ask(address, "POST", PREDICT, BODY)
+    assert (reply.status, reply.getheader("retry-after")) == (503, "1")
+    assert "shutting down" in json.loads(body)["error"]
+
+
+def test_metrics_are_told_at_their_path_alone(serve: Serve, dataplane: DataPlane) -> None:
+    metrics = Metrics()
+    address = serve(build(dataplane, metrics=metrics, monitoring_path=METRICS))
+    ask(address, "POST", PREDICT, b"no json")
+    ask(address, "GET", "/v1/models/half")
+    reply, body = ask(address, "GET", METRICS)
+    assert (reply.status, reply.getheader("content-type")) == (200, "text/plain")
+    counted = b':tensorflow:serving:request_count{model_name="half",status="%s"} 1'
+    assert counted % b"INVALID_ARGUMENT" in body
+    assert counted % b"OK" in body
+    reply, body = ask(address, "GET", METRICS + "?x=1")
+    assert (reply.status, json.loads(body)) == (
+        400,
+        {"error": f"Unexpected path: {METRICS}?x=1"},
+    )
+
+
+def test_access_log_is_a_line_of_json_a_request(
+    dataplane: DataPlane, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "server.access")
+    address = serve(build(dataplane, Settings(**SETTINGS, access_log=True)))
+    ask(address, "POST", PREDICT, BODY)
+    ask(address, "GET", "/v1/x%2Fy?z")
+    # Logged once it is sent, so that only another answer tells that it is there.
+    ask(address, "GET", "/healthz")
+    first, second = (json.loads(each.getMessage()) for each in caplog.records[:2])
+    assert first.pop("milliseconds") > 0
+    assert first == {
+        "client": "127.0.0.1",
+        "method": "POST",
+        "path": PREDICT,
+        "status": 200,
+        "received_bytes": len(BODY),
+        "sent_bytes": len(ANSWER),
+    }
+    assert (second["path"], second["status"]) == ("/v1/x%2Fy?z", 400)

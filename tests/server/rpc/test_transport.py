@@ -1,0 +1,241 @@
+"""TLS, sockets, sizes, keys and limits: over real connections."""
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from server.auth import ApiKeys
+from server.config.tls import Tls
+from server.dataplane import DataPlane
+from server.limits import Limits
+from tests.server.certificates import Authority
+from tests.server.fakes import FakeLoader
+from tests.server.rpc import clients
+from tests.server.rpc.clients import predict_request
+
+pytestmark = pytest.mark.slow
+
+X = np.array([1, 2, 5], np.float32)
+Y = [2.5, 3.0, 4.5]
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+
+
+def values(client: clients.Client) -> list[float]:
+    return list(client.predict(x=X).outputs["y"].float_val)
+
+
+def test_tls_serves_who_knows_the_authority(dataplane: DataPlane) -> None:
+    authority = Authority()
+    own = authority.identity()
+    with clients.serving(dataplane, tls=Tls(own.key, own.certificate)) as server:
+        with clients.client_of(
+            server.address, grpc.ssl_channel_credentials(authority.certificate)
+        ) as client:
+            assert values(client) == Y
+        with (
+            clients.client_of(server.address) as plain,
+            pytest.raises(grpc.RpcError, match="UNAVAILABLE"),
+        ):
+            values(plain)
+
+
+def test_mutual_tls_serves_who_has_a_certificate(dataplane: DataPlane) -> None:
+    authority, stranger = Authority(), Authority()
+    own, known, unknown = authority.identity(), authority.identity(), stranger.identity()
+    tls = Tls(own.key, own.certificate, authority.certificate, client_verify=True)
+    with clients.serving(dataplane, tls=tls) as server:
+
+        def ask(*identity: bytes) -> list[float]:
+            credentials = grpc.ssl_channel_credentials(authority.certificate, *identity)
+            with clients.client_of(server.address, credentials) as client:
+                return values(client)
+
+        assert ask(known.key, known.certificate) == Y
+        for refused in ((), (unknown.key, unknown.certificate)):
+            with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+                ask(*refused)
+
+
+def test_unix_socket_serves_with_and_without_a_port(dataplane: DataPlane) -> None:
+    # The path of a socket has to be short.
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/socket"
+        for has_port in (True, False):
+            with (
+                clients.serving(dataplane, has_port, grpc_socket_path=path) as server,
+                clients.client_of(f"unix:{path}") as client,
+            ):
+                assert values(client) == Y
+                if has_port:
+                    with clients.client_of(server.address) as other:
+                        assert values(other) == Y
+
+
+def test_channel_arguments_are_obeyed(dataplane: DataPlane) -> None:
+    # Those that TensorFlow Serving's suite passes, and one whose effect is seen.
+    arguments = (
+        ("grpc.so_reuseaddr", 1),
+        ("grpc.max_connection_age_ms", 2000),
+        ("grpc.lb_policy_name", "grpclb"),
+        ("grpc.max_receive_message_length", 10),
+    )
+    with (
+        clients.serving(dataplane, grpc_channel_arguments=arguments) as server,
+        clients.client_of(server.address) as client,
+        pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"),
+    ):
+        values(client)
+
+
+def test_compressed_request_is_read(dataplane: DataPlane) -> None:
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+            reply = client.prediction.Predict(
+                predict_request(x=X), timeout=10, compression=compression
+            )
+            assert list(reply.outputs["y"].float_val) == Y
+
+
+def test_request_beyond_the_limit_is_refused_and_the_next_is_answered(
+    dataplane: DataPlane,
+) -> None:
+    with (
+        clients.serving(dataplane, max_request_bytes=1000) as server,
+        clients.client_of(server.address) as client,
+    ):
+        with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
+            client.predict(x=np.zeros(1000, np.float32))
+        assert values(client) == Y
+
+
+def test_few_bytes_cannot_stand_for_more_than_the_limit(dataplane: DataPlane) -> None:
+    request = predict_request()
+    request.inputs["x"].dtype = 1
+    request.inputs["x"].tensor_shape.dim.add(size=10_000)
+    with (
+        clients.serving(dataplane, max_request_bytes=1000) as server,
+        clients.client_of(server.address) as client,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        client.prediction.Predict(request, timeout=10)
+    assert clients.error(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
+
+
+def test_key_is_asked_for(dataplane: DataPlane, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("secret\n")
+    request = predict_request(x=X)
+    with (
+        clients.serving(dataplane, keys=ApiKeys(file)) as server,
+        clients.client_of(server.address) as client,
+    ):
+        good = (("authorization", "Bearer secret"),)
+        assert client.prediction.Predict(request, timeout=10, metadata=good).outputs
+        for bad in ((), (("authorization", "Bearer no"),)):
+            with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+                client.prediction.Predict(request, timeout=10, metadata=bad)
+        with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+            client.status(name="half")
+
+
+def test_health_can_be_left_open(dataplane: DataPlane, tmp_path: Path) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    file = tmp_path / "keys"
+    file.write_text("secret\n")
+    for is_open in (True, False):
+        with (
+            clients.serving(
+                dataplane,
+                keys=ApiKeys(file),
+                open_health=is_open,
+                enable_grpc_healthcheck_service=True,
+            ) as server,
+            clients.client_of(server.address) as client,
+        ):
+            stub = health_pb2_grpc.HealthStub(client.channel)
+            if is_open:
+                assert stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
+            else:
+                with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+                    stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+
+
+def test_call_beyond_the_limit_is_refused_and_the_one_in_flight_unharmed(
+    dataplane: DataPlane, loader: FakeLoader
+) -> None:
+    limits = Limits(1)
+    model = loader.models[3]
+    model.gate.clear()
+    with (
+        clients.serving(dataplane, limits=limits) as server,
+        clients.client_of(server.address) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        first = pool.submit(values, client)
+        assert model.entered.wait(10)
+        with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
+            values(client)
+        assert client.status(name="half")[0].state == 30
+        model.gate.set()
+        assert first.result() == Y
+        assert limits.wait_until_idle(10)
+
+
+def test_server_that_drains_is_unavailable(dataplane: DataPlane) -> None:
+    limits = Limits()
+    with (
+        clients.serving(dataplane, limits=limits) as server,
+        clients.client_of(server.address) as client,
+    ):
+        assert values(client) == Y
+        limits.drain()
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            values(client)
+
+
+def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> None:
+    end = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        end.wait()
+        yield from ()
+
+    with (
+        clients.serving(dataplane, grpc_max_threads=2) as server,
+        clients.client_of(server.address) as stalling,
+        clients.client_of(server.address) as client,
+    ):
+        call = stalling.channel.stream_unary(PREDICT)
+        stalled = [call.future(nothing(), timeout=60) for _ in range(5)]
+        assert values(client) == Y
+        end.set()
+        for each in stalled:
+            each.cancel()
+
+
+def test_call_that_was_cancelled_while_it_waited_is_not_run(
+    dataplane: DataPlane, loader: FakeLoader
+) -> None:
+    model = loader.models[3]
+    model.gate.clear()
+    limits = Limits()
+    with (
+        clients.serving(dataplane, grpc_max_threads=1, limits=limits) as server,
+        clients.client_of(server.address) as client,
+    ):
+        first = client.prediction.Predict.future(predict_request(x=X))
+        assert model.entered.wait(10)
+        second = client.prediction.Predict.future(predict_request(spec=None, x=X), timeout=0.2)
+        assert second.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        model.entered.clear()
+        model.gate.set()
+        assert list(first.result().outputs["y"].float_val) == Y
+        assert limits.wait_until_idle(10)
+        assert not model.entered.is_set()

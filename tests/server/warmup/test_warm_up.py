@@ -1,0 +1,113 @@
+"""A model meets its warm-up requests before clients', and none of them may fail."""
+
+from pathlib import Path
+
+import pytest
+
+from server.metrics import Metrics
+from server.servable import Model
+from server.warmup import WarmUp
+from tests.server.fakes import FakeModel
+from tests.tpuserve.saved_models import tf_records
+from tpuserve import warm_up_file
+from tpuserve.errors import (
+    Code,
+    DamagedWarmUp,
+    InvalidInput,
+    InvalidTensor,
+    ModelLoadError,
+)
+
+
+class Runs:
+    """Keeps the records that were run; one that is b"bad" fails, b"worse" too."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+
+    def __call__(self, model: Model, record: bytes) -> None:
+        self.records.append(record)
+        if record == b"bad":
+            raise InvalidTensor("Expects arg[0] to be float but string is provided")
+        if record == b"worse":
+            raise RuntimeError("a fault that nobody has foreseen")
+
+
+@pytest.fixture
+def runs() -> Runs:
+    return Runs()
+
+
+def write(directory: Path, content: bytes) -> Path:
+    path = directory / warm_up_file.PATH
+    path.parent.mkdir()
+    path.write_bytes(content)
+    return directory
+
+
+def warm_up(
+    directory: Path, runs: Runs, iterations: int = 1, metrics: Metrics | None = None
+) -> None:
+    WarmUp(iterations, metrics, run_record=runs)(FakeModel(), directory)
+
+
+def test_every_record_is_run_in_order(tmp_path: Path, runs: Runs) -> None:
+    warm_up(write(tmp_path, tf_records(b"one", b"two")), runs)
+    assert runs.records == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(("iterations", "times"), [(0, 1), (3, 3)])
+def test_record_is_run_as_often_as_asked(
+    tmp_path: Path, runs: Runs, iterations: int, times: int
+) -> None:
+    warm_up(write(tmp_path, tf_records(b"one", b"two")), runs, iterations)
+    assert runs.records == [b"one"] * times + [b"two"] * times
+
+
+def test_model_without_a_file_is_left_alone(tmp_path: Path, runs: Runs) -> None:
+    metrics = Metrics()
+    warm_up(tmp_path, runs, metrics=metrics)
+    assert runs.records == []
+    assert b"model_path" not in metrics.exposition()
+
+
+def test_a_thousand_records_are_run_and_one_more_fails(tmp_path: Path, runs: Runs) -> None:
+    path = write(tmp_path, tf_records(*[b"one"] * 1000)) / warm_up_file.PATH
+    warm_up(tmp_path, runs)
+    path.write_bytes(path.read_bytes() + tf_records(b"one"))
+    with pytest.raises(InvalidInput) as caught:
+        warm_up(tmp_path, runs)
+    assert str(caught.value) == f"Number of warmup records exceeds the maximum (1000) at {path}"
+
+
+@pytest.mark.parametrize("content", [b"no records at all", tf_records(b"one")[:-1]])
+def test_file_that_holds_no_records_is_data_loss(
+    tmp_path: Path, runs: Runs, content: bytes
+) -> None:
+    with pytest.raises(DamagedWarmUp) as caught:
+        warm_up(write(tmp_path, content), runs)
+    assert caught.value.code is Code.DATA_LOSS
+    assert str(caught.value).endswith("Please verify your warmup data is in TFRecord format.")
+
+
+def test_record_that_fails_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
+    with pytest.raises(InvalidTensor):
+        warm_up(write(tmp_path, tf_records(b"one", b"bad", b"two")), runs)
+    assert runs.records == [b"one", b"bad"]
+
+
+def test_unforeseen_failure_is_a_failed_load(tmp_path: Path, runs: Runs) -> None:
+    with pytest.raises(ModelLoadError, match="the warm-up of .* has failed: a fault"):
+        warm_up(write(tmp_path, tf_records(b"worse")), runs)
+
+
+def test_warm_up_is_counted(tmp_path: Path, runs: Runs) -> None:
+    metrics = Metrics()
+    with pytest.raises(InvalidTensor):
+        warm_up(write(tmp_path, tf_records(b"one", b"two", b"bad")), runs, metrics=metrics)
+    lines = metrics.exposition().decode().splitlines()
+    records = ":tensorflow:serving:model_warmup_records_read"
+    assert f'{records}{{model_path="{tmp_path}",status="OK"}} 2' in lines
+    assert f'{records}{{model_path="{tmp_path}",status="INVALID_ARGUMENT"}} 1' in lines
+    latency = ":tensorflow:serving:model_warmup_latency_count"
+    assert f'{latency}{{model_path="{tmp_path}",status="INVALID_ARGUMENT"}} 1' in lines
