@@ -5,7 +5,6 @@ not import register theirs as entry points of the group "tpuserve.commands".
 """
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -72,8 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # comes as an exception.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     arguments = sys.argv[1:] if arguments is None else arguments
-    # As an interruption does, so that what a command has started ends with it.
-    signal.signal(signal.SIGTERM, _terminate)
     try:
         status = cli.main(list(arguments), prog_name="tpuserve", standalone_mode=False)
     except click.UsageError as error:
@@ -95,10 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         _fail(f"{error}. Look at the place that is named.", EXIT_FAILED)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def _terminate(number: int, frame: object) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _fail(message: str, status: int) -> NoReturn:

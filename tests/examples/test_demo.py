@@ -1,5 +1,6 @@
 """`tpuserve demo`, as a user sees it, and what it leaves on request."""
 
+import json
 import re
 import shlex
 import shutil
@@ -84,7 +85,7 @@ def test_the_printed_lines_serve_the_model_and_ask_it(screen: str) -> None:
         server.communicate(timeout=60)
     finally:
         server.kill()
-    assert f'"class":{label}' in answer
+    assert [each["class"] for each in json.loads(answer)["predictions"]] == [int(label)]
 
 
 def test_a_directory_with_something_in_it_is_left_alone(work: Path, screen: str) -> None:

@@ -8,6 +8,7 @@ import click
 from tpuserve.commands.bar import progress_bar
 from tpuserve.commands.directory import SavedModelPath
 from tpuserve.commands.many import ManyValuesCommand, Spelled
+from tpuserve.commands.termination import terminable
 
 
 def _load(text: str) -> tuple[int, float]:
@@ -100,7 +101,7 @@ def compile(
 
     # Before TensorFlow is imported, which takes a while.
     metagraph.read_metagraphs(directory)
-    with progress_bar() as progress:
+    with terminable(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
         quiet.import_tensorflow()
         from tpuserve.compilation import ahead, cache, chips, plot, tables
