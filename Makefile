@@ -40,6 +40,7 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.json_codec
 	$(BIN)/python -m benchmarks.serve.rest
 	$(BIN)/python -m benchmarks.serve.rpc
+	$(BIN)/python -m benchmarks.serve.swap
 	$(BIN)/python -m benchmarks.serve.memory
 
 # A compiler of its own environment: its protobuf is older than the one that users get.

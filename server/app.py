@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -73,7 +73,7 @@ class Server:
         self._settings = settings
         self._on_failure = on_failure
         self._faces: list[Face] = []
-        self._tls = tls.read(Path(settings.ssl_config_file)) if settings.ssl_config_file else None
+        self._tls = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
         self._keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
         monitoring_file = settings.monitoring_config_file
         self._metrics_path = monitoring.read(Path(monitoring_file)) if monitoring_file else None
@@ -108,11 +108,12 @@ class Server:
             reload=self._catalogue.reload,
         )
         self._config_text = ""
+        self._told_of_config = ""
         self._pollers = [
             Poller("base paths", self._source.look, settings.file_system_poll_wait_seconds),
             Poller(
                 "model config file",
-                self._reload_file,
+                self.reload_file,
                 settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
             ),
         ]
@@ -170,6 +171,25 @@ class Server:
         self._request_log.close(_LAST_SECONDS)
         return self._manager.close(_LAST_SECONDS if is_idle else 0) and is_idle
 
+    def reload_file(self) -> None:
+        """Puts the model config file in force, if it has changed; what is wrong is logged."""
+        path = Path(self._settings.model_config_file)
+        try:
+            text = text_file.read(path)
+            if text == self._config_text or model_file.says_nothing(text):
+                # A file that is being written is empty at first: that is no wish to unload all.
+                self._told_of_config = ""
+                return
+            self._catalogue.reload(model_file.parse(text, path), wait=False)
+        except TpuserveError as error:
+            # Tried again the next time: what is missing may have come by then. Told once.
+            if str(error) != self._told_of_config:
+                logger.error("%s is not in force: %s", path, error)
+            self._told_of_config = str(error)
+        else:
+            self._config_text, self._told_of_config = text, ""
+            logger.info("%s has changed, and is in force", path)
+
     def _first_config(self) -> ModelServerConfig:
         settings = self._settings
         if not settings.model_config_file:
@@ -177,19 +197,6 @@ class Server:
             return ModelServerConfig((ModelConfig(settings.model_name, path),))
         self._config_text = text_file.read(Path(settings.model_config_file))
         return model_file.parse(self._config_text, Path(settings.model_config_file))
-
-    def _reload_file(self) -> None:
-        path = Path(self._settings.model_config_file)
-        try:
-            text = text_file.read(path)
-            if text == self._config_text:
-                return
-            logger.info("reloading %s", path)
-            self._catalogue.reload(model_file.parse(text, path), wait=False)
-            self._config_text = text
-        except TpuserveError as error:
-            # Tried again the next time: what is missing may have come by then.
-            logger.error("%s is not in force: %s", path, error)
 
     def _configure_request_log(self, config: ModelServerConfig) -> None:
         self._request_log.configure(
@@ -245,12 +252,10 @@ class Server:
             metrics=self._metrics,
         )
         # gRPC binds by itself, and may as long as nobody listens; then the place is kept by it.
+        with reserved or nullcontext():
+            self._start_face(face, settings.port, "--port")
         if reserved is not None:
-            with reserved:
-                self._start_face(face, settings.port, "--port")
             logger.info("gRPC on %s:%d", settings.host, settings.port)
-        else:
-            self._start_face(face, settings.port, "--grpc_socket_path")
         if settings.grpc_socket_path:
             logger.info("gRPC on unix:%s", settings.grpc_socket_path)
 
@@ -279,6 +284,10 @@ class Server:
         try:
             face.start()
         except (OSError, RuntimeError) as error:
+            path = self._settings.grpc_socket_path
+            # gRPC tells which of its addresses it was in its text alone.
+            if path and f"unix:{path}" in str(error):
+                raise ports.no_socket(path, "--grpc_socket_path") from error
             raise ports.in_use(self._settings.host, port, flag) from error
         self._faces.append(face)
 
@@ -297,6 +306,7 @@ def run(settings: Settings, load: Load | None = None, ignored: Sequence[str] = (
       TpuserveError: the server cannot start, or has failed.
     """
     logs.configure()
+    memory.be_returnable()
     sys.setswitchinterval(_SWITCH_SECONDS)
     signals = StopSignals()
     signals.install()
@@ -336,6 +346,15 @@ def _import_rpc() -> None:
     quiet.import_tensorflow()
     with garbage.uncollected():
         importlib.import_module("server.rpc.server")
+
+
+def _read_tls(path: str) -> tls.Tls:
+    from server.rest import tls as rest_tls
+
+    found = tls.read(Path(path))
+    # Told before a model is loaded; and gRPC would not say what is wrong with its keys.
+    rest_tls.context(found)
+    return found
 
 
 def _join(face: Face, deadline: float) -> bool:

@@ -93,10 +93,11 @@ class Catalogue:
             raise self._failure(failed, "model")
 
     def _apply(self, config: ModelServerConfig) -> None:
-        self._on_config(config)
-        before, self._config = self._config, config
+        # Whatever refuses it comes first: the next reload then waits for what is new to it.
         for each in config.models:
             self._check_labels(each)
+        self._on_config(config)
+        before, self._config = self._config, config
         for name in set(before.names()) - set(config.names()):
             self._manager.label(name, {})
         for each in config.models:

@@ -6,11 +6,12 @@ Source of names and defaults: tensorflow_serving/model_servers/main.cc.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from server.config.models import local_path
 from server.settings import Settings
 from tpuserve import tags
+from tpuserve.errors import InvalidSetting
 
 _DEFAULTS = {each.name: each.default for each in dataclasses.fields(Settings)}
 _INT32 = range(-(2**31), 2**31)
@@ -204,6 +205,12 @@ def settings(values: Mapping[str, Any]) -> Settings:
     Raises:
       InvalidSetting: a value that no server can work with.
     """
+    if values.get("use_alts_credentials"):
+        # A door that is asked to be locked must not stand open.
+        raise InvalidSetting(
+            "--use_alts_credentials is set, and ALTS is not to be had here. Give "
+            "--ssl_config_file, or leave it out."
+        )
     chosen = {
         name: value
         for name, value in values.items()
@@ -212,7 +219,7 @@ def settings(values: Mapping[str, Any]) -> Settings:
     if "model_base_path" in chosen:
         path = chosen["model_base_path"]
         is_listed = not path and chosen.get("model_config_file")
-        chosen["model_base_path"] = None if is_listed else Path(path)
+        chosen["model_base_path"] = None if is_listed else local_path(path)
     if "saved_model_tags" in chosen:
         chosen["saved_model_tags"] = tags.parse(chosen["saved_model_tags"]) or None
     if "grpc_channel_arguments" in chosen:

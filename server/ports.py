@@ -39,3 +39,11 @@ def in_use(host: str, port: int, flag: str) -> PortInUse:
         f"{flag} is {port}, and something else listens on {host}:{port}. Stop it, or give another "
         f"port."
     )
+
+
+def no_socket(path: str, flag: str) -> InvalidSetting:
+    """The error for a UNIX socket that cannot be made."""
+    return InvalidSetting(
+        f"cannot listen on unix:{path} ({flag}). Give a path of 107 bytes at most, in a directory "
+        f"that is there and may be written to."
+    )

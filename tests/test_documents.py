@@ -20,6 +20,7 @@ DOCUMENTS = [
     "docs/conformance.md",
     "docs/export.md",
     "docs/train.md",
+    "docs/serve.md",
 ]
 
 

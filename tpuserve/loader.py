@@ -25,6 +25,7 @@ from tpuserve.lowering import lower
 from tpuserve.select import Choice, select
 from tpuserve.signature import Signature
 from tpuserve.tags import TagSet
+from tpuserve.together import Together
 
 logger = logging.getLogger(__name__)
 
@@ -70,17 +71,16 @@ class LoadedModel:
             name: _copy(each) for name, each in sorted(meta_graph.signature_def.items())
         }
         self._session = session
-        self._entry_points = {
-            name: EntryPoint(
-                session,
-                each,
-                is_bounded=bounded.is_bounded(
-                    meta_graph.graph_def, [output.name for output in each.outputs.values()]
-                ),
-                keeps_deadlines=choice.device != "TPU",
+        self._bounded = {
+            name: bounded.is_bounded(
+                meta_graph.graph_def, [output.name for output in each.outputs.values()]
             )
             for name, each in self.signatures.items()
         }
+        self._entry_points = {
+            name: self._entry_point(each, [name]) for name, each in self.signatures.items()
+        }
+        self._together = Together(self.signatures, self._entry_point)
         for entry_point in self._entry_points.values():
             entry_point.prepare()
 
@@ -118,6 +118,28 @@ class LoadedModel:
             raise AssertionError(signature_name)
         return entry_point.run(inputs, output_names, timeout_ms)
 
+    def run_together(
+        self,
+        wanted: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, np.ndarray[Any, Any]],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        """The outputs of several signatures for the same inputs, computed in one run.
+
+        Args:
+          wanted: signature → the outputs wanted of it, by alias.
+          inputs, timeout_ms: as of `run`.
+
+        Returns:
+          Signature → alias → array.
+
+        Raises:
+          InvalidInput: signatures that do not take the same tensors; and as of `run`.
+          SignatureNotFound, InvalidTensor, DeadlineExceeded, ModelExecutionError: as of `run`.
+        """
+        return self._together.run(wanted, inputs, timeout_ms)
+
     def close(self) -> None:
         """Frees the session; `run` fails from here on."""
         self._session.close()
@@ -125,6 +147,15 @@ class LoadedModel:
         self._session = None
         for each in self._entry_points.values():
             each.close()
+        self._together.close()
+
+    def _entry_point(self, signature: Signature, names: Sequence[str]) -> EntryPoint:
+        return EntryPoint(
+            self._session,
+            signature,
+            is_bounded=all(self._bounded[name] for name in names),
+            keeps_deadlines=self.choice.device != "TPU",
+        )
 
 
 def load(

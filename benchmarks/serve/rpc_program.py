@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 
 from server import ports
 
@@ -19,14 +20,18 @@ _SERVICE = "tensorflow.serving.PredictionService"
 
 def request(values: int) -> bytes:
     """A Predict request for half-plus-two, of so many values."""
-    import numpy as np
+    return request_of(np.linspace(0, 1, values, dtype=np.float32))
+
+
+def request_of(values: Any) -> bytes:
+    """A Predict request for half-plus-two."""
     from tensorflow_serving.apis import predict_pb2
 
     from server.rpc import tensors
 
     made = predict_pb2.PredictRequest()
     made.model_spec.name = "half"
-    made.inputs["x"].CopyFrom(tensors.encode(np.linspace(0, 1, values, dtype=np.float32)))
+    made.inputs["x"].CopyFrom(tensors.encode(np.array(values, np.float32)))
     return bytes(made.SerializeToString())
 
 

@@ -1,5 +1,6 @@
 """Floats as TensorFlow Serving writes them, a whole array at a time."""
 
+import re
 import struct
 
 import numpy as np
@@ -14,6 +15,10 @@ _LOWEST, _HIGHEST = 1e-4, 1e9
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
+
+# In the shortest digits of small arrays: more than six of them, an exponent, or null. What has
+# none of these is what the form of six digits is, too.
+_UNUSUAL = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
@@ -42,8 +47,13 @@ def encode(array: Array) -> bytes:
 
 
 def texts(array: Array) -> list[str]:
-    """The JSON of each float of an array, by the rule itself: for few, or for what is rare."""
-    numbers = array.reshape(-1).tolist()
+    """The JSON of each float of an array, for few of them, or for what is rare."""
+    flat = array.reshape(-1)
+    # One by one costs four times as much.
+    usual = orjson.dumps(np.ascontiguousarray(flat), option=orjson.OPT_SERIALIZE_NUMPY)
+    if not _UNUSUAL.search(usual):
+        return usual[1:-1].decode().split(",")
+    numbers = flat.tolist()
     texts = [f"{number:.6g}" for number in numbers]
     if array.dtype == np.float32:
         layout = struct.Struct(f"{len(texts)}f")

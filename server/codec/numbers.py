@@ -147,8 +147,9 @@ def _shape(skeleton: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # The first list of a level ends where so many brackets close in a row.
-        end = skeleton.find(b"]" * (rank - level), level)
+        # The first list of a level ends where so many brackets close in a row; that of the
+        # outermost with the text, and to search all of it would take as long as to parse it.
+        end = skeleton.find(b"]" * (rank - level), level) if level else len(skeleton) - rank
         if end < 0:
             return None
         size = (end + rank - level - level - 1) // (len(inner) + 1)

@@ -26,6 +26,11 @@ def read(path: Path) -> ModelServerConfig:
     return parse(text_file.read(path), path)
 
 
+def says_nothing(text: str) -> bool:
+    """Whether a text has nothing but comments: no list of models, not even an empty one."""
+    return not any(line.partition("#")[0].strip() for line in text.splitlines())
+
+
 def parse(text: str, path: Path) -> ModelServerConfig:
     """What the text of such a file says; `path` is for the errors."""
     # Imported here because the messages bring TensorFlow.
@@ -51,7 +56,16 @@ def of_request(proto: Any) -> ModelServerConfig:
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
             "ModelConfigList is currently supported"
         )
-    return _from_list(proto.model_config_list)
+    config = _from_list(proto.model_config_list)
+    # Whoever may reload would choose files for the server to write.
+    for each in config.models:
+        if each.logging is not None:
+            raise InvalidConfig(
+                f"logging_config of model {each.name}: requests are logged as the file of "
+                f"--model_config_file says, and not as a request does. Leave it out, or put it "
+                f"into that file."
+            )
+    return config
 
 
 def _from_list(proto: Any) -> ModelServerConfig:

@@ -72,7 +72,7 @@ class ModelConfig:
     @property
     def path(self) -> Path:
         """Where the base path is."""
-        return Path(self.base_path.removeprefix(_FILE))
+        return local_path(self.base_path)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ModelServerConfig:
     """All models of a server, in the order of the configuration.
 
     Raises:
-      InvalidConfig: a model twice, one of no name, a path that is not absolute or that has "..",
+      InvalidConfig: a model twice, a path that is not absolute or that has "..",
         a platform that is not "tensorflow". The texts are TensorFlow Serving's.
     """
 
@@ -100,6 +100,11 @@ class ModelServerConfig:
     def names(self) -> Sequence[str]:
         """The models' names, in their order."""
         return [each.name for each in self.models]
+
+
+def local_path(base_path: str) -> Path:
+    """Where a base path is that may be written as a URI: "file:///models" is "/models"."""
+    return Path(base_path.removeprefix(_FILE))
 
 
 def _check_path(name: str, base_path: str) -> None:

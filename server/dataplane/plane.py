@@ -87,11 +87,7 @@ class DataPlane:
           InvalidInputNames, InvalidTensor: inputs that the signature or the model refuses.
           ModelExecutionError: the model failed.
         """
-        with (
-            Recorded(self._metrics, target.model, "Predict", entrypoint),
-            self._limited(),
-            self._manager.use(target.model, target.version, target.label) as servable,
-        ):
+        with self._recorded(target, "Predict", entrypoint) as servable:
             name = target.effective_signature_name
             signature = signatures.find(servable.model.signatures, name)
             if self._check_method_names:
@@ -125,11 +121,7 @@ class DataPlane:
             another form than classes and scores have.
           ModelExecutionError: the model failed.
         """
-        with (
-            Recorded(self._metrics, target.model, "Classify", entrypoint),
-            self._limited(),
-            self._manager.use(target.model, target.version, target.label) as servable,
-        ):
+        with self._recorded(target, "Classify", entrypoint) as servable:
             name = target.effective_signature_name
             signature = examples.find(servable.model.signatures, name)
             wanted = classify.outputs_of(signature, self._check_method_names)
@@ -150,11 +142,7 @@ class DataPlane:
         entrypoint: str = "GRPC",
     ) -> Regression:
         """Regresses serialized examples; arguments and errors as of `classify`."""
-        with (
-            Recorded(self._metrics, target.model, "Regress", entrypoint),
-            self._limited(),
-            self._manager.use(target.model, target.version, target.label) as servable,
-        ):
+        with self._recorded(target, "Regress", entrypoint) as servable:
             name = target.effective_signature_name
             signature = examples.find(servable.model.signatures, name)
             wanted = regress.outputs_of(signature, self._check_method_names)
@@ -243,6 +231,9 @@ class DataPlane:
         if self._reload is None:
             raise UnsupportedModel("this server's models are fixed: it takes no configuration.")
         self._reload(config)
+
+    def _recorded(self, target: Target, api: str, entrypoint: str) -> Recorded:
+        return Recorded(self._metrics, self._limits, self._manager, target, api, entrypoint)
 
     def _limited(self) -> AbstractContextManager[None]:
         return _NO_LIMIT if self._limits is None else self._limits.request()

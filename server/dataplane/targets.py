@@ -1,12 +1,11 @@
 """What a request is addressed to."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuserve.signature import DEFAULT_SIGNATURE
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What a request is addressed to.
 
     Attributes:

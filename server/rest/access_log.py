@@ -2,6 +2,7 @@
 
 import logging
 import time
+from datetime import datetime, timezone
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -54,6 +55,7 @@ def _line(scope: Scope, status: int, received: int, sent: int, milliseconds: flo
     query = scope["query_string"].decode("latin-1")
     return orjson.dumps(
         {
+            "time": datetime.now(timezone.utc),
             "client": client[0],
             "method": scope["method"],
             "path": scope["raw_path"].decode("latin-1") + (f"?{query}" if query else ""),

@@ -1,7 +1,6 @@
 """Everything below /v1/, as one plain ASGI callable: what is asked most passes no framework."""
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 from starlette.types import Receive, Scope
@@ -13,7 +12,7 @@ from server.rest import bodies, errors, inference, models, paths
 from server.rest.options import Options
 from server.rest.paths import Route
 from server.rest.replies import JSON, Reply
-from server.rest.workers import Pace, Workers
+from server.rest.workers import Pace, Workers, timed
 from tpuserve.errors import InvalidInput, TpuserveError
 
 # Beyond so many paths in use how quick each is gets forgotten.
@@ -70,23 +69,31 @@ class Api:
         except TpuserveError as error:
             self._count(route, error.code.name, 0)
             raise
-        work = partial(self._infer_body, route, body, is_gzip)
-        if self._limits is not None:
-            work = partial(_leaving, self._limits, work)
         # What is inflated may be of any size.
         size = self._max_inflated if is_gzip else len(body)
-        return Reply(200, await self._workers.run(work, size, self._pace(route)))
+        pace = self._pace(route)
+        if self._workers.is_inline(size, pace):
+            return Reply(200, timed(pace, self._infer_body, route, body, is_gzip))
+        work = partial(self._infer_body, route, body, is_gzip)
+        return Reply(200, await self._workers.run(work, size, pace))
 
     def _infer_body(self, route: Route, body: bytes, is_gzip: bool) -> bytes:
-        if is_gzip:
-            body = bodies.inflate(body, self._max_inflated)
         try:
-            request, signature_name = inference.read(body)
-        except InvalidInput as error:
-            # The data plane, which counts requests, never hears of this one.
-            self._count(route, error.code.name, 0)
-            raise
-        return inference.answer(self._dataplane, route, request, signature_name, self._timeout_ms)
+            if is_gzip:
+                body = bodies.inflate(body, self._max_inflated)
+            try:
+                request, signature_name = inference.read(body)
+            except InvalidInput as error:
+                # The data plane, which counts requests, never hears of this one.
+                self._count(route, error.code.name, 0)
+                raise
+            return inference.answer(
+                self._dataplane, route, request, signature_name, self._timeout_ms
+            )
+        finally:
+            # In flight until here, even if nobody waits for the answer any more.
+            if self._limits is not None:
+                self._limits.leave()
 
     def _look_up(self, route: Route) -> Reply:
         started = time.perf_counter_ns()
@@ -123,14 +130,6 @@ class Api:
                 self._paces.clear()
             pace = self._paces[route] = Pace()
         return pace
-
-
-def _leaving(limits: Limits, work: Callable[[], bytes]) -> bytes:
-    # The request is in flight until its work is done, even if nobody waits for that any more.
-    try:
-        return work()
-    finally:
-        limits.leave()
 
 
 def _preflight(scope: Scope) -> Reply:

@@ -58,11 +58,9 @@ class Front:
         if scope["type"] != "http":
             return
         path = scope["raw_path"].decode("latin-1")
-        query = scope["query_string"]
-        if query:
+        if query := scope["query_string"]:
             path += "?" + query.decode("latin-1")
-        refusal = self._refusal(path, scope) if self._keys is not None else None
-        if refusal is not None:
+        if self._keys is not None and (refusal := self._refusal(path, scope)) is not None:
             reply = refusal
         elif paths.is_api(path):
             reply = await self._api.answer(path, scope, receive)

@@ -84,6 +84,10 @@ class Workers:
         self._timeout_ms = timeout_ms
         self._may_run_inline = may_run_inline
 
+    def is_inline(self, size: int, pace: Pace) -> bool:
+        """Whether `run` would not use a thread, so that `timed` does as well, and sooner."""
+        return self._may_run_inline and size <= _MAX_INLINE_BYTES and pace.is_quick
+
     async def run(self, work: Callable[[], Result], size: int, pace: Pace) -> Result:
         """What some work returns.
 
@@ -93,9 +97,9 @@ class Workers:
         Raises:
           DeadlineExceeded: it takes longer than it may; then it goes on, unheard.
         """
-        if self._may_run_inline and size <= _MAX_INLINE_BYTES and pace.is_quick:
-            return _timed(work, pace)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, _timed, work, pace)
+        if self.is_inline(size, pace):
+            return timed(pace, work)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, timed, pace, work)
         if self._timeout_ms is None:
             return await future
         done, _ = await asyncio.wait([future], timeout=self._timeout_ms / 1000)
@@ -112,9 +116,10 @@ class Workers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _timed(work: Callable[[], Result], pace: Pace) -> Result:
+def timed(pace: Pace, work: Callable[..., Result], *args: object) -> Result:
+    """What some work returns, done in the calling thread; the pace is told how long it takes."""
     started = time.perf_counter()
     try:
-        return work()
+        return work(*args)
     finally:
         pace.took(time.perf_counter() - started)

@@ -16,7 +16,13 @@ from server import ports
 from server.app import Server
 from server.settings import Settings
 from tests.server.fakes import FakeLoader
-from tpuserve.errors import BasePathNotFound, LoweringError, ModelsNotAvailable, PortInUse
+from tpuserve.errors import (
+    BasePathNotFound,
+    InvalidConfig,
+    LoweringError,
+    ModelsNotAvailable,
+    PortInUse,
+)
 
 LOOPBACK = "127.0.0.1"
 
@@ -57,6 +63,17 @@ def test_port_in_use_is_told_before_the_model_is_loaded(
     with socket.create_server((LOOPBACK, port)), pytest.raises(PortInUse, match="rest_api_port"):
         make(base_path, port, loader).start()
     assert not loader.models
+
+
+def test_keys_that_cannot_be_used_are_told_before_anything_is_loaded(
+    base_path: Path, tmp_path: Path, port: int, loader: FakeLoader
+) -> None:
+    file = tmp_path / "ssl.config"
+    pem = "-----BEGIN CERTIFICATE-----\\nno\\n-----END CERTIFICATE-----\\n"
+    file.write_text(f'server_key: "{pem}" server_cert: "{pem}"')
+    settings = Settings(base_path, port=port, rest_api_port=0, ssl_config_file=str(file))
+    with pytest.raises(InvalidConfig, match="^--ssl_config_file: the key and certificates cannot"):
+        Server(settings, loader, on_failure=pytest.fail)
 
 
 def test_missing_model_is_told(tmp_path: Path, port: int, loader: FakeLoader) -> None:
@@ -250,6 +267,46 @@ def test_config_file_is_read_again_and_replaces_the_models(
     assert httpx.post(f"{url}/b:predict", content='{"inputs": 2}').json() == {"outputs": 3.0}
     file.write_text("nonsense {")
     assert httpx.post(f"{url}/b:predict", content='{"inputs": 2}').status_code == 200
+
+
+@pytest.mark.slow
+def test_config_file_that_is_empty_for_a_moment_unloads_nothing(
+    base_path: Path, tmp_path: Path, port: int, loader: FakeLoader
+) -> None:
+    file = tmp_path / "models.config"
+    model = f"config {{ name: 'a' base_path: '{base_path}' model_platform: 'tensorflow' }}"
+    file.write_text(f"model_config_list {{ {model} }}")
+    settings = Settings(
+        None, port=0, rest_api_port=port, host=LOOPBACK, model_config_file=str(file)
+    )
+    server = Server(settings, loader, on_failure=pytest.fail)
+    server.start()
+    file.write_text("")
+    server.reload_file()
+    assert not loader.models[3].is_closed
+    url = f"http://{LOOPBACK}:{port}/v1/models/a:predict"
+    assert httpx.post(url, content='{"inputs": 2}').json() == {"outputs": 3.0}
+    server.stop()
+
+
+@pytest.mark.slow
+def test_config_file_that_stays_wrong_is_told_once(
+    base_path: Path, tmp_path: Path, port: int, loader: FakeLoader, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "models.config"
+    file.write_text("model_config_list {}")
+    settings = Settings(
+        None, port=0, rest_api_port=port, host=LOOPBACK, model_config_file=str(file)
+    )
+    server = Server(settings, loader, on_failure=pytest.fail)
+    server.start()
+    file.write_text("nonsense {")
+    server.reload_file()
+    server.reload_file()
+    server.stop()
+    assert [each for each in caplog.messages if "is not in force" in each] == [
+        f"{file} is not in force: Invalid protobuf file: '{file}'"
+    ]
 
 
 @pytest.mark.slow

@@ -191,6 +191,21 @@ def test_version_that_comes_with_the_reload_may_not_be_labelled(models: Models) 
     assert models.manager.names() == ["b"]
 
 
+def test_refused_label_leaves_the_configuration_and_the_request_log_as_they_were(
+    models: Models,
+) -> None:
+    told: list[ModelServerConfig] = []
+    catalogue = Catalogue(models.manager, models.source, on_config=told.append)
+    catalogue.start(models.config("a"))
+    with pytest.raises(LabelNotAvailable):
+        catalogue.reload(models.config("a", "b", b={"stable": 2}))
+    assert catalogue.config == models.config("a")
+    assert told == [models.config("a")]
+    # So the same without the label is a new model's reload, and waits for it.
+    catalogue.reload(models.config("a", "b"))
+    assert models.states("b") == {2: State.AVAILABLE}
+
+
 def test_label_never_moves_to_an_unavailable_version(tmp_path: Path) -> None:
     models = Models(tmp_path, allow_labels=True)
     models.add("a", 1)

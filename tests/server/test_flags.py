@@ -6,6 +6,7 @@ import pytest
 
 from server import flags
 from server.settings import Settings
+from tpuserve.errors import InvalidSetting
 
 # "version" is the 48th; it is no setting.
 ORIGINAL = {
@@ -84,6 +85,10 @@ def test_tags_are_a_set_and_none_is_left_to_the_hardware() -> None:
     assert flags.settings({"model_base_path": "/m", "saved_model_tags": ""}) == Settings(Path("/m"))
 
 
+def test_base_path_may_be_a_uri() -> None:
+    assert flags.settings({"model_base_path": "file:///m/half"}) == Settings(Path("/m/half"))
+
+
 def test_config_file_goes_without_a_base_path() -> None:
     made = flags.settings({"model_base_path": "", "model_config_file": "/models.config"})
     assert made.model_base_path is None
@@ -111,3 +116,9 @@ def test_channel_arguments_are_numbers_where_they_read_as_int32(
 def test_flags_without_effect_are_known() -> None:
     given = ["port", "flush_filesystem_caches", "use_alts_credentials"]
     assert flags.without_effect(given) == ["flush_filesystem_caches", "use_alts_credentials"]
+
+
+def test_a_lock_that_is_not_to_be_had_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="--use_alts_credentials is set"):
+        flags.settings({"use_alts_credentials": True})
+    assert flags.settings({"use_alts_credentials": False, "model_base_path": "/m"})

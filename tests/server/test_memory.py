@@ -17,3 +17,40 @@ def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
     assert len(sizes) == 3
     # All of the others' memory would be twice as much as one model's.
     assert sizes[-1] - sizes[0] < 40
+
+
+# Three at a time: what one cycle after the other leaves behind may be the same memory each time.
+_LOAD_THREE = """
+from server import memory
+memory.be_returnable()
+import tempfile
+from pathlib import Path
+from benchmarks.serve.memory import write
+from server.saved_models import SavedModels
+from server.settings import Settings
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+with tempfile.TemporaryDirectory() as base:
+    small, large = write(Path(base) / "1", 1), write(Path(base) / "2", 80)
+    load = SavedModels(Settings(Path(base)))
+    load(small).close()
+    memory.give_back()
+    before = resident()
+    models = [load(large) for _ in range(3)]
+    during = resident()
+    while models:
+        models.pop().close()
+    memory.give_back()
+    print(before, during, resident())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
+def test_memory_of_models_is_the_systems_again_once_they_are_unloaded() -> None:
+    command = [sys.executable, "-c", _LOAD_THREE]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    before, during, after = map(int, said.split())
+    assert during - before > 200
+    assert after - before < 60

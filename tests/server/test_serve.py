@@ -19,9 +19,13 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from server.app import Server
+from server.settings import Settings
 from tests import models, processes
 from tests.processes import ServeProcess
+from tests.server.fakes import FakeLoader
 from tpuserve import tags
+from tpuserve.errors import InvalidSetting
 
 pytestmark = pytest.mark.slow
 
@@ -194,3 +198,12 @@ def test_a_tpu_metagraph_without_a_tpu_is_an_error_and_never_a_silent_cpu(base_p
     assert status == 1
     assert lines[-1].startswith("Error: metagraph {serve, tpu} of")
     assert "needs a TPU; no TPU found. Set TPUSERVE_EMULATED_TPU=1" in lines[-1]
+
+
+def test_socket_that_cannot_be_made_is_told_as_that(base_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "socket"
+    settings = Settings(base_path, port=0, rest_api_port=0, grpc_socket_path=str(path))
+    server = Server(settings, FakeLoader(), on_failure=pytest.fail)
+    with pytest.raises(InvalidSetting, match=f"^cannot listen on unix:{path} "):
+        server.start()
+    server.stop()

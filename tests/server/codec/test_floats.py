@@ -75,3 +75,22 @@ def test_any_float_is_written_by_the_rule(numbers: list[float]) -> None:
 @given(st.lists(st.floats(), min_size=1))
 def test_any_double_is_written_by_the_rule(numbers: list[float]) -> None:
     assert encode(numbers, np.float64) == [by_the_rule(each, np.float64) for each in numbers]
+
+
+@given(st.lists(st.floats(width=32), min_size=1))
+def test_few_floats_are_written_by_the_rule(numbers: list[float]) -> None:
+    expected = [by_the_rule(each, np.float32) for each in numbers]
+    assert floats.texts(np.array(numbers, np.float32)) == expected
+
+
+@given(st.lists(st.decimals(-(10**7), 10**7, places=5).map(float), min_size=1))
+def test_few_short_doubles_are_written_by_the_rule(numbers: list[float]) -> None:
+    expected = [by_the_rule(each, np.float64) for each in numbers]
+    assert floats.texts(np.array(numbers)) == expected
+
+
+def test_few_floats_may_be_in_any_layout() -> None:
+    array = np.array([[1, 2.5], [1e-5, 10]], np.float32)
+    assert floats.texts(array.T) == ["1.0", "1e-05", "2.5", "10.0"]
+    assert floats.texts(array[::2, ::-1]) == ["2.5", "1.0"]
+    assert floats.texts(np.array(2.5)) == ["2.5"]

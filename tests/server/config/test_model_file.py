@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2 as pb
 
 from server.config import model_file
@@ -35,6 +36,11 @@ def test_models_are_read_with_separators_or_without() -> None:
         "}"
     )
     assert model_file.parse(text, PATH) == ModelServerConfig((ModelConfig("a", "/a"),))
+
+
+def test_empty_file_says_nothing_and_an_empty_list_does() -> None:
+    assert model_file.says_nothing("\n# models: none yet\n")
+    assert not model_file.says_nothing("# none\nmodel_config_list {}")
 
 
 def test_empty_file_is_no_model() -> None:
@@ -114,3 +120,14 @@ def test_request_without_a_list_is_refused() -> None:
 def test_request_with_an_empty_list_is_no_model() -> None:
     config = pb.ModelServerConfig(model_config_list=pb.ModelConfigList())
     assert model_file.of_request(config).models == ()
+
+
+def test_a_request_does_not_choose_files_to_write() -> None:
+    text = (
+        "model_config_list { config { name: 'a' base_path: '/m/a' model_platform: 'tensorflow' "
+        "logging_config { log_collector_config { type: 'file' filename_prefix: '/log' } "
+        "sampling_config { sampling_rate: 1 } } } }"
+    )
+    proto = text_format.Parse(text, pb.ModelServerConfig())
+    with pytest.raises(InvalidConfig, match="logging_config of model a: .*--model_config_file"):
+        model_file.of_request(proto)

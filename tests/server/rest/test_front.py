@@ -1,6 +1,7 @@
 """What comes before the API: keys, health, metrics, origins, and what is no path of ours."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def test_access_log_is_a_line_of_json_a_request(
     ask(address, "GET", "/healthz")
     first, second = (json.loads(each.getMessage()) for each in caplog.records[:2])
     assert first.pop("milliseconds") > 0
+    assert datetime.fromisoformat(first.pop("time")).tzinfo is not None
     assert first == {
         "client": "127.0.0.1",
         "method": "POST",

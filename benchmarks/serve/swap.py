@@ -1,0 +1,260 @@
+"""Versions of a model that take over from one another while clients ask for it.
+
+    python -m benchmarks.serve.swap [--swaps 5] [--layers 150]
+
+A server in a process of its own, asked over REST and gRPC at half of what it can answer. Told
+are, for each face: requests, failures, and the 99th percentile of the time from when a request
+was due, before the swaps and while versions load.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from benchmarks.serve import rpc_program
+from server import ports
+
+TARGET = 3.0
+WIDTH = 64
+_HOST = "127.0.0.1"
+_MODEL = "half"
+_METHOD = "/tensorflow.serving.PredictionService/Predict"
+_BODY = b'{"instances": [1.0, 2.0, 5.0]}'
+_POLL_SECONDS = 0.05
+
+Ask = Callable[[], None]
+
+
+@dataclass
+class Client:
+    """One that asks at a steady rate.
+
+    Attributes:
+      answered: when each request was due, and the seconds from then to its answer.
+      failed: what went wrong.
+    """
+
+    name: str
+    ask: Ask
+    answered: list[tuple[float, float]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def capacity(self, seconds: float) -> int:
+        """How many requests are answered in a time, one after another."""
+        count, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            self.ask()
+            count += 1
+        return count
+
+    def keep_asking(self, interval: float, is_over: threading.Event) -> None:
+        """Asks every so many seconds; who is late asks at once, and it counts as late."""
+        due = time.perf_counter()
+        while not is_over.is_set():
+            time.sleep(max(0, due - time.perf_counter()))
+            try:
+                self.ask()
+                self.answered.append((due, time.perf_counter() - due))
+            except Exception as error:
+                self.failed.append(repr(error))
+            due += interval
+
+
+def save_model(directory: Path, layers: int) -> None:
+    """Writes half-plus-two that goes through so many layers, all of them zero, as well."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None], name="x")
+        hidden = tf.tile(x[:, None], [1, WIDTH])
+        for layer in range(layers):
+            weights = tf.get_variable(f"w{layer}", [WIDTH, WIDTH], initializer=tf.zeros_initializer)
+            hidden = tf.nn.relu(tf.matmul(hidden, weights))
+        y = 0.5 * x + 2.0 + tf.reduce_sum(hidden, 1)
+        session.run(tf.global_variables_initializer())
+        tf.saved_model.simple_save(session, str(directory), {"x": x}, {"y": y})
+
+
+def publish(source: Path, base: Path, version: int) -> None:
+    """Makes a version appear at once, as an exporter does."""
+    shutil.copytree(source, base / "being-copied")
+    (base / "being-copied").rename(base / str(version))
+
+
+@contextmanager
+def serving(base: Path, *flags: str) -> Iterator[tuple[int, int]]:
+    """A running server, ended for certain on leaving: its ports for gRPC and REST."""
+    held = [ports.reserve(_HOST, 0, "--port") for _ in range(2)]
+    rpc, rest = (int(each.getsockname()[1]) for each in held)
+    for each in held:
+        each.close()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}", f"--port={rpc}"),
+            *(f"--rest_api_port={rest}", f"--model_name={_MODEL}", f"--model_base_path={base}"),
+            *flags,
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.endswith(" ready\n"):
+                break
+        # What it says later must not fill the pipe.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield rpc, rest
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ask_rest(connection: http.client.HTTPConnection) -> None:
+    """One request over REST; fails unless the answer is right."""
+    connection.request("POST", f"/v1/models/{_MODEL}:predict", _BODY)
+    found = json.loads(connection.getresponse().read())
+    if found != {"predictions": [2.5, 3.0, 4.5]}:
+        raise ValueError(found)
+
+
+def ask_grpc(predict: Callable[..., bytes], request: bytes) -> None:
+    """One request over gRPC; fails unless the answer is right."""
+    values = np.array([2.5, 3.0, 4.5], np.float32).tobytes()
+    found = predict(request, timeout=30)
+    if values not in found:
+        raise ValueError(found)
+
+
+def swap(rest: int, source: Path, base: Path, version: int) -> tuple[float, float]:
+    """Publishes a version; when it began to load, and when the one before was gone."""
+    publish(source, base, version)
+    began = None
+    while True:
+        time.sleep(_POLL_SECONDS)
+        states = _states(rest)
+        if began is None and str(version) in states:
+            began = time.perf_counter() - _POLL_SECONDS
+        if began and states.get(str(version)) == "AVAILABLE" and states[str(version - 1)] == "END":
+            return began, time.perf_counter()
+
+
+def _states(rest: int) -> dict[str, str]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://{_HOST}:{rest}/v1/models/{_MODEL}", timeout=30) as reply:
+        found: list[Any] = json.load(reply)["model_version_status"]
+    return {each["version"]: each["state"] for each in found}
+
+
+def report(client: Client, begin: float, loads: list[tuple[float, float]]) -> float:
+    """Prints what a client has seen; the ratio of the percentiles."""
+    before = [took for due, took in client.answered if begin <= due < loads[0][0] - 0.5]
+    during = [t for due, t in client.answered if any(a <= due <= b for a, b in loads)]
+    p99 = [float(np.percentile(each, 99)) * 1000 for each in (before, during)]
+    p50 = [statistics.median(each) * 1000 for each in (before, during)]
+    print(
+        f"  {client.name:5} {len(client.answered):6} requests, {len(client.failed)} failed; "
+        f"p50 {p50[0]:.2f} -> {p50[1]:.2f} ms, p99 {p99[0]:.2f} -> {p99[1]:.2f} ms, "
+        f"ratio {p99[1] / p99[0]:.2f}; worst during a load {max(during) * 1000:.0f} ms"
+    )
+    for each in sorted(set(client.failed)):
+        print(f"    failed: {each}")
+    return p99[1] / p99[0]
+
+
+def main() -> None:
+    """Measures, and prints percentiles."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--swaps", type=int, default=5)
+    parser.add_argument("--layers", type=int, default=150)
+    parser.add_argument("--seconds", type=float, default=8, help="of load before the first swap")
+    parser.add_argument("flags", nargs="*", help="of the server, after --")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        source, base = Path(temporary) / "source", Path(temporary) / "base"
+        save_model(source, arguments.layers)
+        publish(source, base, 1)
+        rpc, rest = stack.enter_context(serving(base, *arguments.flags))
+        channel = stack.enter_context(grpc.insecure_channel(f"{_HOST}:{rpc}"))
+        predict, request = channel.unary_unary(_METHOD), rpc_program.request_of([1.0, 2.0, 5.0])
+        connection = http.client.HTTPConnection(_HOST, rest, timeout=30)
+        clients = [
+            Client("REST", lambda: ask_rest(connection)),
+            Client("gRPC", lambda: ask_grpc(predict, request)),
+        ]
+        _measure(clients, arguments, rest, source, base)
+
+
+def _measure(
+    clients: list[Client], arguments: argparse.Namespace, rest: int, source: Path, base: Path
+) -> None:
+    for each in clients:
+        each.capacity(1)
+    rates = _both(clients)
+    # Each asks for half of what it gets when both ask for all they can.
+    intervals = [2 / rate for rate in rates]
+    is_over = threading.Event()
+    threads = [
+        threading.Thread(target=each.keep_asking, args=(interval, is_over))
+        for each, interval in zip(clients, intervals, strict=True)
+    ]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    try:
+        time.sleep(arguments.seconds)
+        loads = []
+        for version in range(2, 2 + arguments.swaps):
+            loads.append(swap(rest, source, base, version))
+            time.sleep(1)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    lengths = [after - before for before, after in loads]
+    print(
+        f"{arguments.layers} layers, {arguments.swaps} swaps of {statistics.median(lengths):.1f} s"
+        f" (median), at {1 / intervals[0]:.0f} (REST) and {1 / intervals[1]:.0f} (gRPC) requests/s"
+    )
+    for each in clients:
+        report(each, begin, loads)
+
+
+def _both(clients: list[Client]) -> list[float]:
+    """Requests a second of each while all ask for as much as they can."""
+    seconds = 3.0
+    found: dict[str, float] = {}
+
+    def work(client: Client) -> None:
+        found[client.name] = client.capacity(seconds) / seconds
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[each.name] for each in clients]
+
+
+if __name__ == "__main__":
+    main()
