@@ -31,7 +31,7 @@ def input_fn() -> Any:
 
     def say(count: Any) -> Any:
         if count == 8:
-            print("fed", flush=True)
+            print("fed\n", end="", flush=True)
         return count
 
     ones = tf.data.Dataset.zip((programs.ones()(), tf.data.Dataset.range(10**12)))
@@ -64,7 +64,8 @@ def main() -> None:
             # Part of a circle, it is still there when the interpreter ends.
             kept: list[Any] = [rows]
             kept.append(kept)
-    print("after", mode, trainer.__name__, flush=True)
+    # In one piece: another thread says something too.
+    print(f"after {mode} {trainer.__name__}\n", end="", flush=True)
 
 
 if __name__ == "__main__":
