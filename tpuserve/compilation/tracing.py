@@ -85,11 +85,8 @@ class Tracer:
     def _outputs(self, node: NodeDef, given: Sequence[Argument]) -> list[Argument]:
         """What comes out of a node that calls functions."""
         if node.op in _CALLS:
-            if node.attr[MUST_COMPILE].b:
-                body = self._functions.body(node.attr["f"].func.name)
-                refined = [a.refined(b) for a, b in zip(given, body.shapes, strict=True)]
-                self.pieces.append(Piece(node.attr["f"].func.name, tuple(refined)))
-            return self._called(node.attr["f"].func.name, given)
+            is_piece = node.attr[MUST_COMPILE].b
+            return self._called(node.attr["f"].func.name, given, is_piece=is_piece)
         if node.op == _BATCH:
             return self._batched(node, given)
         names = list(dict.fromkeys(functions_of(node)))
@@ -126,10 +123,14 @@ class Tracer:
         results = self._called(node.attr["f"].func.name, [*padded, *given[count:]])
         return [each.with_rows(rows) for each in results]
 
-    def _called(self, name: str, given: Sequence[Argument]) -> list[Argument]:
+    def _called(
+        self, name: str, given: Sequence[Argument], *, is_piece: bool = False
+    ) -> list[Argument]:
         body = self._functions.body(name)
         # Such as that of a look-up in a table, which only the program that made it knew.
         refined = [each.refined(shape) for each, shape in zip(given, body.shapes, strict=True)]
+        if is_piece:
+            self.pieces.append(Piece(name, tuple(refined)))
         fed = dict(zip(body.inputs, refined, strict=True))
         return self._trace(body.nodes, fed, body.outputs, body.kept)
 
