@@ -36,20 +36,20 @@ class Program:
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec,)
 
     def __post_init__(self) -> None:
-        arguments = _arguments(self.model_fn)
-        if "features" not in arguments:
+        names = arguments(self.model_fn)
+        if "features" not in names:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'features'. Declare "
                 f"model_fn(features, labels, mode, params)."
             )
-        unknown = [name for name in arguments if name not in _MODEL_FN_ARGUMENTS]
+        unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
         if unknown:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has arguments {', '.join(unknown)} that nobody "
                 f"fills. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
                 f"functools.partial."
             )
-        if self.has_params() and "params" not in (*arguments, *_bound(self.model_fn)):
+        if self.has_params() and "params" not in (*names, *_bound(self.model_fn)):
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'params', and params are given. "
                 f"Declare it, or leave them out."
@@ -96,14 +96,14 @@ class Program:
             "params": self.model_params(mode, is_export=is_export, for_tpu=for_tpu),
             "config": config or self.config,
         }
-        arguments = _arguments(self.model_fn)
-        if labels is not None and "labels" not in arguments:
+        names = arguments(self.model_fn)
+        if labels is not None and "labels" not in names:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'labels', and the input_fn "
                 f"gives some. Declare it, or return features alone."
             )
         spec: AnySpec = self.model_fn(
-            features, **{name: available[name] for name in arguments if name in available}
+            features, **{name: available[name] for name in names if name in available}
         )
         if not isinstance(spec, self.specs):
             wanted = " or ".join(each.__name__ for each in reversed(self.specs))
@@ -122,8 +122,8 @@ class Program:
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """What input_fn returns for one mode: a Dataset, or tensors."""
         available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
-        arguments = _arguments(input_fn)
-        return input_fn(**{name: available[name] for name in arguments if name in available})
+        names = arguments(input_fn)
+        return input_fn(**{name: available[name] for name in names if name in available})
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,12 @@ class TPUProgram(Program):
 
     Attributes:
       batch_sizes: mode → global batch size, in rows; None where none was given.
+      onto_tpu: takes what an input_fn returned for a TPU, the batch size that it was told, and the
+        mode, and gives what is fed; None feeds it as it is.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
+    onto_tpu: Callable[[Any, int, str], Any] | None = None
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
 
@@ -183,7 +186,12 @@ def _batch_size_argument(mode: str) -> str:
     return "predict_batch_size" if mode == ModeKeys.PREDICT else f"{mode}_batch_size"
 
 
-def _arguments(function: Callable[..., Any]) -> list[str]:
+def arguments(function: Callable[..., Any]) -> list[str]:
+    """The names that a function's caller is to fill, without those that a partial has bound.
+
+    Raises:
+      InvalidSetting: it cannot be called.
+    """
     if not callable(function):
         raise InvalidSetting(f"{function!r} cannot be called. Pass a function.")
     parameters = inspect.signature(function).parameters.values()

@@ -49,6 +49,14 @@ class ReplicatedProgram(TPUProgram):
             },
         )
 
+    def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
+        """What input_fn returns for one mode, as it is fed."""
+        returned = super().call_input_fn(input_fn, mode)
+        if self.onto_tpu is None:
+            return returned
+        assert self.topology is not None
+        return self.onto_tpu(returned, self.topology.batch_size_for_input_fn, mode)
+
     def input_of(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
         """A function that calls input_fn for a pipeline."""
 

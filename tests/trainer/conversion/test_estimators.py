@@ -1,0 +1,197 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer.programs import variable
+from tpuserve import metagraph
+from tpuserve.errors import InvalidSetting, InvalidType
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+_X = np.linspace(-1.0, 2.0, 22)
+_CLASSES = (_X > 0.3).astype(np.int64)
+
+
+def input_fn() -> Any:
+    """22 rows in batches of 8, the last of 6, of types that no TPU is fed."""
+    return tf.data.Dataset.from_tensor_slices(({"x": _X}, _CLASSES)).batch(8)
+
+
+def repeated() -> Any:
+    return input_fn().repeat()
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Two classes by one feature, with gradients clipped by their norm."""
+    assert features["x"].dtype == tf.float64
+    x = tf.cast(features["x"], tf.float32)[:, None]
+    logits = v1.layers.dense(x, 2, kernel_initializer=v1.ones_initializer(), name="logits")
+    classes = tf.argmax(logits, axis=1)
+    if mode == trainer.ModeKeys.PREDICT:
+        return trainer.EstimatorSpec(mode, predictions={"class": classes})
+    assert labels.dtype == tf.int64
+    loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    metrics = {
+        "accuracy": v1.metrics.accuracy(labels, predictions=classes),
+        "mean_loss": v1.metrics.mean(loss),
+    }
+    if mode == trainer.ModeKeys.EVAL:
+        return trainer.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    optimizer = v1.train.MomentumOptimizer(params["rate"], 0.9)
+    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+    clipped, _ = tf.clip_by_global_norm(gradients, 0.1)
+    step = optimizer.apply_gradients(
+        zip(clipped, variables, strict=True), v1.train.get_global_step()
+    )
+    return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
+
+
+def plain(model_dir: Path, **params: Any) -> trainer.Estimator:
+    config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=3))
+    params = {"rate": 0.5, **params}
+    return trainer.Estimator(model_fn, str(model_dir), config=config, params=params)
+
+
+def converted(model_dir: Path, **options: Any) -> trainer.TPUEstimator:
+    return trainer.to_tpu_estimator(plain(model_dir), train_batch_size=8, **options)
+
+
+def eight_rows() -> Any:
+    return input_fn().unbatch().repeat().batch(8)
+
+
+def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_path: Path) -> None:
+    plain(tmp_path / "plain").train(eight_rows, steps=6)
+    with tpuserve.emulated_tpu(cores=4):
+        converted(tmp_path / "tpu").train(eight_rows, steps=6)
+    for name in ("logits/kernel", "logits/bias", "logits/kernel/Momentum"):
+        expected = variable(tmp_path / "plain", name)
+        np.testing.assert_allclose(variable(tmp_path / "tpu", name), expected, rtol=1e-5)
+    assert np.abs(variable(tmp_path / "tpu", "logits/bias")).max() > 0.01
+
+
+def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimator(
+    tmp_path: Path,
+) -> None:
+    before = plain(tmp_path).train(repeated, steps=4)
+    after = converted(tmp_path)
+    expected = before.evaluate(input_fn)
+    classes = [each["class"] for each in before.predict(input_fn)]
+    with tpuserve.emulated_tpu(cores=4):
+        found = after.evaluate(input_fn)
+        found_classes = [each["class"] for each in after.predict(input_fn)]
+    assert found["accuracy"] == expected["accuracy"]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert found_classes == classes
+    assert len(classes) == 22
+
+
+def test_batch_size_reaches_an_input_fn_that_takes_params(tmp_path: Path) -> None:
+    sizes = []
+
+    def sized(params: dict[str, Any]) -> Any:
+        sizes.append(params["batch_size"])
+        return input_fn().unbatch().repeat().batch(params["batch_size"], drop_remainder=True)
+
+    with tpuserve.emulated_tpu(cores=2):
+        converted(tmp_path).train(sized, steps=1)
+    assert sizes == [8]
+
+
+def test_the_batch_size_of_params_is_the_global_one(tmp_path: Path) -> None:
+    estimator = trainer.to_tpu_estimator(plain(tmp_path, batch_size=4), use_tpu=False)
+    assert estimator.params == {"rate": 0.5}
+    estimator.train(lambda params: repeated().unbatch().batch(params["batch_size"]), steps=1)
+    assert estimator.get_variable_value("global_step") == 1
+
+
+def test_off_the_tpu_model_fn_and_input_fn_are_as_they_were(tmp_path: Path) -> None:
+    estimator = converted(tmp_path, use_tpu=False).train(input_fn)
+    assert estimator.get_variable_value("global_step") == 3
+    assert set(estimator.evaluate(input_fn)) == {"accuracy", "mean_loss", "loss", "global_step"}
+
+
+def test_tf_gradients_are_averaged_when_they_are_applied(tmp_path: Path) -> None:
+    def by_hand(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean((features - w) ** 2) / 2.0
+        (gradient,) = tf.gradients(loss, [w])
+        step = v1.train.GradientDescentOptimizer(1.0).apply_gradients(
+            [(gradient, w)], v1.train.get_global_step()
+        )
+        return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    def one_to_four() -> Any:
+        return tf.data.Dataset.from_tensor_slices([[1.0], [2.0], [3.0], [4.0]]).batch(4)
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(by_hand, str(tmp_path)), 4)
+    with tpuserve.emulated_tpu(cores=2):
+        estimator.train(one_to_four, steps=1)
+    assert variable(tmp_path, "w") == 2.5
+
+
+def test_an_optimizer_that_is_wrapped_already_sums_once(tmp_path: Path) -> None:
+    def wrapped(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(features * w)
+        optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
+        step = optimizer.minimize(loss, v1.train.get_global_step())
+        return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(wrapped, str(tmp_path)), 4)
+    with tpuserve.emulated_tpu(cores=2):
+        estimator.train(lambda: tf.data.Dataset.from_tensors(tf.ones([4, 1])), steps=1)
+    assert variable(tmp_path, "w") == -1.0
+
+
+def test_keras_optimizers_are_averaged_too(tmp_path: Path) -> None:
+    def with_keras(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean((features - w) ** 2) / 2.0
+        optimizer = tf.keras.optimizers.legacy.SGD(1.0)
+        optimizer.iterations = v1.train.get_global_step()
+        (step,) = optimizer.get_updates(loss, [w])
+        return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(with_keras, str(tmp_path)), 4)
+    data = [[1.0], [2.0], [3.0], [4.0]]
+    with tpuserve.emulated_tpu(cores=2):
+        estimator.train(lambda: tf.data.Dataset.from_tensor_slices(data).batch(4), steps=1)
+    assert variable(tmp_path, "w") == 2.5
+
+
+def test_a_metric_with_ops_of_its_own_is_refused_by_name(tmp_path: Path) -> None:
+    def own(features: Any, labels: Any, mode: str) -> Any:
+        zero = tf.zeros([])
+        return trainer.EstimatorSpec(mode, loss=zero, eval_metric_ops={"mine": (zero, zero)})
+
+    estimator = trainer.to_tpu_estimator(trainer.Estimator(own, str(tmp_path)), 4)
+    with tpuserve.emulated_tpu(cores=2), pytest.raises(InvalidSetting, match="'mine'"):
+        estimator.evaluate(lambda: tf.data.Dataset.from_tensors(tf.ones([4, 1])), steps=1)
+
+
+def test_exports_have_both_metagraphs(tmp_path: Path) -> None:
+    plain(tmp_path / "model").train(repeated, steps=1)
+    features = {"x": tf.constant([1.0], tf.float64)}
+    receiver = trainer.export.build_raw_serving_input_receiver_fn(features)
+    exported = converted(tmp_path / "model").export_saved_model(str(tmp_path / "out"), receiver)
+    tags = [each.tags for each in metagraph.read_metagraphs(exported.decode())]
+    assert sorted(map(sorted, tags)) == [["serve"], ["serve", "tpu"]]
+
+
+@pytest.mark.parametrize("what", ["a TPUEstimator", "no estimator"])
+def test_other_things_than_a_plain_estimator_are_refused(what: str, tmp_path: Path) -> None:
+    given: Any = converted(tmp_path) if what == "a TPUEstimator" else model_fn
+    with pytest.raises(InvalidType):
+        trainer.to_tpu_estimator(given, 8)
+
+
+def test_a_batch_size_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="no train_batch_size"):
+        trainer.to_tpu_estimator(plain(tmp_path))
