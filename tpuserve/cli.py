@@ -19,6 +19,8 @@ from tpuserve.commands.verify import verify
 from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
+RUNS_PROGRAMS = "run"
+"""The command whose output is a user's program's own, its runtime's log included."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -56,6 +58,10 @@ def cli(context: click.Context, debug: bool) -> None:
     """Train with TPUEstimator, export for CPU and TPU, and serve to TensorFlow Serving clients."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+    if context.invoked_subcommand != RUNS_PROGRAMS:
+        # The runtime's own log is about GPUs that are not there and CPU flags; an error that
+        # matters comes as an exception.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 for each in (compile, inspect, verify):
@@ -67,9 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     An error is one line on standard error; `--debug` adds the traceback.
     """
-    # The runtime's own log is about GPUs that are not there and CPU flags; an error that matters
-    # comes as an exception.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         status = cli.main(list(arguments), prog_name="tpuserve", standalone_mode=False)

@@ -35,6 +35,7 @@ from trainer.config import (
 from trainer.config import (
     TPUConfig as TPUConfig,
 )
+from trainer.conversion import to_tpu_estimator as to_tpu_estimator
 from trainer.cross_shard import (
     CrossShardOptimizer as CrossShardOptimizer,
 )
@@ -97,6 +98,8 @@ from trainer.inputs import (
 from trainer.inputs import (
     pandas_input_fn as pandas_input_fn,
 )
+from trainer.keras import model_to_tpu_estimator as model_to_tpu_estimator
+from trainer.keras import to_keras as to_keras
 from trainer.logit_fns import (
     call_logit_fn as call_logit_fn,
 )

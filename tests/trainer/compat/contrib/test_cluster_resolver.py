@@ -1,0 +1,60 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer import programs
+from tpuserve.errors import TpuNotFound
+from trainer.compat.contrib.cluster_resolver import TPUClusterResolver, replace_tensorflows
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("tpu", [None, "", "local", [""], b"local"])
+def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    found = TPUClusterResolver(tpu, zone=None, project=None)
+    assert (found.master(), found.get_master(), found.cluster_spec().as_dict()) == ("", "", {})
+    assert isinstance(found, tf.distribute.cluster_resolver.TPUClusterResolver)
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_program_that_names_no_tpu_trains(use_tpu: bool, tmp_path: Path) -> None:
+    config = trainer.RunConfig(
+        trainer.TPUConfig(2), cluster=TPUClusterResolver(""), model_dir=str(tmp_path)
+    )
+    with tpuserve.emulated_tpu(2, compiled=False):
+        made = trainer.TPUEstimator(
+            programs.slope_model_fn,
+            config=config,
+            params={"rate": 0.5},
+            train_batch_size=2,
+            use_tpu=use_tpu,
+        )
+        made.train(lambda params: programs.ones(batch_size=params["batch_size"])(), max_steps=2)
+    assert programs.variable(tmp_path, "w") == 0.75
+
+
+def test_an_address_is_taken_as_it_is() -> None:
+    found = TPUClusterResolver("grpc://10.0.0.2:8470")
+    assert found.master() == "grpc://10.0.0.2:8470"
+    assert found.cluster_spec().as_dict() == {"worker": ["10.0.0.2:8470"]}
+
+
+def test_a_name_that_cannot_be_asked_for_says_what_to_do() -> None:
+    resolver = TPUClusterResolver("my-tpu", zone="z", project="p")
+    with pytest.raises(TpuNotFound, match=r"tpu='my-tpu'.*grpc://ADDRESS:8470.*emulate-tpu"):
+        trainer.RunConfig(cluster=resolver)
+
+
+def test_tensorflows_name_can_be_made_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tf.distribute.cluster_resolver, tf.compat.v1.distribute.cluster_resolver):
+        # So that the test puts it back.
+        monkeypatch.setattr(module, "TPUClusterResolver", module.TPUClusterResolver)
+    replace_tensorflows()
+    assert tf.distribute.cluster_resolver.TPUClusterResolver(tpu="").master() == ""
+    assert tf.compat.v1.distribute.cluster_resolver.TPUClusterResolver is TPUClusterResolver

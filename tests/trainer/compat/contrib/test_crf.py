@@ -1,0 +1,56 @@
+"""Compared with every way to tag two short sequences."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer.compat.contrib import crf
+
+pytestmark = pytest.mark.slow
+
+INPUTS = np.array(
+    [[[1.0, 0.0], [0.0, 2.0], [3.0, 2.5]], [[0.0, 1.0], [0.5, 0.0], [9.0, 9.0]]], np.float32
+)
+LENGTHS = [3, 2]
+TRANSITIONS = np.array([[0.5, -1.0], [-2.0, 1.0]], np.float32)
+
+
+def _score(row: int, tags: Any) -> float:
+    unary = sum(INPUTS[row, step, tag] for step, tag in enumerate(tags))
+    return float(unary + sum(TRANSITIONS[a, b] for a, b in zip(tags, tags[1:], strict=False)))
+
+
+def _ways(row: int) -> dict[Any, float]:
+    ways = itertools.product([0, 1], repeat=LENGTHS[row])
+    return {tags: _score(row, tags) for tags in ways}
+
+
+def _best(row: int) -> Any:
+    ways = _ways(row)
+    return max(ways, key=lambda tags: ways[tags])
+
+
+def test_the_likelihood_is_that_among_all_ways() -> None:
+    tags = [[0, 1, 1], [1, 0, 1]]
+    found, _ = crf.crf_log_likelihood(tf.constant(INPUTS), tags, LENGTHS, TRANSITIONS)
+    expected = [
+        _score(row, tags[row][: LENGTHS[row]]) - np.log(np.exp(list(_ways(row).values())).sum())
+        for row in (0, 1)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_best_way_is_found() -> None:
+    tags, scores = crf.crf_decode(tf.constant(INPUTS), TRANSITIONS, LENGTHS)
+    for row in (0, 1):
+        best = _best(row)
+        length = LENGTHS[row]
+        assert tuple(tags[row].numpy()[:length]) == best
+        assert tags[row].numpy()[length:].sum() == 0
+        assert float(scores[row]) == pytest.approx(_ways(row)[best])
+        alone, score = crf.viterbi_decode(INPUTS[row, :length], TRANSITIONS)
+        assert tuple(alone) == best
+        assert score == pytest.approx(_ways(row)[best])

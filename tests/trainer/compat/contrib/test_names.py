@@ -1,0 +1,29 @@
+import importlib
+
+import pytest
+
+from trainer.compat import contrib
+from trainer.compat.contrib.module_forms import MODULES
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", contrib.__all__)
+def test_every_name_that_a_module_says_is_there(name: str) -> None:
+    module = getattr(contrib, name)
+    assert [each for each in module.__all__ if not hasattr(module, each)] == []
+    with pytest.raises(AttributeError, match=f"tf.contrib.{name}.no_such_name is not"):
+        module.no_such_name  # noqa: B018
+
+
+def test_every_module_form_can_be_imported() -> None:
+    for each in sorted(set(MODULES.values())):
+        importlib.import_module(each)
+
+
+def test_module_forms_and_public_names_are_the_same_classes() -> None:
+    from trainer.compat.contrib.tpu import tpu_config, tpu_estimator, tpu_optimizer
+
+    assert tpu_estimator.TPUEstimator is contrib.tpu.TPUEstimator
+    assert tpu_config.RunConfig is contrib.tpu.RunConfig
+    assert tpu_optimizer.CrossShardOptimizer is contrib.tpu.CrossShardOptimizer

@@ -1,0 +1,3 @@
+"""A module of a program, beside its script."""
+
+import tensorflow as tf

@@ -1,0 +1,30 @@
+"""A program that says for itself that it is an old one."""
+
+import trainer.compat
+
+import json
+import sys
+
+import tensorflow as tf
+
+import first_version_part
+
+
+def first_version():
+    with tf.Session() as session:
+        return session.run(tf.to_float(1))
+
+
+print(
+    json.dumps(
+        {
+            "eager": tf.executing_eagerly(),
+            "session": hasattr(tf, "Session"),
+            "inputs": hasattr(tf.estimator, "inputs"),
+            "tpu": tf.contrib.tpu.TPUEstimator is tf.compat.v1.estimator.tpu.TPUEstimator,
+            "own": tf.estimator.Estimator.__module__,
+            "same": tf is first_version_part.tf,
+            "real": tf is sys.modules["tensorflow"],
+        }
+    )
+)

@@ -1,0 +1,11 @@
+"""Fails while it is imported."""
+
+
+def fail():
+    try:
+        {}["missing"]
+    except KeyError as error:
+        raise ValueError("the program's own mistake") from error
+
+
+fail()

@@ -1,0 +1,50 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import processes
+from tests.trainer import programs
+
+pytestmark = pytest.mark.slow
+
+PROGRAMS = Path(__file__).parent / "programs"
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images with a bright band, whose place tells the label."""
+    path = tmp_path_factory.mktemp("records") / "train.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(128):
+            label = number % 10
+            image = np.zeros([28, 28], np.uint8)
+            image[2 * label : 2 * label + 4] = 255
+            features = tf.train.Features(
+                feature={
+                    "image_raw": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(value=[image.tobytes()])
+                    ),
+                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                }
+            )
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("emulated", [[], ["--emulate-tpu", "8"]], ids=["cpu", "tpu"])
+@pytest.mark.parametrize("name", ["mnist.py", "mnist_one_shot.py"])
+def test_the_documented_program_trains_as_it_is(
+    name: str, emulated: list[str], records: Path, tmp_path: Path
+) -> None:
+    flags = [f"--train_file={records}", f"--model_dir={tmp_path}", f"--train_steps={STEPS}"]
+    flags += [f"--use_tpu={bool(emulated)}"]
+    done = processes.run("run", *emulated, str(PROGRAMS / name), *flags)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert programs.variable(tmp_path, "global_step") == STEPS
+    [last] = re.findall(rf"trainer:loss = ([\d.]+), step = {STEPS} of {STEPS} ", done.stderr)
+    # All start from weights that know nothing: a loss of log 10, which is 2.30.
+    assert float(last) < 1.8

@@ -1,0 +1,52 @@
+from typing import Any
+
+import pytest
+
+from trainer.compat import embedding_parameters as parameters
+
+
+def test_defaults_are_those_of_tensorflow() -> None:
+    adam = parameters.AdamParameters(0.1)
+    assert (adam.beta1, adam.beta2, adam.epsilon) == (0.9, 0.999, 1e-08)
+    assert (adam.lazy_adam, adam.sum_inside_sqrt, adam.use_gradient_accumulation) == (True,) * 3
+    ftrl = parameters.FtrlParameters(0.1)
+    assert (ftrl.learning_rate_power, ftrl.initial_accumulator_value) == (-0.5, 0.1)
+    assert parameters.AdagradParameters(0.1).initial_accumulator == 0.1
+
+
+def test_arguments_come_in_the_order_of_tensorflow() -> None:
+    made = parameters.AdagradParameters(0.1, 0.2, False, -1.0, 1.0, 0.01, True)
+    assert not made.use_gradient_accumulation
+    assert (made.clip_weight_min, made.clip_weight_max) == (-1.0, 1.0)
+    assert made.weight_decay_factor == 0.01
+    sgd = parameters.StochasticGradientDescentParameters(0.1, False, -1.0)
+    assert (sgd.use_gradient_accumulation, sgd.clip_weight_min) == (False, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("AdagradParameters", {"initial_accumulator": 0}, "positive"),
+        ("AdamParameters", {"beta1": 1.0}, "beta1 is 1.0"),
+        ("AdamParameters", {"epsilon": 0.0}, "epsilon is 0.0"),
+        ("AdamParameters", {"lazy_adam": False, "use_gradient_accumulation": False}, "lazy_adam"),
+        ("FtrlParameters", {"learning_rate_power": 0.5}, "0 or less"),
+        ("FtrlParameters", {"initial_accumulator_value": 0.0}, "positive"),
+        ("FtrlParameters", {"l2_regularization_strength": -1.0}, "at least 0"),
+        (
+            "StochasticGradientDescentParameters",
+            {"use_gradient_accumulation": False, "clip_gradient_max": 1.0},
+            "clipping needs",
+        ),
+    ],
+)
+def test_impossible_values_are_refused(kind: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        getattr(parameters, kind)(0.1, **arguments)
+
+
+def test_accumulators_of_ftrl_may_be_zero_where_that_is_allowed() -> None:
+    made = parameters.FtrlParameters(
+        0.1, initial_accumulator_value=0.0, allow_zero_accumulator=True
+    )
+    assert made.initial_accumulator_value == 0.0

@@ -1,0 +1,46 @@
+"""tf.contrib, as far as programs of the TPUEstimator era name it.
+
+A module is imported when it is first named. What is not supplied raises an AttributeError that
+says what replaces it; see `trainer.compat.contrib.replacements`.
+"""
+
+import importlib
+from typing import Any
+
+from trainer.compat.contrib import absence
+
+__all__ = [
+    "cluster_resolver",
+    "compiler",
+    "crf",
+    "data",
+    "eager",
+    "estimator",
+    "framework",
+    "image",
+    "layers",
+    "lookup",
+    "losses",
+    "metrics",
+    "opt",
+    "predictor",
+    "rnn",
+    "seq2seq",
+    "slim",
+    "stateless",
+    "summary",
+    "tfprof",
+    "tpu",
+    "training",
+    "util",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise absence.missing("tf.contrib", name, __all__)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,34 @@
+"""tf.contrib.estimator: what the trainer has under these names."""
+
+from trainer.added_metrics import add_metrics
+from trainer.checkpoint_hooks import make_stop_at_checkpoint_step_hook
+from trainer.compat.contrib import absence
+from trainer.early_stopping import (
+    make_early_stopping_hook,
+    read_eval_metrics,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from trainer.in_memory_evaluator import InMemoryEvaluatorHook
+from trainer.logit_fns import call_logit_fn, dnn_logit_fn_builder, linear_logit_fn_builder
+from trainer.receivers import build_raw_supervised_input_receiver_fn
+
+__all__ = [
+    "InMemoryEvaluatorHook",
+    "add_metrics",
+    "build_raw_supervised_input_receiver_fn",
+    "call_logit_fn",
+    "dnn_logit_fn_builder",
+    "linear_logit_fn_builder",
+    "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]
+
+__getattr__ = absence.of("tf.contrib.estimator", __all__)

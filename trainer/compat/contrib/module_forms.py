@@ -1,0 +1,121 @@
+"""Which module a program gets for a dotted path below tensorflow.contrib.
+
+Public names of tf.contrib.X are in `trainer.compat.contrib.X`. Here are the forms that programs
+import from the inside of it: "tpu.python.tpu.tpu_estimator" and kin. Where TensorFlow still has
+the very module, it is TensorFlow's.
+"""
+
+from collections.abc import Mapping
+
+_OURS = "trainer.compat.contrib"
+_TPU = "tensorflow.python.tpu"
+
+_TPU_MODULES = {
+    "async_checkpoint": f"{_OURS}.tpu.async_checkpoint",
+    "bfloat16": f"{_TPU}.bfloat16",
+    "datasets": f"{_TPU}.datasets",
+    "device_assignment": f"{_TPU}.device_assignment",
+    "feature_column": f"{_TPU}.feature_column",
+    "functional": f"{_TPU}.functional",
+    "topology": f"{_TPU}.topology",
+    "tpu": f"{_TPU}.tpu",
+    "tpu_config": f"{_OURS}.tpu.tpu_config",
+    "tpu_context": f"{_OURS}.tpu.tpu_context",
+    "tpu_estimator": f"{_OURS}.tpu.tpu_estimator",
+    "tpu_feed": f"{_TPU}.tpu_feed",
+    "tpu_function": f"{_TPU}.tpu_function",
+    "tpu_optimizer": f"{_OURS}.tpu.tpu_optimizer",
+    "tpu_sharding": f"{_TPU}.tpu_sharding",
+    "tpu_system_metadata": f"{_TPU}.tpu_system_metadata",
+    "training_loop": f"{_TPU}.training_loop",
+}
+
+_DATA_MODULES = (
+    "batching",
+    "counter",
+    "enumerate_ops",
+    "error_ops",
+    "get_single_element",
+    "grouping",
+    "interleave_ops",
+    "parsing_ops",
+    "prefetching_ops",
+    "random_ops",
+    "readers",
+    "resampling",
+    "scan_ops",
+    "shuffle_ops",
+    "sliding",
+    "unique",
+    "writers",
+)
+
+# Module → the forms below it that hold some of its names.
+_FORMS: Mapping[str, tuple[str, ...]] = {
+    "cluster_resolver": (
+        "python.training.cluster_resolver",
+        "python.training.tpu_cluster_resolver",
+    ),
+    "compiler.jit": ("",),
+    "compiler.xla": ("",),
+    "data": tuple(f"python.ops.{each}" for each in _DATA_MODULES),
+    "eager": ("python.tfe",),
+    "estimator": (
+        "python.estimator.early_stopping",
+        "python.estimator.extenders",
+        "python.estimator.hooks",
+        "python.estimator.logit_fns",
+    ),
+    "framework": (
+        "python.framework.checkpoint_utils",
+        "python.framework.tensor_util",
+        "python.ops.arg_scope",
+        "python.ops.ops",
+        "python.ops.variables",
+    ),
+    "image": ("python.ops.image_ops",),
+    "layers": (
+        "python.layers.initializers",
+        "python.layers.layers",
+        "python.layers.normalization",
+        "python.layers.optimizers",
+        "python.layers.regularizers",
+        "python.layers.summaries",
+    ),
+    "lookup": ("lookup_ops",),
+    "losses": ("python.losses.loss_ops",),
+    "metrics": ("python.ops.metric_ops",),
+    "opt": tuple(
+        f"python.training.{each}"
+        for each in (
+            "adamax",
+            "addsign",
+            "lars_optimizer",
+            "lazy_adam_optimizer",
+            "moving_average_optimizer",
+            "nadam_optimizer",
+            "powersign",
+            "sign_decay",
+            "weight_decay_optimizers",
+        )
+    ),
+    "predictor": ("predictor", "predictor_factories", "saved_model_predictor"),
+    "rnn": ("python.ops.core_rnn_cell", "python.ops.rnn", "python.ops.rnn_cell"),
+    "seq2seq": ("python.ops.loss",),
+    "slim": ("python.slim",),
+    "slim.learning": ("",),
+    "summary": ("summary", "summary_ops"),
+    "tfprof.model_analyzer": ("",),
+    "training": ("python.training.hparam", "python.training.training"),
+}
+
+MODULES: Mapping[str, str] = {
+    **{f"tpu.python.tpu.{form}": module for form, module in _TPU_MODULES.items()},
+    "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
+    "layers.python.layers.utils": f"{_OURS}.slim.named_outputs",
+    **{
+        f"{module}.{form}".rstrip("."): f"{_OURS}.{module}"
+        for module, forms in _FORMS.items()
+        for form in forms
+    },
+}

@@ -1,0 +1,36 @@
+"""tf.contrib.opt: optimizers, all of them to be wrapped in CrossShardOptimizer on a TPU."""
+
+from trainer.compat.contrib import absence
+from trainer.compat.contrib.opt.adam import AdaMaxOptimizer, LazyAdamOptimizer, NadamOptimizer
+from trainer.compat.contrib.opt.lars import LARSOptimizer
+from trainer.compat.contrib.opt.moving_average import MovingAverageOptimizer
+from trainer.compat.contrib.opt.sign import (
+    AddSignOptimizer,
+    PowerSignOptimizer,
+    get_cosine_decay_fn,
+    get_linear_decay_fn,
+)
+from trainer.compat.contrib.opt.weight_decay import (
+    AdamWOptimizer,
+    DecoupledWeightDecayExtension,
+    MomentumWOptimizer,
+    extend_with_decoupled_weight_decay,
+)
+
+__all__ = [
+    "AdaMaxOptimizer",
+    "AdamWOptimizer",
+    "AddSignOptimizer",
+    "DecoupledWeightDecayExtension",
+    "LARSOptimizer",
+    "LazyAdamOptimizer",
+    "MomentumWOptimizer",
+    "MovingAverageOptimizer",
+    "NadamOptimizer",
+    "PowerSignOptimizer",
+    "extend_with_decoupled_weight_decay",
+    "get_cosine_decay_fn",
+    "get_linear_decay_fn",
+]
+
+__getattr__ = absence.of("tf.contrib.opt", __all__)

@@ -1,0 +1,148 @@
+"""Optimizers whose variables decay by themselves, apart from the gradients."""
+
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class DecoupledWeightDecayExtension:
+    """Makes each step of an optimizer begin with w ← w - weight_decay w.
+
+    It comes before the optimizer among the bases of a class. The decay is not multiplied by the
+    learning rate: where that has a schedule, give the decay the same. A sparse gradient lets its
+    own rows decay alone.
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
+    """
+
+    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
+        """Takes the decay, and what the optimizer takes.
+
+        Args:
+          weight_decay: a float, a scalar tensor, or a function without arguments that gives one.
+          args, kwargs: of the optimizer.
+        """
+        self._decaying: set[int] | None = None
+        self._weight_decay = weight_decay
+        super().__init__(*args, **kwargs)
+
+    def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
+        """The op that makes a step.
+
+        Args:
+          loss, args, kwargs: as in tf.compat.v1.train.Optimizer.
+          decay_var_list: the variables that decay; all by default.
+        """
+        self._let_decay(decay_var_list)
+        return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        decay_var_list: Any = None,
+    ) -> Any:
+        """The op that applies gradients; see `minimize`."""
+        self._let_decay(decay_var_list)
+        return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
+
+    def _let_decay(self, variables: Any) -> None:
+        if variables is not None:
+            self._decaying = {id(each) for each in variables}
+
+    def _decay(self, variable: Any) -> Any:
+        if self._decaying is not None and id(variable) not in self._decaying:
+            return None
+        decay = self._weight_decay
+        return tf.cast(decay() if callable(decay) else decay, variable.dtype.base_dtype)
+
+    def _decayed(self, variable: Any, gradient: Any) -> list[Any]:
+        decay = self._decay(variable)
+        if decay is None:
+            return []
+        # Before the gradient is there, the model may still have to read the variable.
+        with tf.control_dependencies([gradient]):
+            return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
+
+    def _decayed_rows(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
+        decay = self._decay(variable)
+        if decay is None:
+            return []
+        with tf.control_dependencies([gradient]):
+            rows = tf.gather(variable, indices)
+            return [v1.scatter_sub(variable, indices, decay * rows)]
+
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies(self._decayed(var, grad)):
+            return super()._apply_dense(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies(self._decayed(var, grad)):
+            return super()._resource_apply_dense(grad, var)  # type: ignore[misc]
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies(self._decayed_rows(var, grad.values, grad.indices)):
+            return super()._apply_sparse(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        with tf.control_dependencies(self._decayed_rows(var, grad, indices)):
+            return super()._resource_apply_sparse(grad, var, indices)  # type: ignore[misc]
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """A class like an optimizer's, whose first argument is the weight decay."""
+    return type(
+        "OptimizerWithDecoupledWeightDecay",
+        (DecoupledWeightDecayExtension, base_optimizer),
+        {"__doc__": f"{base_optimizer.__name__} with decoupled weight decay."},
+    )
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):
+    """Momentum with decoupled weight decay."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any,
+        momentum: Any,
+        use_locking: bool = False,
+        name: str = "MomentumW",
+        use_nesterov: bool = False,
+    ) -> None:
+        """See `DecoupledWeightDecayExtension` and tf.compat.v1.train.MomentumOptimizer."""
+        super().__init__(
+            weight_decay,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            use_locking=use_locking,
+            name=name,
+            use_nesterov=use_nesterov,
+        )
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):
+    """Adam with decoupled weight decay."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
+        """See `DecoupledWeightDecayExtension` and tf.compat.v1.train.AdamOptimizer."""
+        super().__init__(
+            weight_decay,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+            use_locking=use_locking,
+            name=name,
+        )

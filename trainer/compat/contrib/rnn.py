@@ -1,0 +1,35 @@
+"""tf.contrib.rnn: the cells that TensorFlow has kept, and loops over steps."""
+
+from tensorflow.compat.v1.nn import static_bidirectional_rnn, static_rnn, static_state_saving_rnn
+from tensorflow.compat.v1.nn.rnn_cell import (
+    BasicLSTMCell,
+    BasicRNNCell,
+    DeviceWrapper,
+    DropoutWrapper,
+    GRUCell,
+    LSTMCell,
+    LSTMStateTuple,
+    MultiRNNCell,
+    ResidualWrapper,
+    RNNCell,
+)
+
+from trainer.compat.contrib import absence
+
+__all__ = [
+    "BasicLSTMCell",
+    "BasicRNNCell",
+    "DeviceWrapper",
+    "DropoutWrapper",
+    "GRUCell",
+    "LSTMCell",
+    "LSTMStateTuple",
+    "MultiRNNCell",
+    "RNNCell",
+    "ResidualWrapper",
+    "static_bidirectional_rnn",
+    "static_rnn",
+    "static_state_saving_rnn",
+]
+
+__getattr__ = absence.of("tf.contrib.rnn", __all__)

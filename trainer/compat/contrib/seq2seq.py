@@ -1,0 +1,56 @@
+"""tf.contrib.seq2seq: the loss of a sequence."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer.compat.contrib import absence
+
+__all__ = ["sequence_loss"]
+
+
+def sequence_loss(
+    logits: Any,
+    targets: Any,
+    weights: Any,
+    average_across_timesteps: bool = True,
+    average_across_batch: bool = True,
+    softmax_loss_function: Any = None,
+    name: str | None = None,
+) -> Any:
+    """The weighted cross entropy of each step of sequences, and means of it.
+
+    Args:
+      logits: [b, steps, classes].
+      targets: [b, steps] int32 or int64.
+      weights: [b, steps]; 0 for padding.
+      average_across_timesteps, average_across_batch: the dimensions that a mean is taken over,
+        weights counted.
+      softmax_loss_function: takes labels and logits by name, both flat; the sparse cross entropy
+        by default.
+      name: of the ops.
+
+    Returns:
+      [], [b], [steps] or [b, steps].
+    """
+    logits = tf.convert_to_tensor(logits)
+    if logits.shape.rank != 3:
+        raise InvalidSetting(
+            f"sequence_loss got logits of the shape {logits.shape}. Give [batch, steps, classes]."
+        )
+    with tf.name_scope(name or "sequence_loss"):
+        function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
+        flat = function(
+            labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, logits.shape[-1]])
+        )
+        weights = tf.cast(weights, flat.dtype)
+        losses = tf.reshape(flat, tf.shape(weights)) * weights
+        axes = [0] * average_across_batch + [1] * average_across_timesteps
+        if not axes:
+            return losses
+        total = tf.reduce_sum(losses, axes)
+        return total / (tf.reduce_sum(weights, axes) + 1e-12)
+
+
+__getattr__ = absence.of("tf.contrib.seq2seq", __all__)

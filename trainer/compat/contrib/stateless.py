@@ -1,0 +1,23 @@
+"""tf.contrib.stateless: random numbers that follow from a seed alone."""
+
+from tensorflow.compat.v1.random import stateless_multinomial
+from tensorflow.random import (
+    stateless_normal as stateless_random_normal,
+)
+from tensorflow.random import (
+    stateless_truncated_normal,
+)
+from tensorflow.random import (
+    stateless_uniform as stateless_random_uniform,
+)
+
+from trainer.compat.contrib import absence
+
+__all__ = [
+    "stateless_multinomial",
+    "stateless_random_normal",
+    "stateless_random_uniform",
+    "stateless_truncated_normal",
+]
+
+__getattr__ = absence.of("tf.contrib.stateless", __all__)

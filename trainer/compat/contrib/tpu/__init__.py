@@ -1,0 +1,116 @@
+"""tf.contrib.tpu: TPUEstimator and its parts are ours, builders of TPU graphs TensorFlow's."""
+
+from tensorflow.compat.v1.tpu import (
+    XLAOptions,
+    batch_parallel,
+    bfloat16_scope,
+    core,
+    initialize_system,
+    outside_compilation,
+    replicate,
+    rewrite,
+    shard,
+    shutdown_system,
+)
+from tensorflow.compat.v1.tpu.experimental import (
+    HardwareFeature,
+    TPUSystemMetadata,
+    embedding_column,
+    shared_embedding_columns,
+)
+from tensorflow.python.tpu.datasets import StreamingFilesDataset
+from tensorflow.python.tpu.device_assignment import DeviceAssignment, device_assignment
+from tensorflow.python.tpu.ops.tpu_ops import (
+    all_to_all,
+    collective_permute,
+    infeed_dequeue,
+    infeed_dequeue_tuple,
+    infeed_enqueue,
+    infeed_enqueue_tuple,
+    outfeed_dequeue,
+    outfeed_dequeue_tuple,
+    outfeed_enqueue,
+    outfeed_enqueue_tuple,
+)
+from tensorflow.python.tpu.topology import Topology
+from tensorflow.python.tpu.tpu import (
+    rewrite_for_inference,
+    split_compile_and_replicate,
+    split_compile_and_shard,
+)
+from tensorflow.python.tpu.tpu_feed import InfeedQueue
+from tensorflow.python.tpu.tpu_system_metadata import (
+    _query_tpu_system_metadata as query_tpu_system_metadata,
+)
+from tensorflow.python.tpu.training_loop import repeat, while_loop
+
+from trainer.compat.contrib import absence
+from trainer.compat.contrib.tpu.async_checkpoint import AsyncCheckpointSaverHook
+from trainer.compat.embedding_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    StochasticGradientDescentParameters,
+)
+from trainer.config import InputPipelineConfig, RunConfig, TPUConfig
+from trainer.cross_shard import CrossShardOptimizer, cross_replica_sum
+from trainer.estimator_export import export_estimator_savedmodel
+from trainer.in_memory_evaluator import InMemoryEvaluatorHook as TPUInMemoryEvalHook
+from trainer.spec import TPUEstimatorSpec
+from trainer.tpu_context import TPUContext
+from trainer.tpu_estimator import TPUEstimator
+
+__all__ = [
+    "AdagradParameters",
+    "AdamParameters",
+    "AsyncCheckpointSaverHook",
+    "CrossShardOptimizer",
+    "DeviceAssignment",
+    "FtrlParameters",
+    "HardwareFeature",
+    "InfeedQueue",
+    "InputPipelineConfig",
+    "RunConfig",
+    "StochasticGradientDescentParameters",
+    "StreamingFilesDataset",
+    "TPUConfig",
+    "TPUContext",
+    "TPUEstimator",
+    "TPUEstimatorSpec",
+    "TPUInMemoryEvalHook",
+    "TPUSystemMetadata",
+    "Topology",
+    "XLAOptions",
+    "all_to_all",
+    "batch_parallel",
+    "bfloat16_scope",
+    "collective_permute",
+    "core",
+    "cross_replica_sum",
+    "device_assignment",
+    "embedding_column",
+    "export_estimator_savedmodel",
+    "infeed_dequeue",
+    "infeed_dequeue_tuple",
+    "infeed_enqueue",
+    "infeed_enqueue_tuple",
+    "initialize_system",
+    "outfeed_dequeue",
+    "outfeed_dequeue_tuple",
+    "outfeed_enqueue",
+    "outfeed_enqueue_tuple",
+    "outside_compilation",
+    "query_tpu_system_metadata",
+    "repeat",
+    "replicate",
+    "rewrite",
+    "rewrite_for_inference",
+    "shard",
+    "shared_embedding_columns",
+    "shutdown_system",
+    "split_compile_and_replicate",
+    "split_compile_and_shard",
+    "while_loop",
+]
+
+__getattr__ = absence.of("tf.contrib.tpu", __all__)

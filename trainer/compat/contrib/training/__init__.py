@@ -1,0 +1,36 @@
+"""tf.contrib.training: HParams, waiting for checkpoints, and train ops."""
+
+from tensorflow.compat.v1.train import checkpoints_iterator
+from tensorflow.python.training.checkpoint_utils import wait_for_new_checkpoint
+from tensorflow.python.training.evaluation import (
+    _get_or_create_eval_step as get_or_create_eval_step,
+)
+from tensorflow.python.training.evaluation import (
+    _StopAfterNEvalsHook as StopAfterNEvalsHook,
+)
+
+from trainer.compat.contrib import absence
+from trainer.compat.contrib.training.hparam import HParams, parse_values
+from trainer.compat.contrib.training.train_op import (
+    add_gradients_summaries,
+    clip_gradient_norms,
+    clip_gradient_norms_fn,
+    create_train_op,
+    multiply_gradients,
+)
+
+__all__ = [
+    "HParams",
+    "StopAfterNEvalsHook",
+    "add_gradients_summaries",
+    "checkpoints_iterator",
+    "clip_gradient_norms",
+    "clip_gradient_norms_fn",
+    "create_train_op",
+    "get_or_create_eval_step",
+    "multiply_gradients",
+    "parse_values",
+    "wait_for_new_checkpoint",
+]
+
+__getattr__ = absence.of("tf.contrib.training", __all__)

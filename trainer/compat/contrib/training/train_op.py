@@ -1,0 +1,125 @@
+"""A train op with its gradients clipped, scaled and summarised on the way."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+Gradients = list[tuple[Any, Any]]
+
+_USE_GLOBAL_STEP = 0
+
+
+def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
+    """A histogram and the norm of each gradient, for tf.summary."""
+    summaries = []
+    for gradient, variable in grads_and_vars:
+        if gradient is None:
+            continue
+        values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+        name = variable.op.name
+        summaries.append(v1.summary.histogram(f"{name}_gradient", values))
+        summaries.append(
+            v1.summary.scalar(f"{name}_gradient_norm", tf.linalg.global_norm([values]))
+        )
+    return summaries
+
+
+def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> Gradients:
+    """Each gradient with its own norm clipped."""
+
+    def clipped(gradient: Any) -> Any:
+        if gradient is None:
+            return None
+        if isinstance(gradient, tf.IndexedSlices):
+            values = tf.clip_by_norm(gradient.values, max_norm)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return tf.clip_by_norm(gradient, max_norm)
+
+    return [(clipped(gradient), variable) for gradient, variable in gradients_to_variables]
+
+
+def clip_gradient_norms_fn(max_norm: float) -> Callable[[Gradients], Gradients]:
+    """A function that clips as `clip_gradient_norms` does."""
+    return functools.partial(clip_gradient_norms, max_norm=max_norm)
+
+
+def multiply_gradients(
+    grads_and_vars: Gradients, gradient_multipliers: Mapping[Any, Any]
+) -> Gradients:
+    """Gradients times factors: variable, or its name → factor; others are left as they are."""
+    names = {
+        getattr(getattr(key, "op", None), "name", key): factor
+        for key, factor in gradient_multipliers.items()
+    }
+
+    def scaled(gradient: Any, factor: Any) -> Any:
+        factor = tf.cast(factor, gradient.dtype)
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(
+                gradient.values * factor, gradient.indices, gradient.dense_shape
+            )
+        return gradient * factor
+
+    return [
+        (scaled(gradient, names[variable.op.name]), variable)
+        if gradient is not None and variable.op.name in names
+        else (gradient, variable)
+        for gradient, variable in grads_and_vars
+    ]
+
+
+def create_train_op(
+    total_loss: Any,
+    optimizer: Any,
+    global_step: Any = _USE_GLOBAL_STEP,
+    update_ops: Sequence[Any] | None = None,
+    variables_to_train: Sequence[Any] | None = None,
+    transform_grads_fn: Callable[[Gradients], Gradients] | None = None,
+    summarize_gradients: bool = False,
+    gate_gradients: int = 1,
+    aggregation_method: Any = None,
+    colocate_gradients_with_ops: bool = False,
+    check_numerics: bool = True,
+) -> Any:
+    """A tensor of the loss, which is there once a step is made.
+
+    Args:
+      total_loss: the loss, computed after the update ops.
+      optimizer: applies the gradients.
+      global_step: counts the steps; the graph's by default; None for none.
+      update_ops: run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
+      variables_to_train: all trainable ones by default.
+      transform_grads_fn: takes and gives pairs of gradient and variable.
+      summarize_gradients: whether gradients get summaries.
+      gate_gradients, aggregation_method, colocate_gradients_with_ops: see
+        tf.compat.v1.train.Optimizer.compute_gradients.
+      check_numerics: whether a loss that is no number is an error.
+    """
+    if global_step is _USE_GLOBAL_STEP:
+        global_step = v1.train.get_or_create_global_step()
+    if update_ops is None:
+        update_ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+    with tf.control_dependencies(update_ops):
+        loss = tf.identity(total_loss)
+    gradients = optimizer.compute_gradients(
+        loss,
+        variables_to_train or v1.trainable_variables(),
+        gate_gradients=gate_gradients,
+        aggregation_method=aggregation_method,
+        colocate_gradients_with_ops=colocate_gradients_with_ops,
+    )
+    if transform_grads_fn is not None:
+        gradients = transform_grads_fn(gradients)
+    if summarize_gradients:
+        add_gradients_summaries(gradients)
+    step = optimizer.apply_gradients(gradients, global_step=global_step)
+    if check_numerics:
+        loss = tf.debugging.check_numerics(loss, "LossTensor is inf or nan")
+    with tf.control_dependencies([step]):
+        train_op = tf.identity(loss, name="train_op")
+    v1.get_collection_ref(v1.GraphKeys.TRAIN_OP).append(train_op)
+    return train_op

@@ -1,0 +1,10 @@
+"""tf.contrib.util: protocol buffers of tensors."""
+
+from tensorflow import get_static_value as constant_value
+from tensorflow import make_ndarray, make_tensor_proto
+
+from trainer.compat.contrib import absence
+
+__all__ = ["constant_value", "make_ndarray", "make_tensor_proto"]
+
+__getattr__ = absence.of("tf.contrib.util", __all__)

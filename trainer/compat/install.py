@@ -1,0 +1,107 @@
+"""What is done, once a process, so that a program of the TPUEstimator era finds its names."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from tpuserve.errors import InvalidSetting
+from trainer.compat import detection, estimator_forms, supply
+from trainer.compat.contrib import module_forms
+from trainer.compat.facade import Facade
+from trainer.compat.importing import Finder, ProgramImport
+from trainer.compat.program import Program
+
+TF1_VARIABLE = "TPUSERVE_TF1"
+
+_TPU_FORMS = "tpu.python.tpu."
+
+
+@dataclass
+class _Installed:
+    program: Program
+    tf1: bool
+    facade: Facade | None = None
+
+
+_installed: _Installed | None = None
+
+
+def install(program: Program, tf1: bool | None, way: str) -> None:
+    """Has the program, and it alone, find the names that it was written with.
+
+    TensorFlow is not imported; once the program does, the names are there. That it gets
+    TensorFlow 1 is said in a line on standard error. Later calls change nothing.
+
+    Args:
+      program: whose modules are meant.
+      tf1: whether it gets the names and the behaviour of TensorFlow 1; None looks in its source
+        for what TensorFlow 2 has not.
+      way: how a user says what tf1 is, in words; part of that line.
+
+    Raises:
+      InvalidSetting: TensorFlow was imported before, and the program has it already in a form that
+        it is not to have.
+    """
+    global _installed
+    if _installed is not None:
+        return
+    sign = detection.sign(program) if tf1 is None else None
+    why = f"{sign}, which only TensorFlow 1 has ({way})" if sign else f"as {way} says"
+    is_first = sign is not None if tf1 is None else tf1
+    if is_first:
+        print(
+            f"tpuserve: {program.name} gets TensorFlow 1's names and behaviour: {why}",
+            file=sys.stderr,
+            flush=True,
+        )
+    was_imported = "tensorflow" in sys.modules
+    if is_first and was_imported:
+        _refuse_imported(program)
+    _installed = made = _Installed(program, is_first)
+
+    def on_tensorflow() -> None:
+        supply.names()
+        if made.tf1:
+            made.facade = supply.first_version()
+
+    supply.estimator_modules()
+    estimator_forms.make(
+        {
+            path[len(_TPU_FORMS) :]: home
+            for path, home in module_forms.MODULES.items()
+            if path.startswith(_TPU_FORMS)
+        }
+    )
+    sys.meta_path.insert(0, Finder(on_tensorflow))
+    if was_imported:
+        on_tensorflow()
+    ProgramImport(program, lambda: made.facade)
+
+
+def asked_by_environment() -> dict[str, Any]:
+    """What TPUSERVE_TF1 says, 1, 0 or nothing, as arguments of `install`.
+
+    Raises:
+      InvalidSetting: it says something else.
+    """
+    asked = os.environ.get(TF1_VARIABLE, "").strip()
+    if asked not in ("", "0", "1"):
+        raise InvalidSetting(
+            f"{TF1_VARIABLE} is {asked!r}. Set it to 1 to give the program TensorFlow 1's names "
+            f"and behaviour, to 0 not to, or unset it to have its source decide."
+        )
+    if not asked:
+        return {"tf1": None, "way": f"{TF1_VARIABLE}=0 turns that off"}
+    return {"tf1": asked == "1", "way": f"{TF1_VARIABLE}={asked}"}
+
+
+def _refuse_imported(program: Program) -> None:
+    real = sys.modules["tensorflow"]
+    for module in list(sys.modules.values()):
+        bound = getattr(module, "__dict__", {})
+        if program.has(bound) and any(each is real for each in bound.values()):
+            raise InvalidSetting(
+                f"{bound.get('__file__', program.name)} has imported tensorflow before "
+                f"trainer.compat. Make `import trainer.compat` the first line of the program."
+            )
