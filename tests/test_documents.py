@@ -19,6 +19,7 @@ DOCUMENTS = [
     "docs/concepts.md",
     "docs/conformance.md",
     "docs/export.md",
+    "docs/migrate.md",
     "docs/train.md",
     "docs/serve.md",
 ]

@@ -1,0 +1,54 @@
+"""The programs and the commands in docs/migrate.md run, and print what stands below them."""
+
+import re
+
+import pytest
+
+from tests import document_blocks
+from tests.document_blocks import Block
+from tests.trainer.migration import tables
+from trainer.migration.command import migrate
+
+pytestmark = pytest.mark.slow
+
+DOCUMENT = document_blocks.ROOT / "docs/migrate.md"
+BLOCKS = document_blocks.read(DOCUMENT)
+PROGRAMS = re.findall(r"^```python (\S+)\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("migrate")
+    for name, program in PROGRAMS:
+        (directory / name).write_text(program)
+    return document_blocks.run(DOCUMENT, directory)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_command_prints_what_stands_below_it(block: Block, printed: dict[str, str]) -> None:
+    found = printed[str(block)]
+    assert document_blocks.shows_all(block, found), found
+
+
+def test_all_programs_are_named_and_all_commands_are_run() -> None:
+    text = DOCUMENT.read_text()
+    assert text.count("```python") == len(PROGRAMS)
+    assert text.count("```console") == len(BLOCKS)
+
+
+def test_every_program_is_run_or_read() -> None:
+    commands = "".join(each.text for each in BLOCKS)
+    assert all(name in commands for name, _ in PROGRAMS)
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    shown = tables.shown(DOCUMENT.read_text())
+    assert shown == tables.tables(), "python -m tests.trainer.migration.tables writes them"
+
+
+def test_the_options_that_are_named_are_there() -> None:
+    (section,) = re.findall(
+        r"## What `tpuserve migrate` says\n(.*?)\n## ", DOCUMENT.read_text(), re.S
+    )
+    options = {name for each in migrate.params for name in each.opts if name.startswith("--")}
+    assert options <= set(re.findall(r"--[\w-]+", section))

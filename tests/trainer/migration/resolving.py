@@ -1,0 +1,54 @@
+"""Says what becomes of names in fact: run with `tpuserve run` and the files that say them.
+
+$ tpuserve run --tf1 resolving.py NAMES.json
+reads {file: [name as written, ...]} and prints {file: {name: error or null}}.
+"""
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+def _binding(tree: ast.Module) -> Iterator[str]:
+    """The imports of TensorFlow, and the assignments of a dotted name, one by one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level or isinstance(node, ast.Import):
+            for each in node.names:
+                yield ast.unparse(_alone(node, each))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+            yield ast.unparse(node)
+
+
+def _alone(node: ast.Import | ast.ImportFrom, name: ast.alias) -> ast.stmt:
+    if isinstance(node, ast.Import):
+        return ast.Import([name])
+    return ast.ImportFrom(node.module, [name], 0)
+
+
+def _attempt(statement: str, names: dict[str, Any]) -> str | None:
+    try:
+        exec(statement, names)
+    except (ImportError, AttributeError, NameError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _resolve(file: str, written: list[str]) -> dict[str, str | None]:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with open(file) as source:
+        for statement in _binding(ast.parse(source.read())):
+            if "__future__" not in statement:
+                _attempt(statement, names)
+    found = {}
+    for each in written:
+        module, _, last = each.rpartition(".")
+        is_import = each.split(".")[0] in ("tensorflow", "tensorflow_estimator")
+        statement = f"from {module} import {last}" if module else f"import {last}"
+        found[each] = _attempt(statement if is_import else each, names)
+    return found
+
+
+with open(sys.argv[1]) as _asked:
+    print(json.dumps({file: _resolve(file, names) for file, names in json.load(_asked).items()}))

@@ -1,0 +1,96 @@
+"""The tables of docs/migrate.md, made from those that the code has.
+
+$ python -m tests.trainer.migration.tables
+writes them into the document.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from trainer.compat import estimator_names
+from trainer.compat.contrib.module_forms import MODULES
+from trainer.compat.contrib.replacements import REPLACEMENTS
+from trainer.migration import written
+
+DOCUMENT = Path(__file__).parents[3] / "docs/migrate.md"
+REFUSALS = Path(__file__).parents[3] / "trainer/keras/refusals.py"
+
+
+def tables() -> dict[str, str]:
+    """The text of each table, by what stands in the comment before it."""
+    return {"keras": _keras(), "supplied": _supplied(), "refused": _refused()}
+
+
+def shown(text: str) -> dict[str, str]:
+    """The text of each table in a document."""
+    return {
+        each[1]: each[2] for each in re.finditer(r"<!-- (\w+) -->\n(.*?)<!-- end -->", text, re.S)
+    }
+
+
+def _keras() -> str:
+    # The module imports no TensorFlow, but its package does.
+    rows = []
+    for node in ast.walk(ast.parse(REFUSALS.read_text())):
+        if isinstance(node, ast.Dict):
+            for key, call in zip(node.keys, node.values, strict=True):
+                assert isinstance(call, ast.Call)
+                why, instead = (ast.literal_eval(each) for each in call.args)
+                rows.append((f"`{ast.literal_eval(key)}`" if key else "", why, f"{instead}."))
+    return _table(("Option", "Why", "Instead"), rows)
+
+
+def _supplied() -> str:
+    rows = [
+        (f"`tf.contrib.{each}`", _names(f"trainer.compat.contrib.{each}")) for each in _contrib()
+    ]
+    forms = ", ".join(f"`{each}`" for each in sorted(MODULES))
+    rows.append(("modules of `tensorflow.contrib`", forms))
+    for path, names in estimator_names.V1.items():
+        rows.append((f"`tf.estimator.{path}`".replace(".`", "`"), _joined(names)))
+    embedding = "trainer.compat.embedding_parameters"
+    rows.append(("`tf.compat.v1.tpu.experimental`", _names(embedding)))
+    return _table(("Module", "Names"), rows)
+
+
+def _refused() -> str:
+    rows = [(f"`{name}`", says) for name, says in REPLACEMENTS.items()]
+    rows += [(f"`tf.estimator.{name}`", says) for name, says in estimator_names.GONE.items()]
+    together: dict[str, list[str]] = {}
+    for name, says in rows:
+        together.setdefault(says, []).append(name)
+    return _table(
+        ("Name", "What replaces it"), [(", ".join(each), says) for says, each in together.items()]
+    )
+
+
+def _contrib() -> list[str]:
+    return sorted(written.public_names("trainer.compat.contrib") or ())
+
+
+def _names(module: str) -> str:
+    return _joined(written.public_names(module) or ())
+
+
+def _joined(names: Iterable[str] | Mapping[str, str]) -> str:
+    return ", ".join(f"`{each}`" for each in sorted(names))
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(each)} |\n" for each in lines)
+
+
+def _write() -> None:
+    text = DOCUMENT.read_text()
+    for name, table in tables().items():
+        start, end = f"<!-- {name} -->\n", "<!-- end -->"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}{table}{end}{rest.partition(end)[2]}"
+    DOCUMENT.write_text(text)
+
+
+if __name__ == "__main__":
+    _write()

@@ -1,0 +1,121 @@
+"""What the report says of a name is what becomes of it, in a process with TensorFlow."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.migration import samples
+from trainer.compat import api_names, estimator_forms, estimator_names
+from trainer.compat.api_names import Version
+from trainer.compat.contrib.module_forms import MODULES as FORMS
+from trainer.compat.contrib.replacements import REPLACEMENTS
+from trainer.migration import report, written
+from trainer.migration.findings import Finding
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE.parent / "compat/programs"
+MODULES = (
+    "",
+    "data.",
+    "image.",
+    "layers.",
+    "losses.",
+    "metrics.",
+    "nn.",
+    "summary.",
+    "tpu.",
+    "train.",
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the report says, and by file and name what was found in fact: an error or None."""
+
+    findings: list[Finding]
+    found: dict[str, dict[str, str | None]]
+
+    def error(self, finding: Finding) -> str | None:
+        return self.found[finding.file][finding.written]
+
+
+def everything(version: Version) -> str:
+    """A program that says all names that are said to work in some modules."""
+    modules = [each for each in MODULES if not each or api_names.has(each[:-1], version)]
+    names = [f"{each}{name}" for each in modules for name in api_names.near(f"{each}x", version)]
+    namespaces = estimator_names.V1 if version == "v1" else estimator_names.V2
+    names += [f"estimator.{each}.{name}" for each, inside in namespaces.items() for name in inside]
+    lines = ["import tensorflow as tf", *(f"tf.{each}" for each in names)]
+    if version == "v1":
+        lines += contrib()
+    return "\n".join(lines).replace("..", ".")
+
+
+def contrib() -> Iterator[str]:
+    """Lines that say all names of tf.contrib and of tensorflow_estimator that are in a table."""
+    for module in written.public_names("trainer.compat.contrib") or ():
+        for name in written.public_names(f"trainer.compat.contrib.{module}") or ():
+            yield f"tf.contrib.{module}.{name}"
+    # The package `python` of a module is there or not by what was imported before.
+    yield from (each for each in REPLACEMENTS if not each.endswith(".python"))
+    yield from (f"tf.estimator.{name}" for name in estimator_names.GONE)
+    for number, form in enumerate(FORMS):
+        yield f"import tensorflow.contrib.{form} as form_{number}"
+    for form, names in estimator_forms.MODULES.items():
+        for name in names:
+            yield f"from tensorflow_estimator.python.estimator.{form} import {name}"
+
+
+def scripts(version: Version, directory: Path) -> Iterator[Path]:
+    if version == "v1":
+        yield samples.write(directory, "broken.py", samples.BROKEN)
+        yield samples.write(directory, "bert_like.py", samples.BERT_LIKE)
+        yield from PROGRAMS.rglob("*.py")
+    else:
+        yield samples.write(directory, "broken.py", samples.BROKEN_V2)
+    # Last: what it imports is there from then on.
+    yield samples.write(directory, "everything.py", everything(version))
+
+
+@pytest.fixture(scope="module", params=["v1", "v2"])
+def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+    directory = tmp_path_factory.mktemp(request.param)
+    reports = [report.of(each, followed=False) for each in scripts(request.param, directory)]
+    findings = [
+        finding
+        for each in reports
+        if (each.tf1 is not None) == (request.param == "v1")
+        for finding in each.findings
+        if "(" not in finding.written
+    ]
+    asked: dict[str, list[str]] = {}
+    for each in findings:
+        asked.setdefault(each.file, []).append(each.written)
+    (directory / "names.json").write_text(json.dumps(asked))
+    flag = "--tf1" if request.param == "v1" else "--no-tf1"
+    probe = [HERE / "resolving.py", directory / "names.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tpuserve.run", flag, *map(str, probe)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return Said(findings, json.loads(done.stdout))
+
+
+def test_what_works_or_is_supplied_resolves(said: Said) -> None:
+    promised = [each for each in said.findings if each.kind.runs]
+    assert len(promised) > 500
+    assert not {each.written: said.error(each) for each in promised if said.error(each)}
+
+
+def test_what_is_gone_or_not_known_raises(said: Said) -> None:
+    refused = [each for each in said.findings if not each.kind.runs]
+    assert len(refused) >= 5
+    assert not [each.written for each in refused if said.error(each) is None]

@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.migration.samples import report_of
+
+ESTIMATOR = "import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f{})\n"
+
+
+def command(directory: Path, source: str) -> str:
+    """The command of a program, whose name is left out."""
+    found = report_of(directory, source).command
+    assert found is not None
+    return found.replace(f" {directory / 'program.py'}", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("import tensorflow as tf\ntf.Session()", "tpuserve run"),
+        ("import tensorflow as tf\ntf.estimator.Estimator(f)", "tpuserve run"),
+        (ESTIMATOR.format(""), "tpuserve run --emulate-tpu 8"),
+        (ESTIMATOR.format(", use_tpu=False"), "tpuserve run"),
+        (ESTIMATOR.format(", use_tpu=True"), "tpuserve run --emulate-tpu 8"),
+        (
+            "flags.DEFINE_bool('use_tpu', False, 'x')\n" + ESTIMATOR.format(", use_tpu=F.use_tpu"),
+            "tpuserve run --emulate-tpu 8 --use_tpu=True",
+        ),
+        (
+            "flags.DEFINE_bool('use_tpu', True, 'x')\n" + ESTIMATOR.format(", use_tpu=F.use_tpu"),
+            "tpuserve run --emulate-tpu 8",
+        ),
+        ("p.add_argument('--data-dir', required=True)", "tpuserve run --data-dir=DATA_DIR"),
+        (
+            "import tensorflow as tf\ntf.data.Dataset.range(3).make_one_shot_iterator()",
+            "tpuserve run --tf1",
+        ),
+        (
+            "import tensorflow as tf\ntf.compat.v1.data.make_one_shot_iterator(d)",
+            "tpuserve run",
+        ),
+    ],
+)
+def test_the_command_has_what_the_program_needs(tmp_path: Path, source: str, wanted: str) -> None:
+    assert command(tmp_path, source) == wanted

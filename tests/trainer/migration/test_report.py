@@ -1,0 +1,57 @@
+from pathlib import Path
+
+from tests.trainer.migration import samples
+from tests.trainer.migration.samples import findings_of, report_of
+from trainer.migration import report
+from trainer.migration.verdicts import Kind
+
+SEEDS = ("mnist.py", "mnist_one_shot.py")
+
+
+def test_a_name_has_all_its_lines_and_stands_as_it_is_written(tmp_path: Path) -> None:
+    source = "import tensorflow as tf\nt = tf.train\nt.Saver()\ntf.train.Saver()\nt.Saver()\n"
+    found = findings_of(tmp_path, source)
+    assert found["t.Saver"].lines == (3, 5)
+    assert found["tf.train.Saver"].lines == (4,)
+    assert {found[each].name for each in ("t.Saver", "tf.train.Saver")} == {
+        "tensorflow.train.Saver"
+    }
+
+
+def test_the_documented_programs_name_nothing_that_is_gone() -> None:
+    programs = Path(__file__).parents[1] / "compat/programs"
+    for each in SEEDS:
+        found = report.of(programs / each)
+        assert found.runs, [each for each in found.findings if not each.kind.runs]
+        assert len(found.of_kind(Kind.SUPPLIED)) >= 8
+        assert "--emulate-tpu 8" in str(found.command)
+
+
+def test_a_header_in_the_style_of_bert_is_understood(tmp_path: Path) -> None:
+    found = report_of(tmp_path, samples.BERT_LIKE)
+    assert found.runs, [each for each in found.findings if not each.kind.runs]
+    assert found.tf1 is not None
+    assert str(found.command).endswith("--data_dir=DATA_DIR --use_tpu=True")
+
+
+def test_the_flags_that_a_program_defines_are_no_names_of_tensorflow(tmp_path: Path) -> None:
+    source = "import tensorflow as tf\nFLAGS = tf.flags.FLAGS\nFLAGS.steps\ntf.app.flags.FLAGS.x\n"
+    assert set(findings_of(tmp_path, source)) == {"tensorflow", "tf.flags.FLAGS"}
+
+
+def test_what_is_found_in_modules_beside_the_script_says_their_file(tmp_path: Path) -> None:
+    script = samples.write(tmp_path, "main.py", "import model")
+    samples.write(tmp_path, "model.py", "import tensorflow as tf\ntf.get_variable\n")
+    found = report.of(script)
+    assert found.tf1 is not None
+    assert {Path(each.file).name for each in found.findings} == {"model.py"}
+    assert report.of(script, followed=False).findings == ()
+
+
+def test_a_program_with_a_module_that_does_not_parse_does_not_run(tmp_path: Path) -> None:
+    script = samples.write(tmp_path, "main.py", "import model")
+    samples.write(tmp_path, "model.py", "print 'x'")
+    found = report.of(script)
+    assert not found.runs
+    assert [each.line for each in found.problems] == [1]
+    assert found.command is not None

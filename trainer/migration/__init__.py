@@ -1,0 +1,1 @@
+"""What an old program names, and whether it runs here: read, never run. No TensorFlow here."""

@@ -1,0 +1,97 @@
+"""The command that runs a program."""
+
+import ast
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.compat.usage import uses
+from trainer.migration import program_flags
+from trainer.migration.sources import Source
+
+_CORES = 8
+_TPU_FLAG = "use_tpu"
+
+# Methods that only what TensorFlow 1's behaviour makes has.
+_V1_METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What shows that a program needs TensorFlow 1's behaviour, though no name says so.
+
+    Attributes:
+      file: as it is shown.
+      line: from 1.
+      name: as the program writes it.
+    """
+
+    file: str
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} calls {self.name}"
+
+
+def command(sources: Sequence[Source], *, says_tf1: bool) -> str:
+    """What a shell is to run.
+
+    A word in capitals stands for what only the program's user knows. A TPU is emulated where the
+    program makes a TPUEstimator, unless it says use_tpu=False itself.
+
+    Args:
+      sources: the script, and its modules.
+      says_tf1: whether the command has to ask for TensorFlow 1.
+    """
+    trees = [each.tree for each in sources]
+    flags = [each for tree in trees for each in program_flags.of(tree)]
+    words = ["tpuserve", "run"]
+    if says_tf1:
+        words.append("--tf1")
+    on_tpu = _uses_tpu(trees)
+    if on_tpu:
+        words += ["--emulate-tpu", str(_CORES)]
+    words.append(shlex.quote(sources[0].file))
+    given = {
+        each.name: each.given(each.name.upper().replace("-", "_"))
+        for each in flags
+        if each.is_required and each.name != _TPU_FLAG
+    }
+    if on_tpu:
+        given |= {
+            each.name: each.given("True")
+            for each in flags
+            if each.name == _TPU_FLAG and not each.is_on
+        }
+    return " ".join([*words, *given.values()])
+
+
+def v1_method(sources: Sequence[Source]) -> Sign | None:
+    """The first method that needs TensorFlow 1's behaviour."""
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Attribute) and node.attr in _V1_METHODS and _is_method(node):
+                return Sign(source.file, node.end_lineno or node.lineno, f".{node.attr}()")
+    return None
+
+
+def _is_method(node: ast.Attribute) -> bool:
+    # tf.compat.v1.data.make_one_shot_iterator(dataset) is a function, which is always there.
+    return not (isinstance(node.value, ast.Attribute) and node.value.attr == "data")
+
+
+def _uses_tpu(trees: Sequence[ast.Module]) -> bool:
+    makes = any("TPUEstimator" in each.name.split(".") for tree in trees for each in uses(tree))
+    given = [
+        each.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for each in node.keywords
+        if each.arg == _TPU_FLAG
+    ]
+    refused = given and all(
+        isinstance(each, ast.Constant) and each.value is False for each in given
+    )
+    return makes and not refused
