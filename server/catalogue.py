@@ -56,7 +56,13 @@ class Catalogue:
           ModelsNotAvailable: none of the models has become available.
         """
         with self._one_at_a_time:
-            self._apply(config)
+            try:
+                self._apply(config)
+            except LabelNotAvailable as error:
+                raise LabelNotAvailable(
+                    f"{error}. Nothing is at the start: give the flag "
+                    f"--allow_version_labels_for_unavailable_models."
+                ) from error
             names = config.names()
             self._manager.wait(lambda: self._is_worth_serving(names))
             failed = [name for name in names if not self._manager.is_available(name)]
@@ -69,7 +75,8 @@ class Catalogue:
         """Puts another configuration in the place of the present one.
 
         Models that it leaves out are unloaded. Blocks until each of its models that was not
-        served before has become available or has failed. Labels are checked before anything is
+        served before, or not from there, has become available or has failed; what was served of
+        it goes on being served until then. Labels are checked before anything is
         loaded, so one for a version that comes with the same reload is refused; a label that is
         there already never moves to a version that is not available. Source: section 3.2 of
         TensorFlow Serving's configuration guide, and its server_core.cc.
@@ -82,13 +89,18 @@ class Catalogue:
           ModelsNotAvailable: new models that have failed; the others are served.
         """
         with self._one_at_a_time:
-            new = sorted(set(config.names()) - set(self._config.names()))
+            before = {each.name: each.base_path for each in self._config.models}
+            new = sorted(
+                each.name
+                for each in config.models
+                if before.get(each.name) != each.base_path or self._manager.reason(each.name)
+            )
             self._apply(config)
         if not wait:
             return
         # Others may change the configuration meanwhile: a model may be tried for minutes.
         self._manager.wait(lambda: all(self._is_settled(each) for each in new))
-        failed = [name for name in new if not self._manager.is_available(name)]
+        failed = [name for name in new if not self._manager.is_as_wanted(name)]
         if failed:
             raise self._failure(failed, "model")
 
@@ -146,8 +158,9 @@ class Catalogue:
                 for each in self._known(name)
                 if each.error is not None
             ]
-        if len(causes) == 1 and self._manager.reason(names[0]) is not None:
-            return causes[0][1]
+        reason = self._manager.reason(names[0])
+        if kind == "servable" and len(causes) == 1 and reason is not None:
+            return reason
         shown = ", ".join(
             f"{{{{{what}}} due to error: {error.code.name}: {error}}}" for what, error in causes
         )

@@ -12,11 +12,10 @@ from server import fingerprint
 from server.fingerprint import Fingerprint
 from server.loading import Loading, MakeRunner, Retries, WarmUp, may_pass
 from server.servable import Load, Servable, State, VersionStatus
+from server.settings import LOAD_THREADS
 from tpuserve.errors import LabelNotFound, ModelNotFound, TpuserveError
 
 _UNSETTLED = (State.START, State.LOADING)
-# So that a model that loads for long keeps no other waiting, and loads leave room for requests.
-_LOAD_THREADS = 2
 _UNLOAD_THREADS = 4
 _NO_RETRIES = Retries()
 
@@ -91,7 +90,7 @@ class Manager:
         self._timers: dict[threading.Timer, Servable] = {}
         self._is_closed = False
         self._changed = threading.Condition(threading.RLock())
-        self._loads = ThreadPoolExecutor(load_threads or _LOAD_THREADS, "load")
+        self._loads = ThreadPoolExecutor(load_threads or LOAD_THREADS, "load")
         self._unloads = ThreadPoolExecutor(unload_threads or _UNLOAD_THREADS, "unload")
 
     def aspire(self, name: str, versions: Mapping[int, Path]) -> None:
@@ -112,6 +111,12 @@ class Manager:
             self._reasons.pop(name, None)
             known = self._aspired.get(name, {})
             self._aspired[name] = dict(versions)
+            for timer, servable in list(self._timers.items()):
+                if servable in mended and not self._is_closed:
+                    # Its time of waiting is over as soon as it may have become another.
+                    timer.cancel()
+                    del self._timers[timer]
+                    self._loads.submit(self._load, servable, self._retries.count)
             for version in sorted(versions, reverse=True):
                 directory = versions[version]
                 again = any(version == each.version for each in mended)
@@ -185,6 +190,14 @@ class Manager:
         with self._changed:
             return self._changed.wait_for(is_done, timeout_seconds)
 
+    def is_as_wanted(self, name: str) -> bool:
+        """Whether one of the wanted versions is available, and all is known that is wanted."""
+        with self._changed:
+            return name not in self._reasons and any(
+                each.state is State.AVAILABLE and self._is_wanted(each)
+                for each in self._servables.get(name, ())
+            )
+
     def is_settled(self, name: str) -> bool:
         """Whether each wanted version is available or has finally failed."""
         with self._changed:
@@ -251,7 +264,8 @@ class Manager:
 
         def again() -> None:
             with self._changed:
-                self._timers.pop(timer, None)
+                if self._timers.pop(timer, None) is None:
+                    return
                 if self._is_closed:
                     servable.failed(error)
                 else:
@@ -268,7 +282,7 @@ class Manager:
         mended = []
         for servable in self._servables.get(name, ()):
             look = self._looks.get(servable)
-            if look is None or servable.directory is None or servable.state is not State.END:
+            if look is None or servable.directory is None or not self._has_failed(servable):
                 continue
             failed, last = look
             now = fingerprint.of(servable.directory)
@@ -277,6 +291,10 @@ class Manager:
                 mended.append(servable)
             self._looks[servable] = (failed, now)
         return mended
+
+    def _has_failed(self, servable: Servable) -> bool:
+        """Whether nothing is done about a version that has failed, now or for good."""
+        return servable.state is State.END or servable in list(self._timers.values())
 
     def _unload_superseded(self, name: str) -> None:
         aspired = self._aspired.get(name, {})

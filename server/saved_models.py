@@ -1,25 +1,43 @@
 """What loads a version as the settings say: the right metagraph, on this machine's hardware."""
 
+import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from server import links
+from server.background import Background, Result
 from server.servable import Model
-from server.settings import Settings
+from server.settings import LOAD_THREADS, Settings
 
 TFLITE_FILE = "model.tflite"
+_OVERRIDES_FILE = Path("assets.extra", "saved_model_config.pb")
+
+logger = logging.getLogger(__name__)
 
 
 class SavedModels:
-    """Loads versions; the first one brings TensorFlow, and the TPU system where there is one."""
+    """Loads versions; the first one brings TensorFlow, and the TPU system where there is one.
+
+    Attributes:
+      aside: runs what can wait for requests.
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Takes what to load, and how."""
         self._settings = settings
+        self.aside = Background(settings.num_load_threads or LOAD_THREADS)
         self._session_config = b""
         self._is_prepared = False
+        self._is_serving = False
+        self._has_loaded = False
         self._preparing = threading.Lock()
+
+    def serving(self) -> None:
+        """From here on requests are answered, and loads keep out of their way."""
+        self._is_serving = True
+        self.aside.begin()
 
     def __call__(self, directory: Path) -> Model:
         """The model of a version.
@@ -35,9 +53,17 @@ class SavedModels:
             from server import tflite
 
             return tflite.load(directory / TFLITE_FILE, _interpreters(settings))
-        from tpuserve import devices, loader
+        if (directory / _OVERRIDES_FILE).is_file():
+            logger.warning(
+                "%s is not read, and what it says of the session has no effect. Give "
+                "--tensorflow_session_config_file for all models.",
+                directory / _OVERRIDES_FILE,
+            )
+        from tpuserve import devices, loader, prepare_apart, prepared
 
-        return loader.load(
+        # The runtime makes its threads with the first model; they are as the one that asks.
+        aside = self.aside if self._has_loaded else _here
+        model = loader.load(
             directory,
             settings.saved_model_tags,
             devices.find_hardware(),
@@ -45,7 +71,11 @@ class SavedModels:
             fallback_to_cpu=settings.fallback_to_cpu,
             forbid_unsafe_ops=settings.forbid_unsafe_ops,
             initialise_tpu=not settings.skip_initialize_tpu,
+            prepare=prepare_apart.prepare_apart if self._is_serving else prepared.prepare,
+            aside=aside,
         )
+        self._has_loaded = True
+        return model
 
     def _prepare(self) -> None:
         # One thread does it for all, and the others wait: nothing loads before the TPU is up.
@@ -72,3 +102,7 @@ class SavedModels:
 def _interpreters(settings: Settings) -> int:
     pools = settings.num_tflite_pools or os.cpu_count() or 1
     return pools * max(1, settings.num_tflite_interpreters_per_pool)
+
+
+def _here(work: Callable[[], Result]) -> Result:
+    return work()

@@ -117,7 +117,9 @@ class Servable:
         self._model: Model | None = None
         self._runner: Runner | None = None
         self._users = 0
-        self._changed = threading.Condition(threading.Lock())
+        # The lock itself is what requests take: through the condition it costs twice as much.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}"
@@ -165,7 +167,7 @@ class Servable:
 
     def try_acquire(self) -> bool:
         """Whether the caller may use the model now; who may must `release` it afterwards."""
-        with self._changed:
+        with self._lock:
             if self._state is not State.AVAILABLE:
                 return False
             self._users += 1
@@ -173,7 +175,7 @@ class Servable:
 
     def release(self) -> None:
         """Ends one use."""
-        with self._changed:
+        with self._lock:
             self._users -= 1
             if self._state is not State.AVAILABLE:
                 self._changed.notify_all()

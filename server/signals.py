@@ -7,6 +7,7 @@ import signal
 import socket
 from queue import SimpleQueue
 from types import FrameType
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +30,21 @@ class StopSignals:
         self._wake.setblocking(False)
         self._is_serving = False
         self._is_stopping = False
+        self._before: dict[signal.Signals, Any] = {}
 
     def install(self) -> None:
         """Takes over SIGTERM and SIGINT; to be called in the main thread."""
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
+            self._before[number] = signal.signal(number, self._handle)
+
+    def uninstall(self) -> None:
+        """Gives them back to who had them before; to be called in the main thread."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._wakes.close()
+        self._wake.close()
 
     def serving(self) -> None:
         """From here on requests may be in flight: a signal is kept for `wait`."""

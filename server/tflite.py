@@ -1,5 +1,6 @@
 """A TensorFlow Lite model, served as TensorFlow Serving does with --prefer_tflite_model."""
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,19 @@ import numpy as np
 from server.servable import Array
 from tpuserve import dtypes
 from tpuserve import signature as signatures
-from tpuserve.errors import DamagedSavedModel, InvalidTensor, ModelExecutionError
+from tpuserve.errors import (
+    DamagedSavedModel,
+    InvalidTensor,
+    ModelExecutionError,
+    UnsupportedModel,
+)
 from tpuserve.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, TensorSpec
 
 # The metadata with a flexbuffer map of name → serialized SignatureDef.
 METADATA = b"signature_defs_metadata"
+# What the interpreter says of such, and how it names one.
+_SELECT_OPS = "Select TensorFlow op"
+_SELECT_OP = re.compile(r"\(Flex(\w+)\)")
 
 
 class TfLiteModel:
@@ -109,6 +118,7 @@ def load(path: Path, interpreters: int) -> TfLiteModel:
 
     Raises:
       DamagedSavedModel: the file cannot be read as such a model.
+      UnsupportedModel: it needs TensorFlow besides.
     """
     import tensorflow as tf
 
@@ -126,6 +136,13 @@ def load(path: Path, interpreters: int) -> TfLiteModel:
         return TfLiteModel(made, found)
     except (OSError, ValueError, RuntimeError, IndexError, TypeError, KeyError) as error:
         text = " ".join(str(error).split())
+        if _SELECT_OPS in text:
+            names = ", ".join(_SELECT_OP.findall(text)) or "not named"
+            raise UnsupportedModel(
+                f"{path} holds select ops, which are TensorFlow's own ({names}), and TensorFlow "
+                f"Lite's interpreter does not run those here. Convert the model with built-in ops "
+                f"alone, or serve its SavedModel without --prefer_tflite_model."
+            ) from error
         raise DamagedSavedModel(f"cannot load {path}: {text}. Convert the model again.") from error
 
 

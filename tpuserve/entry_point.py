@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from tpuserve import dtypes, refusal
+from tpuserve import dtypes, refusal, watched
 from tpuserve.errors import (
     DeadlineExceeded,
     InvalidTensor,
@@ -33,6 +33,7 @@ _HEADINGS = (
 _TIMED_OUT = "Timed out waiting for notification"
 # How many times longer than its last run a request must have for a run that nothing can stop.
 _MARGIN = 20
+_LONG_MS = 3_600_000
 # Choices of outputs, and shapes of inputs, that are kept; clients choose them.
 _MOST_KEPT = 64
 
@@ -50,6 +51,7 @@ class EntryPoint:
         self,
         session: Any,
         signature: Signature,
+        tensor: Callable[[str], Any] | None = None,
         *,
         is_bounded: bool = False,
         keeps_deadlines: bool = True,
@@ -57,11 +59,14 @@ class EntryPoint:
         """Takes a session with the graph of the signature.
 
         Args:
+          tensor: the name of a tensor → what the runtime knows it by; None where Python knows
+            the graph.
           is_bounded: see `tpuserve.bounded`.
           keeps_deadlines: False where a run must not be stopped, as on a TPU.
         """
         self._session = session
         self._signature = signature
+        self._tensor = tensor or self._known_tensor
         self._keeps_deadlines = keeps_deadlines
         self._aliases = sorted(signature.inputs)
         self._types = [
@@ -117,6 +122,13 @@ class EntryPoint:
         """
         with contextlib.suppress(tf.errors.OpError, ValueError, TpuserveError):
             self._make(self._all_outputs)
+            if self._keeps_deadlines and self._types:
+                # Refused for its types once all is made, so nothing of the graph is run.
+                wrong = [
+                    np.array([0], np.float32) if kind.hasobject else np.array([b""], object)
+                    for _, kind in self._types
+                ]
+                self._run_watched(self._all_outputs, wrong, _LONG_MS)
 
     def close(self) -> None:
         """Lets go of the session; `run` fails from here on."""
@@ -143,8 +155,8 @@ class EntryPoint:
         return results
 
     def _run_watched(self, wanted: Sequence[str], feeds: list[Any], time_ms: float) -> Any:
-        options = config_pb2.RunOptions(timeout_in_ms=max(1, int(time_ms)))
-        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
+        options = watched.options(self._session, time_ms)
+        buffer = pywrap_tf_session.TF_NewBufferFromString(options)
         inputs, outputs = self._signature.inputs, self._signature.outputs
         fed = {
             self._tensor(inputs[alias].name): np.asarray(array)
@@ -156,7 +168,7 @@ class EntryPoint:
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
 
-    def _tensor(self, name: str) -> Any:
+    def _known_tensor(self, name: str) -> Any:
         return self._session.graph.get_tensor_by_name(name)._as_tf_output()
 
     def _make(self, wanted: tuple[str, ...]) -> Any:

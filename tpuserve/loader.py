@@ -7,22 +7,23 @@ signature function a call, and they are what a TPU metagraph needs.
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.python.saved_model import loader_impl
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.framework import ops
 
-from tpuserve import bounded, devices, metagraph, pruned, unsafe_ops
+from tpuserve import built, devices, watched
 from tpuserve import signature as signatures
+from tpuserve.built import Handles
 from tpuserve.devices import Hardware
 from tpuserve.entry_point import EntryPoint, cause
 from tpuserve.errors import DamagedSavedModel, TpuserveError
-from tpuserve.lowering import lower
-from tpuserve.select import Choice, select
+from tpuserve.prepared import Prepared, Request, prepare
 from tpuserve.signature import Signature
 from tpuserve.tags import TagSet
 from tpuserve.together import Together
@@ -50,33 +51,25 @@ class LoadedModel:
       signature_defs: name → the whole SignatureDef message, as the SavedModel holds it.
     """
 
-    def __init__(
-        self,
-        session: Any,
-        choice: Choice,
-        signatures: Mapping[str, Signature],
-        meta_graph: Any,
-    ) -> None:
-        """Takes a session that holds the metagraph with its variables restored.
+    def __init__(self, session: Any, prepared: Prepared, handles: Handles) -> None:
+        """Takes a session that holds a metagraph with its variables restored.
 
         Args:
-          meta_graph: the MetaGraphDef message that the session was made of.
+          handles: the nodes that the signatures name.
         """
-        self.choice = choice
-        self.signatures = {
-            name: _with_defaults(each, meta_graph.signature_def[name])
-            for name, each in signatures.items()
-        }
+        self.choice = prepared.choice
         self.signature_defs = {
-            name: _copy(each) for name, each in sorted(meta_graph.signature_def.items())
+            name: meta_graph_pb2.SignatureDef.FromString(each)
+            for name, each in prepared.signature_defs.items()
+        }
+        self.signatures = {
+            name: _with_defaults(each, self.signature_defs[name])
+            for name, each in prepared.signatures.items()
         }
         self._session = session
-        self._bounded = {
-            name: bounded.is_bounded(
-                meta_graph.graph_def, [output.name for output in each.outputs.values()]
-            )
-            for name, each in self.signatures.items()
-        }
+        self._graph = session.graph
+        self._handles = handles
+        self._bounded = prepared.bounded
         self._entry_points = {
             name: self._entry_point(each, [name]) for name, each in self.signatures.items()
         }
@@ -148,12 +141,15 @@ class LoadedModel:
         for each in self._entry_points.values():
             each.close()
         self._together.close()
+        # A graph is full of circles, and would be there until the collector comes.
+        ops.dismantle_graph(self._graph)
 
     def _entry_point(self, signature: Signature, names: Sequence[str]) -> EntryPoint:
         return EntryPoint(
             self._session,
             signature,
-            is_bounded=all(self._bounded[name] for name in names),
+            self._handles.tensor,
+            is_bounded=self._bounded.issuperset(names),
             keeps_deadlines=self.choice.device != "TPU",
         )
 
@@ -167,6 +163,8 @@ def load(
     fallback_to_cpu: bool = False,
     forbid_unsafe_ops: bool = False,
     initialise_tpu: bool = True,
+    prepare: Callable[[Request], Prepared] = prepare,
+    aside: Callable[[Callable[[], LoadedModel]], LoadedModel] = lambda work: work(),
 ) -> LoadedModel:
     """The model of a SavedModel directory, loaded and ready to run.
 
@@ -181,6 +179,8 @@ def load(
       fallback_to_cpu: whether to take the {serve} metagraph where the wanted one cannot be had.
       forbid_unsafe_ops: whether to refuse ops that reach out; see `tpuserve.unsafe_ops`.
       initialise_tpu: whether to bring up a real TPU system that is not up yet.
+      prepare: does the part of it that needs no TensorFlow; see `tpuserve.prepared`.
+      aside: runs the part of it that is long and needs no Python; in another thread, say.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: nothing there, or nothing that can be read.
@@ -190,55 +190,38 @@ def load(
     """
     directory = Path(os.fsdecode(directory))
     hardware = devices.find_hardware() if hardware is None else hardware
-    described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
-    choice = select(
-        described.keys(),
-        wanted_tags,
-        hardware,
-        where=str(directory),
-        fallback_to_cpu=fallback_to_cpu,
+    prepared = prepare(
+        Request(directory, wanted_tags, hardware, fallback_to_cpu, forbid_unsafe_ops)
     )
+    choice = prepared.choice
     if choice.fallback:
         logger.warning("%s: %s", directory, choice.fallback)
     if choice.device == "TPU" and initialise_tpu:
         devices.initialise()
     config = tf.compat.v1.ConfigProto.FromString(session_config)
     config.allow_soft_placement = True
-    session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    watched.add_pool(config)
+    graph = tf.Graph()
+
+    def run() -> LoadedModel:
+        session = tf.compat.v1.Session(graph=graph, config=config)
+        try:
+            built.initialise(session, prepared)
+            return LoadedModel(session, prepared, handles)
+        except BaseException:
+            session.close()
+            raise
+
     try:
-        reader = _Loader(directory, choice, forbid_unsafe_ops)
-        meta_graph = reader.load(session, list(choice.tags))
-        return LoadedModel(session, choice, described[choice.tags].signatures, meta_graph)
-    except TpuserveError:
-        session.close()
-        raise
-    except _DAMAGES as error:
-        session.close()
+        handles = built.build(graph, prepared)
+        return aside(run)
+    except BaseException as error:
+        ops.dismantle_graph(graph)
+        if isinstance(error, TpuserveError) or not isinstance(error, _DAMAGES):
+            raise
         raise DamagedSavedModel(
             f"cannot load {directory}: {cause(error)}. Export the model again."
         ) from error
-
-
-class _Loader(loader_impl.SavedModelLoader):
-    """TensorFlow's own loader, given the lowered graph where one is wanted."""
-
-    def __init__(self, directory: Path, choice: Choice, forbid_unsafe_ops: bool) -> None:
-        super().__init__(str(directory))
-        self._directory = directory
-        self._choice = choice
-        self._forbid_unsafe_ops = forbid_unsafe_ops
-
-    def get_meta_graph_def_from_tags(self, tags: Sequence[str]) -> Any:
-        found = super().get_meta_graph_def_from_tags(tags)
-        # Before anything of it is run, as its initialisation would be.
-        if self._forbid_unsafe_ops:
-            unsafe_ops.check(found, self._directory)
-        meta_graph = type(found)()
-        meta_graph.CopyFrom(found)
-        if self._choice.lowered:
-            meta_graph.graph_def.CopyFrom(lower(found.graph_def, compiled=self._choice.compiled))
-        pruned.prune(meta_graph)
-        return meta_graph
 
 
 def _with_defaults(signature: Signature, proto: Any) -> Signature:
@@ -246,10 +229,3 @@ def _with_defaults(signature: Signature, proto: Any) -> Signature:
         return signature
     defaults = {name: tf.make_ndarray(each) for name, each in proto.defaults.items()}
     return dataclasses.replace(signature, defaults=defaults)
-
-
-def _copy(proto: Any) -> Any:
-    # One that is taken out of a message keeps the whole of it, graph and all, in memory.
-    copied = type(proto)()
-    copied.CopyFrom(proto)
-    return copied

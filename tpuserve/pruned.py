@@ -7,8 +7,6 @@ which little else runs.
 from collections.abc import Iterator
 from typing import Any
 
-from tensorflow.core.protobuf import meta_graph_pb2
-
 # What a SavedModel's own loader reads of a metagraph's collections.
 _COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")
 _COLOCATION = b"loc:@"
@@ -49,6 +47,9 @@ def _roots(meta_graph: Any) -> Iterator[str]:
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             yield from _tensors(info)
+    # Only the messages of it.
+    from tensorflow.core.protobuf import meta_graph_pb2
+
     saver = meta_graph.saver_def
     yield from (saver.filename_tensor_name, saver.restore_op_name)
     for asset in meta_graph.asset_file_def:

@@ -1,28 +1,42 @@
-"""Memory of a process that loads and unloads a large model again and again.
+"""Memory of a server that loads and unloads a large model again and again.
 
     python -m benchmarks.serve.memory [--megabytes 200] [--cycles 20]
 
-Prints the resident memory after each cycle, and last its ratio to that after the first.
+The server is a process of its own with a small model besides, told over gRPC what to serve, and
+asked once a cycle. Prints its resident memory after each cycle, and last the ratio to that after
+the first.
 """
 
 import argparse
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import tensorflow as tf
+from tensorflow_serving.apis import (
+    get_model_status_pb2,
+    model_management_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
 
-from server import memory
-from server.manager import Manager
-from server.saved_models import SavedModels
-from server.settings import Settings
+from server import ports
 
 v1 = tf.compat.v1
 
 # Variables of a model, so that it is not one block of memory.
 _PARTS = 10
-_MODEL = "large"
+_MODEL, _SMALL = "large", "small"
+_HOST = "127.0.0.1"
+# Pages go back after the end of a version is told.
+_SETTLED_SECONDS = 1.0
 
 
 def main() -> None:
@@ -32,8 +46,9 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=20)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as base:
-        directory = write(Path(base) / _MODEL / "1", arguments.megabytes)
-        sizes = measure(directory, arguments.cycles)
+        write(Path(base) / _MODEL / "1", arguments.megabytes)
+        write(Path(base) / _SMALL / "1", 1)
+        sizes = measure(Path(base), arguments.cycles)
     for cycle, size in enumerate(sizes, 1):
         print(f"cycle {cycle:3}: {size:8.1f} MB")
     print(f"after the last / after the first: {sizes[-1] / sizes[0]:.3f}")
@@ -57,26 +72,69 @@ def write(directory: Path, megabytes: int) -> Path:
     return directory
 
 
-def measure(directory: Path, cycles: int) -> list[float]:
-    """Resident megabytes after each load, request and unload of a version."""
-    settings = Settings(directory.parent)
-    manager = Manager(SavedModels(settings), after_unload=memory.give_back)
-    sizes = []
-    for _ in range(cycles):
-        manager.aspire(_MODEL, {1: directory})
-        with manager.use(_MODEL) as servable:
-            servable.runner.run("serving_default", {"x": np.zeros([1], np.float32)})
-        manager.aspire(_MODEL, {})
-        memory.give_back()
-        sizes.append(_resident_megabytes())
-    return sizes
+def measure(base: Path, cycles: int) -> list[float]:
+    """Resident megabytes of the server after each load, request and unload of the large model."""
+    with ports.reserve(_HOST, 0, "--port") as held:
+        port = int(held.getsockname()[1])
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}", f"--port={port}"),
+            *("--rest_api_port=0", f"--model_name={_SMALL}", f"--model_base_path={base / _SMALL}"),
+        ],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    try:
+        with grpc.insecure_channel(f"{_HOST}:{port}") as channel:
+            grpc.channel_ready_future(channel).result(timeout=120)
+            return [_cycle(channel, base, process.pid) for _ in range(cycles)]
+    finally:
+        process.kill()
+        process.wait()
 
 
-def _resident_megabytes() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def _cycle(channel: grpc.Channel, base: Path, pid: int) -> float:
+    _serve(channel, base, _SMALL, _MODEL)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = _MODEL
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros([1], np.float32)))
+    prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+    _serve(channel, base, _SMALL)
+    _wait_for_the_end(channel)
+    least, end = float("inf"), time.monotonic() + _SETTLED_SECONDS
+    while time.monotonic() < end:
+        least = min(least, _resident_megabytes(pid))
+        time.sleep(0.05)
+    return least
+
+
+def _serve(channel: grpc.Channel, base: Path, *names: str) -> None:
+    """Has the server serve just these models; returns once those that are new are loaded."""
+    request = model_management_pb2.ReloadConfigRequest()
+    for name in names:
+        request.config.model_config_list.config.add(
+            name=name, base_path=str(base / name), model_platform="tensorflow"
+        )
+    stub = model_service_pb2_grpc.ModelServiceStub(channel)
+    status = stub.HandleReloadConfigRequest(request, timeout=300).status
+    if status.error_code:
+        raise RuntimeError(status.error_message)
+
+
+def _wait_for_the_end(channel: grpc.Channel) -> None:
+    stub = model_service_pb2_grpc.ModelServiceStub(channel)
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = _MODEL
+    ended = get_model_status_pb2.ModelVersionStatus.END
+    while stub.GetModelStatus(request).model_version_status[0].state != ended:
+        time.sleep(0.05)
+
+
+def _resident_megabytes(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/status tells no VmRSS")
+    raise RuntimeError(f"/proc/{pid}/status tells no VmRSS")
 
 
 if __name__ == "__main__":

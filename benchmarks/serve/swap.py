@@ -4,7 +4,9 @@
 
 A server in a process of its own, asked over REST and gRPC at half of what it can answer. Told
 are, for each face: requests, failures, and the 99th percentile of the time from when a request
-was due, before the swaps and while versions load.
+was due, before the swaps, while versions load, and between the loads. The last is the control: its
+ratio to the first is what the machine does by itself. Python's longest standstill is told likewise
+(see `benchmarks.serve.standstill`).
 """
 
 import argparse
@@ -40,6 +42,7 @@ _BODY = b'{"instances": [1.0, 2.0, 5.0]}'
 _POLL_SECONDS = 0.05
 
 Ask = Callable[[], None]
+Spans = list[tuple[float, float]]
 
 
 @dataclass
@@ -99,15 +102,20 @@ def publish(source: Path, base: Path, version: int) -> None:
 
 
 @contextmanager
-def serving(base: Path, *flags: str) -> Iterator[tuple[int, int]]:
-    """A running server, ended for certain on leaving: its ports for gRPC and REST."""
+def serving(base: Path, *flags: str, watch: Path | None = None) -> Iterator[tuple[int, int]]:
+    """A running server, ended for certain on leaving: its ports for gRPC and REST.
+
+    Args:
+      watch: where Python's standstills are written to.
+    """
+    program = ["tpuserve"] if watch is None else ["benchmarks.serve.standstill", str(watch)]
     held = [ports.reserve(_HOST, 0, "--port") for _ in range(2)]
     rpc, rest = (int(each.getsockname()[1]) for each in held)
     for each in held:
         each.close()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}", f"--port={rpc}"),
+            *(sys.executable, "-m", *program, "serve", f"--host={_HOST}", f"--port={rpc}"),
             *(f"--rest_api_port={rest}", f"--model_name={_MODEL}", f"--model_base_path={base}"),
             *flags,
         ],
@@ -164,20 +172,40 @@ def _states(rest: int) -> dict[str, str]:
     return {each["version"]: each["state"] for each in found}
 
 
-def report(client: Client, begin: float, loads: list[tuple[float, float]]) -> float:
+def report(client: Client, spans: dict[str, Spans]) -> float:
     """Prints what a client has seen; the ratio of the percentiles."""
-    before = [took for due, took in client.answered if begin <= due < loads[0][0] - 0.5]
-    during = [t for due, t in client.answered if any(a <= due <= b for a, b in loads)]
-    p99 = [float(np.percentile(each, 99)) * 1000 for each in (before, during)]
-    p50 = [statistics.median(each) * 1000 for each in (before, during)]
+    seen = {
+        when: [took * 1000 for due, took in client.answered if _is_in(due, those)]
+        for when, those in spans.items()
+    }
+    p99 = {when: float(np.percentile(each, 99)) for when, each in seen.items()}
+    p50 = {when: statistics.median(each) for when, each in seen.items()}
+    ratio = p99["loading"] / p99["before"]
     print(
         f"  {client.name:5} {len(client.answered):6} requests, {len(client.failed)} failed; "
-        f"p50 {p50[0]:.2f} -> {p50[1]:.2f} ms, p99 {p99[0]:.2f} -> {p99[1]:.2f} ms, "
-        f"ratio {p99[1] / p99[0]:.2f}; worst during a load {max(during) * 1000:.0f} ms"
+        f"p50 {p50['before']:.2f} -> {p50['loading']:.2f} ms, "
+        f"p99 {p99['before']:.2f} -> {p99['loading']:.2f} ms, ratio {ratio:.2f} "
+        f"(control {p99['between'] / p99['before']:.2f}); "
+        f"worst {max(seen['before']):.0f} -> {max(seen['loading']):.0f} ms"
     )
     for each in sorted(set(client.failed)):
         print(f"    failed: {each}")
-    return p99[1] / p99[0]
+    return ratio
+
+
+def report_standstills(path: Path, spans: dict[str, Spans]) -> None:
+    """Prints how long Python stood still at most."""
+    seen = [(float(end), float(late)) for end, late in map(str.split, path.open())]
+    longest = {
+        when: max((late * 1000 for end, late in seen if _is_in(end, those)), default=0)
+        for when, those in spans.items()
+    }
+    shown = ", ".join(f"{when} {each:.1f} ms" for when, each in longest.items())
+    print(f"  Python's longest standstill: {shown}")
+
+
+def _is_in(time: float, spans: Spans) -> bool:
+    return any(begin <= time <= end for begin, end in spans)
 
 
 def main() -> None:
@@ -194,7 +222,8 @@ def main() -> None:
         source, base = Path(temporary) / "source", Path(temporary) / "base"
         save_model(source, arguments.layers)
         publish(source, base, 1)
-        rpc, rest = stack.enter_context(serving(base, *arguments.flags))
+        watch = Path(temporary) / "standstills"
+        rpc, rest = stack.enter_context(serving(base, *arguments.flags, watch=watch))
         channel = stack.enter_context(grpc.insecure_channel(f"{_HOST}:{rpc}"))
         predict, request = channel.unary_unary(_METHOD), rpc_program.request_of([1.0, 2.0, 5.0])
         connection = http.client.HTTPConnection(_HOST, rest, timeout=30)
@@ -202,12 +231,16 @@ def main() -> None:
             Client("REST", lambda: ask_rest(connection)),
             Client("gRPC", lambda: ask_grpc(predict, request)),
         ]
-        _measure(clients, arguments, rest, source, base)
+        spans = _measure(clients, arguments, rest, source, base)
+        for each in clients:
+            report(each, spans)
+        report_standstills(watch, spans)
 
 
 def _measure(
     clients: list[Client], arguments: argparse.Namespace, rest: int, source: Path, base: Path
-) -> None:
+) -> dict[str, Spans]:
+    """Asks while versions are swapped; when was what."""
     for each in clients:
         each.capacity(1)
     rates = _both(clients)
@@ -223,10 +256,15 @@ def _measure(
         thread.start()
     try:
         time.sleep(arguments.seconds)
-        loads = []
+        end = time.perf_counter()
+        loads, pauses = [], []
         for version in range(2, 2 + arguments.swaps):
             loads.append(swap(rest, source, base, version))
-            time.sleep(1)
+            # As long as the load, after what the load has kept waiting.
+            time.sleep(0.5)
+            paused = time.perf_counter()
+            time.sleep(loads[-1][1] - loads[-1][0])
+            pauses.append((paused, time.perf_counter()))
     finally:
         is_over.set()
         for thread in threads:
@@ -236,8 +274,7 @@ def _measure(
         f"{arguments.layers} layers, {arguments.swaps} swaps of {statistics.median(lengths):.1f} s"
         f" (median), at {1 / intervals[0]:.0f} (REST) and {1 / intervals[1]:.0f} (gRPC) requests/s"
     )
-    for each in clients:
-        report(each, begin, loads)
+    return {"before": [(begin, end - 0.1)], "loading": loads, "between": pauses}
 
 
 def _both(clients: list[Client]) -> list[float]:

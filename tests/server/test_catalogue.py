@@ -144,8 +144,36 @@ def test_reload_that_waits_for_a_model_keeps_no_other_reload_waiting(tmp_path: P
     models.catalogue.reload(models.config("a"), wait=False)
     models.catalogue.reload(models.config("a", "b"))
     assert models.states("b") == {2: State.AVAILABLE}
-    assert models.states("a") == {1: State.LOADING}
+    assert models.manager.wait(lambda: models.states("a") == {1: State.LOADING}, 10)
     models.manager.close(0)
+
+
+def test_served_model_that_moves_to_no_place_fails_and_is_served_from_the_old(
+    models: Models,
+) -> None:
+    models.catalogue.start(models.config("a"))
+    moved = ModelServerConfig((ModelConfig("a", str(models.directory / "gone")),))
+    for _ in range(2):
+        with pytest.raises(ModelsNotAvailable) as caught:
+            models.catalogue.reload(moved)
+        text = str(caught.value)
+        assert text.startswith(
+            "1 model(s) did not become available: {{{name: a} due to error: NOT_FOUND: model base "
+        )
+        assert models.states("a") == {1: State.AVAILABLE}
+    models.add("gone", 3)
+    models.catalogue.reload(moved)
+    assert models.states("a")[3] is State.AVAILABLE
+
+
+def test_path_on_another_file_system_is_told_and_keeps_no_other_waiting(models: Models) -> None:
+    far = ModelConfig("far", "gs://bucket/models")
+    models.catalogue.start(ModelServerConfig((far, *models.config("a").models)))
+    assert models.states("a") == {1: State.AVAILABLE}
+    assert (
+        "gs://bucket/models is on gs://, and only this machine's own files are read. Mount it"
+        in (str(models.manager.reason("far")))
+    )
 
 
 def test_refused_configuration_changes_nothing(models: Models) -> None:
@@ -165,7 +193,10 @@ LABEL_TEXT = (
 
 
 def test_label_at_the_start_needs_leave(models: Models) -> None:
-    with pytest.raises(LabelNotAvailable, match=LABEL_TEXT.format(1)):
+    text = (
+        LABEL_TEXT.format(1).removesuffix("$") + ".*--allow_version_labels_for_unavailable_models"
+    )
+    with pytest.raises(LabelNotAvailable, match=text):
         models.catalogue.start(models.config("a", a={"stable": 1}))
 
 

@@ -253,6 +253,26 @@ def test_failed_version_is_tried_again_once_its_files_are_at_rest(tmp_path: Path
     assert states(manager) == {3: State.AVAILABLE}
 
 
+def test_version_that_waits_for_its_next_try_is_tried_once_its_files_are_mended(
+    tmp_path: Path,
+) -> None:
+    loader = FakeLoader()
+    loader.failures[3] = OSError("half a file")
+    manager = Manager(loader, retries=Retries(count=1, interval_seconds=3600))
+    path = tmp_path / "3"
+    path.mkdir()
+    manager.begin("half", {3: path})
+    assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
+    del loader.failures[3]
+    (path / "saved_model.pb").write_text("whole")
+    # It looks the same twice, so it is no longer written to.
+    while not manager.is_available("half"):
+        manager.begin("half", {3: path})
+        manager.wait(lambda: manager.is_available("half"), 0.05)
+    assert [each.version for each in manager.status("half")] == [3]
+    assert manager.close(0)
+
+
 def test_model_that_loads_for_ever_keeps_no_other_waiting() -> None:
     gate = threading.Event()
 

@@ -35,6 +35,21 @@ def test_model_is_loaded(directory: Path) -> None:
     assert load(directory).run("serving_default", X)["y"] == 3
 
 
+def test_model_is_loaded_with_the_help_of_others_once_there_are_requests(directory: Path) -> None:
+    load = SavedModels(Settings(directory.parent))
+    load.serving()
+    assert load(directory).run("serving_default", X, timeout_ms=60_000)["y"] == 3
+
+
+def test_session_overrides_are_told_to_have_no_effect(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (directory / "assets.extra").mkdir()
+    (directory / "assets.extra" / "saved_model_config.pb").touch()
+    assert load(directory).run("serving_default", X)["y"] == 3
+    assert "saved_model_config.pb is not read, and what it says" in caplog.text
+
+
 def test_metagraph_is_that_of_the_flag_or_of_the_hardware(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,12 @@ from server import tflite
 from server.saved_models import SavedModels
 from server.settings import Settings
 from server.tflite import TfLiteModel
-from tpuserve.errors import DamagedSavedModel, InvalidInputNames, InvalidTensor
+from tpuserve.errors import (
+    DamagedSavedModel,
+    InvalidInputNames,
+    InvalidTensor,
+    UnsupportedModel,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -121,3 +126,15 @@ def test_damaged_file_is_told(path: Path) -> None:
 def test_file_is_preferred_where_that_is_asked(path: Path) -> None:
     settings = Settings(path.parent.parent, prefer_tflite_model=True, num_tflite_pools=1)
     assert isinstance(SavedModels(settings)(path.parent), TfLiteModel)
+
+
+def test_select_ops_are_named_and_refused(tmp_path: Path) -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def lower(x: tf.Tensor) -> tf.Tensor:
+        return tf.strings.lower(x)
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([lower.get_concrete_function()])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.SELECT_TF_OPS]
+    (tmp_path / "model.tflite").write_bytes(converter.convert())
+    with pytest.raises(UnsupportedModel, match=r"TensorFlow's own \(StringLower\).* built-in ops"):
+        tflite.load(tmp_path / "model.tflite", 1)

@@ -9,6 +9,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 from tests.tpuserve import replicas
 from tpuserve.errors import LoweringError
+from tpuserve.lowering import callee
 from tpuserve.lowering.live import lower_in_place
 
 pytestmark = pytest.mark.slow
@@ -345,3 +346,14 @@ def test_two_parts_of_one_graph_can_be_lowered_one_after_the_other() -> None:
             twins += lower_in_place([outputs[0][0]]).twins
         with v1.Session(config=replicas.config()) as session:
             assert session.run(twins) == [4.0, 8.0]
+
+
+def test_a_computation_that_touches_variables_waits_as_one_where_xla_does_not_compile_it() -> None:
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+
+    touching, other = FunctionDef(), FunctionDef()
+    touching.signature.input_arg.add(name="handle", type=tf.resource.as_datatype_enum)
+    other.signature.input_arg.add(name="x", type=tf.float32.as_datatype_enum)
+    calls = [callee.call("f", each, must_compile=False) for each in (touching, other)]
+    assert [callee.INLINE in each.attr for each in calls] == [False, True]
+    assert touching.attr["_noinline"].b

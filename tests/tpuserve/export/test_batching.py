@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,14 @@ pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 CONFIG = BatchConfig(1, 4, 1000, [2, 4])
+
+
+@pytest.fixture
+def _first_dimensions() -> Iterator[None]:
+    """Shapes give their sizes as TensorFlow 1 does, which are no numbers and never None."""
+    v1.disable_v2_tensorshape()
+    yield
+    v1.enable_v2_tensorshape()
 
 
 @pytest.mark.parametrize(
@@ -62,6 +71,15 @@ def test_a_request_larger_than_a_batch_is_refused() -> None:
         y = batched(lambda x: x + 1.0, x, CONFIG)
         with pytest.raises(tf.errors.InvalidArgumentError, match="larger than maximum"):
             session.run(y, {x: range(7)})
+
+
+@pytest.mark.usefixtures("_first_dimensions")
+def test_sizes_are_compared_in_tensorflow_1_as_well() -> None:
+    with tf.Graph().as_default():
+        inputs = [v1.placeholder(tf.float32, [None]), tf.ones([2]), tf.ones([2])]
+        assert batched(lambda given: given[1], inputs, CONFIG).shape.as_list() == [2]
+        with pytest.raises(ExportError, match="have 2 and 3 rows"):
+            batched(lambda given: given, [tf.ones([2]), tf.ones([3])], CONFIG)
 
 
 def test_variables_are_made_outside_and_captured() -> None:
