@@ -1,27 +1,33 @@
 """Runs a batch: one call of the model for several requests."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from server.batching import joining
 from server.batching.parameters import BatchingParameters
 from server.batching.scheduler import Clock
 from server.batching.tasks import Batch, Piece
 from server.metrics import Metrics
-from server.servable import Model
+from server.servable import Array
 from tpuserve.errors import InvalidInput, ModelExecutionError, TpuserveError
+from tpuserve.signature import Signature
 
 logger = logging.getLogger(__name__)
 
 
+Run: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str, Array]]
+"""Inputs by alias, and the milliseconds that it may take or None for any → outputs by name."""
+
+
 class Execution:
-    """Runs the batches of one signature with one choice of outputs."""
+    """Runs the batches of requests that one run of a model can answer."""
 
     def __init__(
         self,
-        model: Model,
-        signature_name: str,
-        output_names: Sequence[str] | None,
+        name: str,
+        run: Run,
+        signature: Signature,
         parameters: BatchingParameters,
         metrics: Metrics,
         pool_name: str,
@@ -30,11 +36,13 @@ class Execution:
         """Takes what to run, and how batches are to be padded.
 
         Args:
+          name: of it, in the server's log.
+          signature: of the inputs.
           pool_name: of the threads, in metrics.
         """
-        self._model = model
-        self._signature_name = signature_name
-        self._output_names = output_names
+        self._name = name
+        self._model_run = run
+        self._signature = signature
         self._parameters = parameters
         self._metrics = metrics
         self._pool_name = pool_name
@@ -64,7 +72,7 @@ class Execution:
             except TpuserveError as error:
                 _fail(group, error)
             except Exception as error:
-                logger.exception("signature %s has failed", self._signature_name)
+                logger.exception("signature %s has failed", self._name)
                 _fail(group, ModelExecutionError(f"the model has failed: {error}"))
 
     def _run_alone(self, piece: list[Piece]) -> None:
@@ -83,13 +91,11 @@ class Execution:
     def _run(self, pieces: list[Piece], now: float) -> None:
         sizes = [piece.size for piece in pieces]
         size = sum(sizes)
-        signature = self._model.signatures[self._signature_name]
-        fed = joining.join([piece.inputs for piece in pieces], size, signature, self._parameters)
+        inputs = [piece.inputs for piece in pieces]
+        fed = joining.join(inputs, size, self._signature, self._parameters)
         run_size = self._parameters.padded(size)
         self._metrics.batch_run(run_size, run_size - size)
-        outputs = self._model.run(
-            self._signature_name, fed, self._output_names, timeout_ms=_time_left(pieces, now)
-        )
+        outputs = self._model_run(fed, _time_left(pieces, now))
         parts = list(joining.split(outputs, sizes, run_size))
         for piece, part in zip(pieces, parts, strict=True):
             piece.succeed(part)

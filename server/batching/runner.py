@@ -1,13 +1,13 @@
 """What runs the requests of a version in batches."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from server.batching import joining
 from server.batching import parameters as files
-from server.batching.execution import Execution
+from server.batching.execution import Execution, Run
 from server.batching.parameters import PER_MODEL_FILE, BatchingParameters
 from server.batching.policy import MakePolicy
 from server.batching.scheduler import Clock, Queue, Scheduler
@@ -15,7 +15,9 @@ from server.batching.tasks import Task
 from server.batching.timed_policy import TimedPolicy
 from server.metrics import Metrics
 from server.servable import Array, Model, Runner
+from server.together import RunsTogether
 from tpuserve import signature as signatures
+from tpuserve.signature import Signature
 
 
 class BatchingRunner:
@@ -61,24 +63,77 @@ class BatchingRunner:
           DeadlineExceeded: the time is up.
           TpuserveError: whatever the model raises.
         """
-        signatures.find(self._model.signatures, signature_name)
+        signature = signatures.find(self._model.signatures, signature_name)
         if not inputs:
             return self._model.run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+        wanted = None if output_names is None else tuple(sorted(output_names))
+
+        def run(fed: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
+            return self._model.run(signature_name, fed, wanted, timeout_ms=time_ms)
+
+        make = partial(self._queue, signature_name, run, signature)
+        return self._wait((signature_name, wanted), make, inputs, timeout_ms)
+
+    def run_together(
+        self,
+        wanted: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, dict[str, Array]]:
+        """The outputs of several signatures for the same inputs; errors as of `run`.
+
+        In batches of the requests that ask for the same outputs of the same signatures; of a
+        model that cannot compute several signatures in one run, in those of each signature.
+
+        Args:
+          wanted: signature → the outputs wanted of it.
+          inputs, timeout_ms: as of `run`.
+
+        Returns:
+          Signature → alias → array.
+        """
+        model = self._model
+        if not isinstance(model, RunsTogether):
+            return {
+                name: self.run(name, inputs, outputs, timeout_ms=timeout_ms)
+                for name, outputs in wanted.items()
+            }
+        chosen = {name: tuple(sorted(wanted[name])) for name in sorted(wanted)}
+        # One name for each output, as those of one signature have.
+        places = [(name, alias) for name, outputs in chosen.items() for alias in outputs]
+
+        def run(fed: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
+            found = model.run_together(chosen, fed, timeout_ms=time_ms)
+            return {str(i): found[name][alias] for i, (name, alias) in enumerate(places)}
+
+        signature = signatures.find(model.signatures, next(iter(chosen)))
+        make = partial(self._queue, " and ".join(chosen), run, signature)
+        flat = self._wait((tuple(places),), make, inputs, timeout_ms)
+        answer: dict[str, dict[str, Array]] = {name: {} for name in wanted}
+        for i, (name, alias) in enumerate(places):
+            answer[name][alias] = flat[str(i)]
+        return answer
+
+    def _wait(
+        self,
+        key: tuple[Hashable, ...],
+        make_queue: Callable[[], Queue],
+        inputs: Mapping[str, Array],
+        timeout_ms: float | None,
+    ) -> dict[str, Array]:
         size = joining.count_rows(inputs)
         self._metrics.batched_request(size)
-        wanted = None if output_names is None else tuple(sorted(output_names))
         now = self._scheduler.clock()
         task = Task(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
-        self._scheduler.submit(
-            (id(self), signature_name, wanted), partial(self._queue, signature_name, wanted), task
-        )
+        self._scheduler.submit((id(self), *key), make_queue, task)
         return task.wait(self._scheduler.clock())
 
-    def _queue(self, signature_name: str, wanted: tuple[str, ...] | None) -> Queue:
+    def _queue(self, name: str, run: Run, signature: Signature) -> Queue:
         execution = Execution(
-            self._model,
-            signature_name,
-            wanted,
+            name,
+            run,
+            signature,
             self._parameters,
             self._metrics,
             self._pool_name,

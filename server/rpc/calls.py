@@ -1,17 +1,21 @@
-"""One call: its message received, its time counted, its errors told."""
+"""One call: its message received, its time counted, its errors told, its end noted down."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from server.rpc import errors
+from server.rpc.books import Books
+from server.rpc.request import Answer, Request
 from server.rpc.threads import Threads
 from tpuserve.errors import (
     Cancelled,
+    Code,
     DeadlineExceeded,
     InvalidInput,
     RequestTooLarge,
@@ -19,9 +23,6 @@ from tpuserve.errors import (
 )
 
 Message: TypeAlias = Any
-
-Answer: TypeAlias = Callable[[bytes, float | None], bytes]
-"""A request's bytes, and the milliseconds it may take or None for any → the reply's bytes."""
 
 Done: TypeAlias = Callable[[], object]
 
@@ -45,10 +46,14 @@ def parse(message_type: type[Message], raw: bytes) -> Message:
 
 
 def handler(
+    method: str,
     answer: Answer,
     threads: Threads,
+    books: Books,
     done: Done = lambda: None,
+    *,
     pool: futures.ThreadPoolExecutor | None = None,
+    is_quick: bool = False,
 ) -> grpc.RpcMethodHandler:
     """What gRPC calls for a method with one request and one reply.
 
@@ -57,55 +62,59 @@ def handler(
     that stalls.
 
     Args:
+      method: its full name.
       answer: gets the message as bytes, since it is for us to say what is wrong with them.
       done: called at the end of each call, whatever became of it.
-      pool: threads of its own for a method that takes long; None to run with the rest.
+      pool, is_quick: as of `Threads.place`.
     """
 
     def call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        request = Request()
+        started = time.perf_counter_ns()
+        message, reply, status = None, b"", "OK"
         try:
             message = threads.receive(messages, context)
-            return _answer(answer, message, context)
+            request.timeout_ms = _timeout_ms(context)
+            if message is None:
+                raise InvalidInput("a call has one request message, this one has none")
+            reply = answer(message, request)
+            return reply
+        except TpuserveError as error:
+            status = error.code.name
+            errors.abort(context, error)
+        except MemoryError:
+            logger.exception("a call needs more memory than there is")
+            status = RequestTooLarge.code.name
+            errors.abort(context, RequestTooLarge("out of memory. Send a smaller request."))
+        except grpc.RpcError:
+            # gRPC's way to say that the client has gone, and for gRPC to hear.
+            status = Code.CANCELLED.name
+            raise
+        except Exception:
+            logger.exception("a call has failed")
+            status = Code.INTERNAL.name
+            context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
         finally:
             done()
+            books.enter(method, request, status, started, context, len(message or b""), len(reply))
+        raise AssertionError("abort never returns")
 
-    return _unary(call, pool)
-
-
-def refusal(
-    error: TpuserveError, pool: futures.ThreadPoolExecutor | None = None
-) -> grpc.RpcMethodHandler:
-    """What ends a call with an error, before any of its message is read."""
-
-    def refuse(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        errors.abort(context, error)
-
-    return _unary(refuse, pool)
-
-
-def _unary(
-    call: Callable[[Iterator[bytes], grpc.ServicerContext], bytes],
-    pool: futures.ThreadPoolExecutor | None,
-) -> grpc.RpcMethodHandler:
-    if pool is not None:
-        call.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    threads.place(call, pool=pool, is_quick=is_quick)
     return grpc.stream_unary_rpc_method_handler(call)
 
 
-def _answer(answer: Answer, message: bytes | None, context: grpc.ServicerContext) -> bytes:
-    try:
-        if message is None:
-            raise InvalidInput("a call has one request message, this one has none")
-        return answer(message, _timeout_ms(context))
-    except TpuserveError as error:
+def refusal(
+    method: str, error: TpuserveError, books: Books, pool: futures.ThreadPoolExecutor
+) -> grpc.RpcMethodHandler:
+    """What ends a call with an error, before any of its message is read."""
+
+    def refuse(messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
+        books.enter(method, Request(), error.code.name, time.perf_counter_ns(), context)
         errors.abort(context, error)
-    except MemoryError:
-        logger.exception("a call needs more memory than there is")
-        errors.abort(context, RequestTooLarge("out of memory. Send a smaller request."))
-    except Exception:
-        logger.exception("a call has failed")
-        context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
-    raise AssertionError("abort never returns")
+
+    # Not for `Threads.place`, which may wait for the message first.
+    refuse.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 def _timeout_ms(context: grpc.ServicerContext) -> float | None:

@@ -1,17 +1,24 @@
 """grpc.health.v1.Health: whether to send requests here."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, TypeAlias
 
 import grpc
 from grpc_health.v1 import health, health_pb2
 
+from server.rpc import calls
+from server.rpc.books import Books
+from server.rpc.request import Request
+from server.rpc.threads import Threads
+from tpuserve.errors import InvalidInput, NotFound
+
 SERVICE_NAME: str = health.SERVICE_NAME
 
 # The bare names, as TensorFlow Serving registers them.
 _NAMES = (health.OVERALL_HEALTH, "ModelService", "PredictionService")
+_STATUS = health_pb2.HealthCheckResponse
 
 Send: TypeAlias = Callable[[Any], None]
 """Sends a message to who watches; None ends it."""
@@ -20,37 +27,47 @@ Send: TypeAlias = Callable[[Any], None]
 class Health:
     """Serving from the beginning, until the server drains."""
 
-    def __init__(self, pool: futures.ThreadPoolExecutor) -> None:
-        """Takes threads of its own: the answer must come while all others are busy, too."""
+    def __init__(self, threads: Threads, pool: futures.ThreadPoolExecutor, books: Books) -> None:
+        """Takes where to answer.
+
+        Args:
+          threads: where who checks is answered, even while all of them are busy.
+          pool: where who watches is.
+          books: where checks are noted down.
+        """
+        self._threads = threads
         self._pool = pool
+        self._books = books
         self._servicer = health.HealthServicer()
         self._watchers: set[Send] = set()
         self._is_draining = False
         self._lock = threading.Lock()
         for name in _NAMES:
-            self._servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self._servicer.set(name, _STATUS.SERVING)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What gRPC calls."""
 
-        def check(request: Any, context: grpc.ServicerContext) -> Any:
-            return self._servicer.Check(request, context)
-
-        def watch(request: Any, context: grpc.ServicerContext, send: Send) -> None:
+        def watch(messages: Iterator[bytes], context: grpc.ServicerContext, send: Send) -> None:
+            message = self._threads.receive(messages, context)
+            try:
+                request = calls.parse(health_pb2.HealthCheckRequest, message or b"")
+            except InvalidInput as error:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             self._servicer.Watch(request, context, send)
             self._keep(send, context)
 
-        check.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
         watch.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
         # Who watches then gets a thread when there is news alone.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
-        how = (
-            health_pb2.HealthCheckRequest.FromString,
-            health_pb2.HealthCheckResponse.SerializeToString,
-        )
         methods = {
-            "Check": grpc.unary_unary_rpc_method_handler(check, *how),
-            "Watch": grpc.unary_stream_rpc_method_handler(watch, *how),
+            "Check": calls.handler(
+                f"/{SERVICE_NAME}/Check", self._check, self._threads, self._books, is_quick=True
+            ),
+            # To gRPC the one request is a stream, so that it, too, has a time to arrive in.
+            "Watch": grpc.stream_stream_rpc_method_handler(
+                watch, response_serializer=_STATUS.SerializeToString
+            ),
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
@@ -66,6 +83,13 @@ class Health:
             self._is_draining = True
         for each in watchers:
             each(None)
+
+    def _check(self, raw: bytes, request: Request) -> bytes:
+        name = calls.parse(health_pb2.HealthCheckRequest, raw).service
+        if name not in _NAMES:
+            raise NotFound(f"no service is named {name!r} here")
+        status = _STATUS.NOT_SERVING if self._is_draining else _STATUS.SERVING
+        return bytes(_STATUS(status=status).SerializeToString())
 
     def _keep(self, send: Send, context: grpc.ServicerContext) -> None:
         with self._lock:

@@ -1,67 +1,44 @@
 """Classify, Regress and MultiInference: examples in, classes or values out."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
 
 from server.dataplane import Classification, DataPlane, Regression
 from server.rpc import calls, specs
+from server.rpc.request import Answer, Request
 from server.rpc.serialized_input import ExamplesRequest, TasksRequest, read_examples
 
-
-class Classify:
-    """Answers from a data plane."""
-
-    def __init__(self, dataplane: DataPlane) -> None:
-        """Takes the data plane to answer from."""
-        self._dataplane = dataplane
-
-    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
-        """The classes of each example in the request; errors as of `DataPlane.classify`."""
-        request = calls.parse(ExamplesRequest, raw)
-        target = specs.read_target(request)
-        examples = read_examples(request.input)
-        found = self._dataplane.classify(target, examples, timeout_ms=timeout_ms)
-        response = classification_pb2.ClassificationResponse()
-        _set_spec(response.model_spec, found)
-        _write_classes(response.result, found)
-        return bytes(response.SerializeToString())
+_Found = TypeVar("_Found", Classification, Regression)
+_Write: TypeAlias = Callable[[Any, _Found], None]
 
 
-class Regress:
-    """Answers from a data plane."""
-
-    def __init__(self, dataplane: DataPlane) -> None:
-        """Takes the data plane to answer from."""
-        self._dataplane = dataplane
-
-    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
-        """The value of each example in the request; errors as of `DataPlane.regress`."""
-        request = calls.parse(ExamplesRequest, raw)
-        target = specs.read_target(request)
-        examples = read_examples(request.input)
-        found = self._dataplane.regress(target, examples, timeout_ms=timeout_ms)
-        response = regression_pb2.RegressionResponse()
-        _set_spec(response.model_spec, found)
-        _write_values(response.result, found)
-        return bytes(response.SerializeToString())
+def classify(dataplane: DataPlane) -> Answer:
+    """Answers with the classes of each example; errors as of `DataPlane.classify`."""
+    return _by_examples(
+        dataplane.classify, classification_pb2.ClassificationResponse, _write_classes
+    )
 
 
-class MultiInference:
-    """Answers from a data plane."""
+def regress(dataplane: DataPlane) -> Answer:
+    """Answers with the value of each example; errors as of `DataPlane.regress`."""
+    return _by_examples(dataplane.regress, regression_pb2.RegressionResponse, _write_values)
 
-    def __init__(self, dataplane: DataPlane) -> None:
-        """Takes the data plane to answer from."""
-        self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
-        """The result of each task in the request; errors as of `DataPlane.multi_inference`."""
-        request = calls.parse(TasksRequest, raw)
-        tasks = [(specs.target_of(each.model_spec), each.method_name) for each in request.tasks]
-        examples = read_examples(request.input)
-        found = self._dataplane.multi_inference(tasks, examples, timeout_ms=timeout_ms)
+def multi_inference(dataplane: DataPlane) -> Answer:
+    """Answers with the result of each task; errors as of `DataPlane.multi_inference`."""
+
+    def answer(raw: bytes, request: Request) -> bytes:
+        message = calls.parse(TasksRequest, raw)
+        tasks = [(specs.target_of(each.model_spec), each.method_name) for each in message.tasks]
+        if tasks:
+            request.target = tasks[0][0]
+        examples = read_examples(message.input)
+        found = dataplane.multi_inference(tasks, examples, timeout_ms=request.timeout_ms)
         response = inference_pb2.MultiInferenceResponse()
         for each in found:
+            request.version = each.version
             result = response.results.add()
             _set_spec(result.model_spec, each)
             if isinstance(each, Classification):
@@ -69,6 +46,25 @@ class MultiInference:
             else:
                 _write_values(result.regression_result, each)
         return bytes(response.SerializeToString())
+
+    return answer
+
+
+def _by_examples(
+    ask: Callable[..., _Found], response_type: Callable[[], Any], write: _Write[_Found]
+) -> Answer:
+    def answer(raw: bytes, request: Request) -> bytes:
+        message = calls.parse(ExamplesRequest, raw)
+        request.target = specs.read_target(message)
+        examples = read_examples(message.input)
+        found = ask(request.target, examples, timeout_ms=request.timeout_ms)
+        request.version = found.version
+        response = response_type()
+        _set_spec(response.model_spec, found)
+        write(response.result, found)
+        return bytes(response.SerializeToString())
+
+    return answer
 
 
 def _set_spec(spec: Any, found: Classification | Regression) -> None:

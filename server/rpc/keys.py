@@ -8,6 +8,7 @@ import grpc
 
 from server.auth import ApiKeys
 from server.rpc import calls, health
+from server.rpc.books import Books
 from tpuserve.errors import Unauthenticated
 
 
@@ -15,29 +16,35 @@ class KeyInterceptor(grpc.ServerInterceptor):
     """Lets only calls pass that carry a key; before any of their message is read."""
 
     def __init__(
-        self, keys: ApiKeys, pool: futures.ThreadPoolExecutor, *, open_health: bool = False
+        self,
+        keys: ApiKeys,
+        pool: futures.ThreadPoolExecutor,
+        books: Books,
+        *,
+        open_health: bool = False,
     ) -> None:
         """Takes the keys.
 
         Args:
           pool: where calls are refused.
+          books: where that is noted down.
           open_health: whether health checks pass without one.
         """
         self._keys = keys
         self._pool = pool
+        self._books = books
         self._open_prefix = f"/{health.SERVICE_NAME}/" if open_health else None
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> grpc.RpcMethodHandler | None:
         """What answers a call: its method, or a refusal."""
-        if self._open_prefix is None or not handler_call_details.method.startswith(
-            self._open_prefix
-        ):
+        method = handler_call_details.method
+        if self._open_prefix is None or not method.startswith(self._open_prefix):
             try:
                 self._keys.check(_authorization(handler_call_details.invocation_metadata))
             except Unauthenticated as error:
-                return calls.refusal(error, self._pool)
+                return calls.refusal(method, error, self._books, self._pool)
         return continuation(handler_call_details)
 
 

@@ -6,6 +6,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
 from server.dataplane import DataPlane
 from server.rpc import calls, errors, specs
+from server.rpc.request import Request
 from server.servable import VersionStatus
 
 
@@ -16,15 +17,15 @@ class GetModelStatus:
         """Takes the data plane to answer from."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
+    def __call__(self, raw: bytes, request: Request) -> bytes:
         """The state of every version of a model, or of one; newest first; labels do not count.
 
         Raises:
           InvalidInput: no model_spec, or no name in it.
           ModelNotFound: as of `DataPlane.status`.
         """
-        request = calls.parse(get_model_status_pb2.GetModelStatusRequest, raw)
-        target = specs.read_target(request)
+        message = calls.parse(get_model_status_pb2.GetModelStatusRequest, raw)
+        target = request.target = specs.read_target(message)
         return _encode(self._dataplane.status(target.model, target.version))
 
 
@@ -35,16 +36,17 @@ class GetModelMetadata:
         """Takes the data plane to answer from."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
+    def __call__(self, raw: bytes, request: Request) -> bytes:
         """The signatures of a version, whole.
 
         Raises:
           InvalidInput: no model_spec, no name in it, or a field that is not "signature_def".
           ModelNotFound: there is no such model or version.
         """
-        request = calls.parse(get_model_metadata_pb2.GetModelMetadataRequest, raw)
-        target = specs.read_target(request)
-        found = self._dataplane.metadata(target, list(request.metadata_field))
+        message = calls.parse(get_model_metadata_pb2.GetModelMetadataRequest, raw)
+        target = request.target = specs.read_target(message)
+        found = self._dataplane.metadata(target, list(message.metadata_field))
+        request.version = found.version
         signatures = get_model_metadata_pb2.SignatureDefMap()
         for name, each in found.signature_defs.items():
             # Messages of another class than the API's: their bytes are what they share.

@@ -4,11 +4,11 @@ from tensorflow_serving.apis import predict_pb2
 
 from server.dataplane import DataPlane, Prediction
 from server.rpc import calls, specs, tensors, wire
+from server.rpc.request import Request
 from server.servable import Array
 from tpuserve.signature import Signature
 
 _OUTPUTS_TAG, _MODEL_SPEC_TAG = wire.tag(1), wire.tag(2)
-_KEY_TAG, _VALUE_TAG = wire.tag(1), wire.tag(2)
 
 
 class Predict:
@@ -31,37 +31,35 @@ class Predict:
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
 
-    def __call__(self, raw: bytes, timeout_ms: float | None) -> bytes:
+    def __call__(self, raw: bytes, request: Request) -> bytes:
         """The outputs of a model for the inputs in the request.
 
         Raises:
           TpuserveError: as of `DataPlane.predict`.
         """
-        request = calls.parse(predict_pb2.PredictRequest, raw)
+        message = calls.parse(predict_pb2.PredictRequest, raw)
+        request.target = specs.read_target(message)
 
         def read_inputs(_: Signature) -> dict[str, Array]:
             limit = self._max_tensor_bytes
             return {
                 alias: tensors.decode(proto, alias, limit)
-                for alias, proto in request.inputs.items()
+                for alias, proto in message.inputs.items()
             }
 
         prediction = self._dataplane.predict(
-            specs.read_target(request),
+            request.target,
             read_inputs,
-            list(request.output_filter),
-            timeout_ms=timeout_ms,
+            list(message.output_filter),
+            timeout_ms=request.timeout_ms,
         )
+        request.version = prediction.version
         return self._encode(prediction)
 
     def _encode(self, prediction: Prediction) -> bytes:
         parts: list[tensors.Part] = []
         for alias, array in prediction.outputs.items():
-            tensor = tensors.to_parts(array, self._as_content)
-            size = sum(map(len, tensor))
-            # An entry of a map is a message with a key and a value.
-            key = wire.field(_KEY_TAG, alias.encode()) + _VALUE_TAG + wire.varint(size)
-            parts += (_OUTPUTS_TAG, wire.varint(len(key) + size), key, *tensor)
+            parts += tensors.to_entry(_OUTPUTS_TAG, alias, array, self._as_content)
         spec = specs.encode(prediction.model, prediction.version, prediction.signature_name)
         parts += (_MODEL_SPEC_TAG, wire.varint(len(spec)), spec)
         return b"".join(parts)

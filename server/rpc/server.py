@@ -1,20 +1,21 @@
 """The gRPC face as something to start and stop."""
 
-import os
 import threading
 from concurrent import futures
 from pathlib import Path
 
 import grpc
 
+from server import ports
+from server.access_log import AccessLog
 from server.auth import ApiKeys
 from server.config.tls import Tls
 from server.dataplane import DataPlane
 from server.limits import Limits
 from server.metrics import Metrics
-from server.rpc import health, listening, profiler, reflection, services
+from server.rpc import health, listening, profiler, reflection, services, threads
+from server.rpc.books import Books
 from server.rpc.keys import KeyInterceptor
-from server.rpc.threads import Threads
 from server.settings import Settings
 
 # For what is seldom asked and may take long.
@@ -50,9 +51,9 @@ class RpcServer:
           tls: None to serve in plain text.
           keys: None to serve everybody.
           limits: of predictions in flight; None where the data plane has them.
-          metrics: where a reload finds the counters that it is asked for.
+          metrics: where requests are counted, and a reload finds the counters it is asked for.
         """
-        self.address = f"{host}:{port}"
+        self.address = ports.joined(host, port)
         self._grace_seconds = grace_seconds
         self._stopped: threading.Event | None = None
         self._tls = tls
@@ -61,8 +62,9 @@ class RpcServer:
         chosen = Settings(Path("/models")) if settings is None else settings
         if chosen.grpc_socket_path:
             self._addresses.append(f"unix:{chosen.grpc_socket_path}")
-        self._threads = Threads(_thread_count(chosen))
+        self._threads = threads.make(chosen.grpc_max_threads)
         self._admin = futures.ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="grpc-admin")
+        self._books = Books(metrics, AccessLog() if chosen.access_log else None)
         self._server = grpc.server(
             self._threads,
             interceptors=self._interceptors(keys, chosen),
@@ -84,7 +86,7 @@ class RpcServer:
           RuntimeError: the port is taken.
         """
         listening.listen(self._server, self._addresses, self._tls)
-        self._server.start()
+        self._threads.start(self._server)
 
     def drain(self) -> None:
         """Says to who asks for health that nothing is served any more; before `stop`, if at all."""
@@ -112,25 +114,26 @@ class RpcServer:
         limits: Limits | None,
         metrics: Metrics | None,
     ) -> None:
-        threads, admin = self._threads, self._admin
+        own, admin = self._threads, self._admin
         names = [services.PREDICTION_SERVICE, services.MODEL_SERVICE]
         handlers: list[grpc.GenericRpcHandler] = [
             services.PredictionService(
                 dataplane,
-                threads,
+                own,
                 admin,
+                self._books,
                 limits,
                 as_content=settings.enable_serialization_as_tensor_content,
                 max_tensor_bytes=settings.max_request_bytes,
             ),
-            services.ModelService(dataplane, threads, admin, metrics),
+            services.ModelService(dataplane, own, admin, self._books, metrics),
         ]
         if settings.enable_profiler:
-            self._profiler = profiler.Profiler(threads, admin)
+            self._profiler = profiler.Profiler(own, admin)
             handlers.append(self._profiler)
             names.append(profiler.SERVICE_NAME)
         if settings.enable_grpc_healthcheck_service:
-            self._health = health.Health(admin)
+            self._health = health.Health(own, admin, self._books)
             handlers.append(self._health.handler())
             names.append(health.SERVICE_NAME)
         handlers += reflection.handlers(names, admin)
@@ -141,13 +144,4 @@ class RpcServer:
     ) -> list[grpc.ServerInterceptor]:
         if keys is None:
             return []
-        return [KeyInterceptor(keys, self._admin, open_health=settings.open_health)]
-
-
-def _thread_count(settings: Settings) -> int:
-    is_default = settings.grpc_max_threads == Settings.grpc_max_threads
-    if is_default and not settings.enable_batching:
-        # A call runs its model in its own thread: more of them than cores only take turns. Those
-        # that wait for their batch are another matter.
-        return max(4, os.cpu_count() or 0)
-    return settings.grpc_max_threads
+        return [KeyInterceptor(keys, self._admin, self._books, open_health=settings.open_health)]

@@ -2,23 +2,24 @@
 
 from collections.abc import Mapping
 from concurrent import futures
+from typing import Any
 
 import grpc
 
 from server.dataplane import DataPlane
 from server.limits import Limits
 from server.metrics import Metrics
-from server.rpc import calls
-from server.rpc.inference import Classify, MultiInference, Regress
+from server.rpc import calls, inference
+from server.rpc.books import MODEL_SERVICE, PREDICTION_SERVICE, Books
 from server.rpc.models import GetModelMetadata, GetModelStatus
 from server.rpc.predict import Predict
 from server.rpc.reload import HandleReloadConfigRequest
+from server.rpc.request import Answer
 from server.rpc.tensors import MAX_BYTES
 from server.rpc.threads import Threads
 from tpuserve.errors import TooManyRequests, Unavailable
 
-PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
-MODEL_SERVICE = "tensorflow.serving.ModelService"
+__all__ = ["MODEL_SERVICE", "PREDICTION_SERVICE", "ModelService", "PredictionService"]
 
 
 class PredictionService(grpc.GenericRpcHandler):
@@ -33,6 +34,7 @@ class PredictionService(grpc.GenericRpcHandler):
         dataplane: DataPlane,
         threads: Threads,
         pool: futures.ThreadPoolExecutor,
+        books: Books,
         limits: Limits | None = None,
         *,
         as_content: bool = False,
@@ -43,35 +45,41 @@ class PredictionService(grpc.GenericRpcHandler):
         Args:
           threads: where calls are answered.
           pool: where they are refused.
+          books: where both are noted down.
           limits: of calls in flight; None for none.
           as_content, max_tensor_bytes: as of `Predict`.
         """
-        answers: dict[str, calls.Answer] = {
+        answers: dict[str, Answer] = {
             "Predict": Predict(dataplane, as_content=as_content, max_tensor_bytes=max_tensor_bytes),
-            "Classify": Classify(dataplane),
-            "Regress": Regress(dataplane),
-            "MultiInference": MultiInference(dataplane),
+            "Classify": inference.classify(dataplane),
+            "Regress": inference.regress(dataplane),
+            "MultiInference": inference.multi_inference(dataplane),
             "GetModelMetadata": GetModelMetadata(dataplane),
         }
         done = (lambda: None) if limits is None else limits.leave
-        self._handlers = _handlers(PREDICTION_SERVICE, answers, threads, done=done)
+        self._handlers = {
+            method: calls.handler(method, answer, threads, books, done)
+            for method, answer in _full_names(PREDICTION_SERVICE, answers).items()
+        }
         self._limits = limits
         self._pool = pool
+        self._books = books
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """What answers a call of the service, or refuses it; None for a call of another one."""
-        found = self._handlers.get(details.method)
+        method: str = details.method
+        found = self._handlers.get(method)
         if found is None or self._limits is None:
             return found
         try:
             self._limits.enter()
         except (Unavailable, TooManyRequests) as error:
-            return calls.refusal(error, self._pool)
+            return calls.refusal(method, error, self._books, self._pool)
         return found
 
 
 class ModelService(grpc.GenericRpcHandler):
-    """Answers from a data plane, in threads of their own: a reload takes as long as loading does.
+    """Answers from a data plane, whatever limits there are, and while others wait for a thread.
 
     Neither limits nor draining concern it: it is how to see what is going on.
     """
@@ -81,35 +89,34 @@ class ModelService(grpc.GenericRpcHandler):
         dataplane: DataPlane,
         threads: Threads,
         pool: futures.ThreadPoolExecutor,
+        books: Books,
         metrics: Metrics | None = None,
     ) -> None:
         """Takes the data plane to answer from.
 
         Args:
           threads: where messages are waited for in time.
-          pool: where calls are answered.
+          pool: where a configuration is reloaded, which takes as long as loading does.
+          books: where calls are noted down.
           metrics: the counters that a reload may be asked for.
         """
         read = (lambda name: None) if metrics is None else metrics.first_value
-        answers: dict[str, calls.Answer] = {
-            "GetModelStatus": GetModelStatus(dataplane),
-            "HandleReloadConfigRequest": HandleReloadConfigRequest(dataplane, read),
+        answers: dict[str, tuple[Answer, dict[str, Any]]] = {
+            "GetModelStatus": (GetModelStatus(dataplane), {"is_quick": True}),
+            "HandleReloadConfigRequest": (
+                HandleReloadConfigRequest(dataplane, read),
+                {"pool": pool},
+            ),
         }
-        self._handlers = _handlers(MODEL_SERVICE, answers, threads, pool=pool)
+        self._handlers = {
+            method: calls.handler(method, answer, threads, books, **place)
+            for method, (answer, place) in _full_names(MODEL_SERVICE, answers).items()
+        }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """What answers a call of the service; None for a call of another one."""
         return self._handlers.get(details.method)
 
 
-def _handlers(
-    service: str,
-    answers: Mapping[str, calls.Answer],
-    threads: Threads,
-    pool: futures.ThreadPoolExecutor | None = None,
-    done: calls.Done = lambda: None,
-) -> dict[str, grpc.RpcMethodHandler]:
-    return {
-        f"/{service}/{name}": calls.handler(answer, threads, done, pool)
-        for name, answer in answers.items()
-    }
+def _full_names(service: str, methods: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"/{service}/{name}": each for name, each in methods.items()}

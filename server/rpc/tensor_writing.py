@@ -4,6 +4,7 @@ Half of a small reply's time would go into building messages; a large one would 
 by value.
 """
 
+import math
 import sys
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -20,6 +21,9 @@ from tpuserve.errors import UnsupportedType
 Part: TypeAlias = bytes | memoryview
 
 _CONTENT_TAG = wire.tag(4)
+_KEY_TAG, _VALUE_TAG = wire.tag(1), wire.tag(2)
+# Below it a copy of an array's bytes costs less than a view of them.
+_SMALL_BYTES = 4096
 
 
 def encode(array: Array) -> Any:
@@ -58,9 +62,48 @@ def to_parts(array: Array, as_content: bool = False) -> list[Part]:
     return [header, _numbers(array, found)]
 
 
+def to_entry(tag: bytes, alias: str, array: Array, as_content: bool = False) -> list[Part]:
+    """An entry of a map of tensors in pieces, as `PredictResponse.outputs` is; errors as above.
+
+    Args:
+      tag: of the map's field.
+    """
+    start = _start(tag, alias, array.dtype, array.shape, as_content)
+    if start:
+        return [start, array.tobytes() if array.nbytes < _SMALL_BYTES else _view(array)]
+    tensor = to_parts(array, as_content)
+    return [_entry_start(tag, alias, sum(map(len, tensor))), *tensor]
+
+
+@lru_cache(maxsize=1024)
+def _start(
+    tag: bytes, alias: str, dtype: np.dtype[Any], shape: tuple[int, ...], as_content: bool
+) -> bytes:
+    """What comes before the bytes of an array; empty where they are not what is sent."""
+    found = BY_DTYPE.get(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if found is None or dtype.hasobject or not size:
+        return b""
+    if not as_content and not (found.is_raw and sys.byteorder == "little"):
+        return b""
+    field = _CONTENT_TAG if as_content else found.tag
+    header = _header(found.number, shape) + field + wire.varint(size)
+    return _entry_start(tag, alias, len(header) + size) + header
+
+
+def _entry_start(tag: bytes, alias: str, size: int) -> bytes:
+    # An entry of a map is a message with a key and a value.
+    key = wire.field(_KEY_TAG, alias.encode()) + _VALUE_TAG + wire.varint(size)
+    return tag + wire.varint(len(key) + size) + key
+
+
 def _memory(array: Array) -> tuple[Part, Part]:
-    memory = array.reshape(-1).view(np.uint8).data
+    memory = _view(array)
     return wire.varint(len(memory)), memory
+
+
+def _view(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 @lru_cache(maxsize=1024)

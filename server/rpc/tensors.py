@@ -11,11 +11,11 @@ from tensorflow.core.framework import tensor_pb2
 
 from server.rpc import wire
 from server.rpc.tensor_types import BY_NUMBER, ElementType
-from server.rpc.tensor_writing import Part, encode, to_bytes, to_parts
+from server.rpc.tensor_writing import Part, encode, to_bytes, to_entry, to_parts
 from server.servable import Array
 from tpuserve.errors import InvalidTensor
 
-__all__ = ["Part", "decode", "encode", "to_bytes", "to_parts"]
+__all__ = ["Part", "decode", "encode", "to_bytes", "to_entry", "to_parts"]
 
 TensorProto: TypeAlias = Any
 

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from server import ports
 from server.ports import reserve
 from tpuserve.errors import InvalidSetting, PortInUse
 
@@ -28,3 +29,36 @@ def test_address_of_another_machine_is_refused() -> None:
 def test_name_that_no_machine_has_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"cannot listen on no\.such\.host\.invalid:0"):
         reserve("no.such.host.invalid", 0, "--port")
+
+
+def connect(family: int, host: str, port: int) -> None:
+    with socket.socket(family) as client:
+        client.settimeout(10)
+        client.connect((host, port))
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_every_address_is_one_of_both_kinds(host: str) -> None:
+    with reserve(host, 0, "--port") as reserved:
+        reserved.listen()
+        port = reserved.getsockname()[1]
+        connect(socket.AF_INET, "127.0.0.1", port)
+        connect(socket.AF_INET6, "::1", port)
+        with pytest.raises(PortInUse):
+            reserve("0.0.0.0", port, "--port")
+
+
+def test_machine_without_ipv6_listens_on_every_address_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with reserve("0.0.0.0", 0, "--port") as reserved:
+        assert reserved.family == socket.AF_INET
+        reserved.listen()
+        connect(socket.AF_INET, "127.0.0.1", reserved.getsockname()[1])
+
+
+def test_addresses_are_shown_as_clients_write_them() -> None:
+    assert ports.joined("127.0.0.1", 8500) == "127.0.0.1:8500"
+    assert ports.joined("::1", 8500) == "[::1]:8500"

@@ -1,6 +1,7 @@
 """Whatever bytes come, the server answers, and the next good request is right.
 
-TPUSERVE_FUZZ_MESSAGES says how many messages are sent to each method.
+TPUSERVE_FUZZ_MESSAGES says how many messages are sent to each method: with 1429 or more it is
+ten thousand in all, and what the server's memory grows by meanwhile is looked at, too.
 """
 
 import os
@@ -25,6 +26,9 @@ pytestmark = pytest.mark.slow
 MESSAGES = int(os.environ.get("TPUSERVE_FUZZ_MESSAGES", "40"))
 # A message holds a few kilobytes: what stays of many of them would show.
 MOST_GROWTH_KIB = 300_000
+# By then whatever is kept once is there.
+SETTLED = 2000
+MANY = 10_000
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
 MODEL = "/tensorflow.serving.ModelService/"
@@ -136,10 +140,32 @@ def good() -> dict[str, bytes]:
     return {name: each.SerializeToString() for name, each in made.items()}
 
 
+class Tally:
+    """The messages sent so far, and what this process held in memory after some of them."""
+
+    sent = 0
+    settled_kib = 0
+
+    def count(self) -> None:
+        self.sent += 1
+        if self.sent == SETTLED:
+            self.settled_kib = resident_kib()
+
+
+def resident_kib() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
+@pytest.fixture(scope="module")
+def tally() -> Tally:
+    return Tally()
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_no_message_does_harm(client: clients.Client, method: str) -> None:
+def test_no_message_does_harm(client: clients.Client, tally: Tally, method: str) -> None:
     call = client.channel.unary_unary(METHODS[method] + method)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before, sent_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, tally.sent
 
     @settings(
         max_examples=MESSAGES,
@@ -150,9 +176,17 @@ def test_no_message_does_harm(client: clients.Client, method: str) -> None:
     )
     @given(raw=PROTOS | damaged(good()[method]))
     def send(raw: bytes) -> None:
+        tally.count()
         reply = call.future(raw, timeout=20)
         assert reply.code() not in FAULTS, reply.details()
 
     send()
+    assert tally.sent - sent_before == MESSAGES
     assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH_KIB
+
+
+@pytest.mark.skipif(MESSAGES * len(METHODS) < MANY, reason="TPUSERVE_FUZZ_MESSAGES is below 1429")
+def test_memory_does_not_grow_with_the_messages(tally: Tally) -> None:
+    assert tally.sent >= MANY
+    assert resident_kib() < 1.15 * tally.settled_kib

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from server.dataplane import DataPlane
+from server.rpc import threads
 from server.rpc.profiler import Profiler
-from server.rpc.threads import Threads
 from tests.processes import LOOPBACK
 from tests.server.rpc import clients
 
@@ -48,17 +48,17 @@ def behind() -> Iterator[Behind]:
 
 @pytest.fixture
 def channel(behind: Behind) -> Iterator[grpc.Channel]:
-    threads, pool = Threads(1), futures.ThreadPoolExecutor(2)
-    profiler = Profiler(threads, pool, behind.start)
-    front = grpc.server(threads)
+    own, pool = threads.make(1), futures.ThreadPoolExecutor(2)
+    profiler = Profiler(own, pool, behind.start)
+    front = grpc.server(own)
     front.add_generic_rpc_handlers((profiler,))
     port = front.add_insecure_port(f"{LOOPBACK}:0")
-    front.start()
+    own.start(front)
     with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
         yield channel
     front.stop(0).wait()
     profiler.close()
-    threads.shutdown()
+    own.shutdown()
     pool.shutdown()
 
 

@@ -148,6 +148,7 @@ def test_status_of_an_unknown_model_is_not_found(client: Client) -> None:
 
 def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -> None:
     from server.rpc.models import GetModelStatus
+    from server.rpc.request import Request
     from server.servable import State, VersionStatus
 
     class Noted:
@@ -156,8 +157,8 @@ def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -
 
     from tensorflow_serving.apis import get_model_status_pb2 as pb
 
-    request = pb.GetModelStatusRequest(model_spec=model_spec(name="half"))
-    raw = GetModelStatus(Noted())(request.SerializeToString(), None)  # type: ignore[arg-type]
+    sent = pb.GetModelStatusRequest(model_spec=model_spec(name="half")).SerializeToString()
+    raw = GetModelStatus(Noted())(sent, Request())  # type: ignore[arg-type]
     status = pb.GetModelStatusResponse.FromString(raw).model_version_status[0].status
     assert (status.error_code, status.error_message) == (0, "on the CPU instead")
 

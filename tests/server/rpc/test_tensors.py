@@ -61,6 +61,29 @@ def test_every_type_survives_the_way_there_and_back(array: np.ndarray) -> None:
     assert again.tolist() == array.tolist()
 
 
+@pytest.mark.parametrize("as_content", [False, True])
+@pytest.mark.parametrize(
+    "array",
+    [*EVERY_TYPE, np.arange(6.0).reshape(2, 3).T, np.arange(5000, dtype=np.float32)[::2]],
+    ids=lambda array: f"{array.dtype} {array.shape}",
+)
+def test_entry_of_a_map_is_what_the_api_reads(array: np.ndarray, as_content: bool) -> None:
+    from tensorflow_serving.apis import predict_pb2
+
+    from server.rpc import tensors, wire
+
+    # Twice, since some of it is kept for the next time.
+    for _ in range(2):
+        raw = b"".join(tensors.to_entry(wire.tag(1), "ä", array, as_content))
+        made = predict_pb2.PredictResponse.FromString(raw).outputs["ä"]
+        assert bool(made.tensor_content) == (
+            as_content and array.dtype != object and array.size > 0
+        )
+        again = decode(made)
+        assert (again.dtype, again.shape) == (array.dtype, array.shape)
+        assert again.tolist() == array.tolist()
+
+
 @pytest.mark.parametrize("array", EVERY_TYPE, ids=lambda array: str(array.dtype))
 def test_tensorflow_reads_what_is_written(array: np.ndarray) -> None:
     import tensorflow as tf

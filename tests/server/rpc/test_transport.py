@@ -1,5 +1,6 @@
 """TLS, sockets, sizes, keys and limits: over real connections."""
 
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ import grpc
 import numpy as np
 import pytest
 
+from server import ports
 from server.auth import ApiKeys
 from server.config.tls import Tls
 from server.dataplane import DataPlane
 from server.limits import Limits
+from server.rpc import grpcio
 from tests.server.certificates import Authority
 from tests.server.fakes import FakeLoader
 from tests.server.rpc import clients
@@ -239,3 +242,50 @@ def test_call_that_was_cancelled_while_it_waited_is_not_run(
         assert list(first.result().outputs["y"].float_val) == Y
         assert limits.wait_until_idle(10)
         assert not model.entered.is_set()
+
+
+@pytest.mark.parametrize("is_grpcio_as_expected", [True, False])
+def test_slow_model_keeps_nobody_from_asking_for_health_and_status(
+    dataplane: DataPlane,
+    loader: FakeLoader,
+    monkeypatch: pytest.MonkeyPatch,
+    is_grpcio_as_expected: bool,
+) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    monkeypatch.setattr(grpcio, "fits", lambda: is_grpcio_as_expected)
+    model = loader.models[3]
+    model.gate.clear()
+    with (
+        clients.serving(
+            dataplane, grpc_max_threads=2, enable_grpc_healthcheck_service=True
+        ) as server,
+        clients.client_of(server.address) as client,
+    ):
+        # More than there are threads.
+        asked = [client.prediction.Predict.future(predict_request(x=X)) for _ in range(5)]
+        assert model.entered.wait(10)
+        stub = health_pb2_grpc.HealthStub(client.channel)
+        for _ in range(3):
+            assert stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
+            assert client.status(name="half")[0].state == 30
+        model.gate.set()
+        assert [list(each.result().outputs["y"].float_val) for each in asked] == [Y] * 5
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_every_address_is_served_of_both_kinds_while_its_port_is_kept(
+    dataplane: DataPlane,
+) -> None:
+    from server.rpc.server import RpcServer
+
+    # As the server does it, which takes its ports before it loads.
+    with ports.reserve("0.0.0.0", 0, "--port") as reserved:
+        port = reserved.getsockname()[1]
+        server = RpcServer(dataplane, "0.0.0.0", port, 10)
+        server.start()
+    for host in ("127.0.0.1", "[::1]"):
+        with clients.client_of(f"{host}:{port}") as client:
+            assert values(client) == Y
+    server.stop()
+    server.join()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.rpc.threads import Threads
+from server.rpc.pool import Pool
 
 
 class Clock:
@@ -44,13 +44,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def threads(clock: Clock) -> Iterator[Threads]:
-    threads = Threads(1, message_seconds=60, clock=clock)
+def threads(clock: Clock) -> Iterator[Pool]:
+    threads = Pool(1, message_seconds=60, clock=clock)
     yield threads
     threads.shutdown()
 
 
-def receive(threads: Threads, call: Call) -> Any:
+def receive(threads: Pool, call: Call) -> Any:
     """Has a thread wait for the call's message; what comes of it is put into the list."""
     received: list[bytes | None] = []
     done = threading.Event()
@@ -60,13 +60,13 @@ def receive(threads: Threads, call: Call) -> Any:
     return received, done
 
 
-def run(threads: Threads) -> threading.Event:
+def run(threads: Pool) -> threading.Event:
     done = threading.Event()
     threads.submit(done.set)
     return done
 
 
-def test_callback_is_called_once_whenever_it_is_added(threads: Threads) -> None:
+def test_callback_is_called_once_whenever_it_is_added(threads: Pool) -> None:
     called: list[object] = []
     task = threads.submit(lambda: None)
     assert run(threads).wait(10)
@@ -75,14 +75,14 @@ def test_callback_is_called_once_whenever_it_is_added(threads: Threads) -> None:
 
 
 def test_function_that_fails_costs_no_thread(
-    threads: Threads, caplog: pytest.LogCaptureFixture
+    threads: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     threads.submit(lambda: 1 / 0)
     assert run(threads).wait(10)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_message_is_received(threads: Threads) -> None:
+def test_message_is_received(threads: Pool) -> None:
     call = Call()
     received, done = receive(threads, call)
     call.let()
@@ -90,7 +90,7 @@ def test_message_is_received(threads: Threads) -> None:
     assert received == [b"message"]
 
 
-def test_thread_that_waits_for_long_is_made_up_for(threads: Threads, clock: Clock) -> None:
+def test_thread_that_waits_for_long_is_made_up_for(threads: Pool, clock: Clock) -> None:
     call = Call()
     _, received = receive(threads, call)
     clock.now = 1
@@ -100,7 +100,7 @@ def test_thread_that_waits_for_long_is_made_up_for(threads: Threads, clock: Cloc
     assert received.wait(10)
 
 
-def test_thread_that_waits_shortly_is_not(threads: Threads, clock: Clock) -> None:
+def test_thread_that_waits_shortly_is_not(threads: Pool, clock: Clock) -> None:
     call = Call()
     receive(threads, call)
     clock.now = 0.05
@@ -110,7 +110,7 @@ def test_thread_that_waits_shortly_is_not(threads: Threads, clock: Clock) -> Non
     assert later.wait(10)
 
 
-def test_message_that_comes_too_late_is_given_up(threads: Threads, clock: Clock) -> None:
+def test_message_that_comes_too_late_is_given_up(threads: Pool, clock: Clock) -> None:
     call = Call()
     received, done = receive(threads, call)
     clock.now = 59

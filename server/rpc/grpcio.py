@@ -1,0 +1,61 @@
+"""What is used of grpcio beside its API, and whether it is there."""
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+
+try:
+    from grpc import _server
+    from grpc._cython import cygrpc
+except ImportError:
+    _server = cygrpc = None
+
+# Functions, and the names of what they take.
+_FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "_begin_shutdown_once": ("state",),
+    "_process_event_and_continue": ("state", "event"),
+    "_receive_message": ("state", "call", "request_deserializer"),
+    "_request_call": ("state",),
+    "_handle_stream_unary": ("rpc_event", "state", "method_handler", "default_thread_pool"),
+}
+_NAMES = ("_RECEIVE_MESSAGE_TOKEN", "_EMPTY_FLAGS", "_RPCState", "_ServerStage")
+_CYTHON_NAMES = ("CompletionType", "ReceiveMessageOperation")
+_STATE_NAMES = ("request", "due", "context")
+
+
+def fits() -> bool:
+    """Whether the grpcio that is installed is made as `Pollers` expects it."""
+    if not all(hasattr(_server, each) for each in (*_NAMES, *_FUNCTIONS)):
+        return False
+    if not all(hasattr(cygrpc, each) for each in _CYTHON_NAMES):
+        return False
+    for name, parameters in _FUNCTIONS.items():
+        if tuple(inspect.signature(getattr(_server, name)).parameters) != parameters:
+            return False
+    try:
+        return _submits_as_expected()
+    except Exception:
+        # Whatever it is that is otherwise.
+        return False
+
+
+def _submits_as_expected() -> bool:
+    """Whether a call with a stream of requests is handed over as `Pollers.submit` takes it."""
+    submitted: list[Any] = []
+
+    def behavior() -> None:
+        pass
+
+    def submit(*args: Any) -> None:
+        submitted.extend(args)
+
+    event, state = SimpleNamespace(call=object()), _server._RPCState()
+    if not all(hasattr(state, each) for each in _STATE_NAMES):
+        return False
+    method = grpc.stream_unary_rpc_method_handler(behavior)
+    _server._handle_stream_unary(event, state, method, SimpleNamespace(submit=submit))
+    run, target, *rest = submitted
+    expected = run == state.context.run and target is _server._unary_response_in_pool
+    return expected and rest[:3] == [event, state, behavior] and rest[4:] == [None, None]

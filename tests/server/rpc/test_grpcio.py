@@ -1,0 +1,39 @@
+"""The grpcio that is installed can be used the faster way; one of another make is told apart."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from grpc import _server
+
+from server.rpc import grpcio
+
+
+def test_grpcio_is_made_as_expected() -> None:
+    assert grpcio.fits()
+
+
+def submits_otherwise(
+    rpc_event: Any, state: Any, method_handler: Any, default_thread_pool: Any
+) -> Any:
+    return default_thread_pool.submit(state.context.run, rpc_event, state, method_handler)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("_handle_stream_unary", submits_otherwise),
+        ("_handle_stream_unary", lambda event: None),
+        ("_RPCState", SimpleNamespace),
+    ],
+)
+def test_grpcio_of_another_make_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, name: str, other: Any
+) -> None:
+    monkeypatch.setattr(_server, name, other)
+    assert not grpcio.fits()
+
+
+def test_grpcio_without_what_is_used_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(_server, "_request_call")
+    assert not grpcio.fits()

@@ -1,0 +1,192 @@
+"""Calls are answered where their messages arrive, and nobody waits who need not."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from server.rpc import grpcio
+from server.rpc.pollers import Pollers
+from tests.processes import LOOPBACK
+from tests.server.rpc import clients
+
+pytestmark = pytest.mark.slow
+
+METHOD = "/s/m"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Echo:
+    """A method that answers when it is let, and counts who is at it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.messages: list[bytes | None] = []
+
+    def answer(self, message: bytes | None) -> bytes:
+        self.messages.append(message)
+        self.entered.release()
+        assert self.gate.wait(10)
+        if message == b"fail":
+            raise RuntimeError("on purpose")
+        return b"echo " + (message or b"")
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@contextmanager
+def serving(echo: Echo, threads: Pollers, **place: Any) -> Iterator[Callable[..., Any]]:
+    """A way to begin a call, of a server that is stopped in the end."""
+
+    def behavior(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return echo.answer(threads.receive(messages, context))
+
+    threads.place(behavior, **place)
+    method = grpc.stream_unary_rpc_method_handler(behavior)
+    server = grpc.server(threads)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"m": method}),))
+    port = server.add_insecure_port(f"{LOOPBACK}:0")
+    threads.start(server)
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        call = channel.stream_unary(METHOD)
+        yield lambda messages: call.future(iter(messages), timeout=10)
+        echo.gate.set()
+        server.stop(5).wait()
+    threads.shutdown()
+
+
+def test_call_is_answered_and_its_thread_is_there_for_the_next(echo: Echo) -> None:
+    threads = Pollers(1)
+    with serving(echo, threads) as begin:
+        for message in (b"1", b"", b"2" * 10_000):
+            assert begin([message]).result() == b"echo " + message
+        assert threads.size == 2
+
+
+def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
+    with serving(echo, Pollers(1)) as begin:
+        assert begin([]).result() == b"echo "
+    assert echo.messages == [None]
+
+
+def test_so_many_calls_run_at_once_and_the_rest_after_them(echo: Echo) -> None:
+    threads = Pollers(3)
+    with serving(echo, threads) as begin:
+        echo.gate.clear()
+        begun = [begin([b"a"]) for _ in range(7)]
+        for _ in range(3):
+            assert echo.entered.acquire(timeout=10)
+        assert not echo.entered.acquire(timeout=0.1)
+        # Those that run, and one that waits for events.
+        assert threads.size == 4
+        echo.gate.set()
+        assert [each.result() for each in begun] == [b"echo a"] * 7
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
+    with serving(echo, Pollers(0), is_quick=is_quick) as begin:
+        call = begin([b"a"])
+        if is_quick:
+            assert call.result() == b"echo a"
+        else:
+            assert not echo.entered.acquire(timeout=0.1)
+            call.cancel()
+
+
+def test_failure_costs_no_thread(echo: Echo) -> None:
+    with serving(echo, Pollers(1)) as begin:
+        assert begin([b"fail"]).exception().code() == grpc.StatusCode.UNKNOWN
+        assert begin([b"a"]).result() == b"echo a"
+
+
+def test_message_that_does_not_come_takes_no_thread_and_is_given_up(echo: Echo) -> None:
+    clock, end = Clock(), threading.Event()
+    threads = Pollers(1, message_seconds=60, clock=clock)
+
+    def never() -> Iterator[bytes]:
+        end.wait(10)
+        yield from ()
+
+    with serving(echo, threads) as begin:
+        stalled = [begin(never()) for _ in range(3)]
+        assert begin([b"a"]).result() == b"echo a"
+        clock.now = 61
+        assert [each.exception().code() for each in stalled] == [grpc.StatusCode.CANCELLED] * 3
+        assert begin([b"a"]).result() == b"echo a"
+        end.set()
+    assert threads.size == 2
+
+
+def alive() -> int:
+    return sum(each.name.startswith("grpc-") for each in threading.enumerate())
+
+
+def wait_for(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not is_so() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    return is_so()
+
+
+def test_threads_end_with_the_server(echo: Echo) -> None:
+    before = alive()
+    with serving(echo, Pollers(4)) as begin:
+        assert begin([b"a"]).result() == b"echo a"
+        assert alive() > before
+    assert wait_for(lambda: alive() <= before)
+
+
+def test_calls_that_are_given_up_leave_nothing_behind(echo: Echo) -> None:
+    threads = Pollers(2)
+    with serving(echo, threads) as begin:
+        echo.gate.clear()
+        # Some are given up while they run, some before.
+        begun = [begin([b"a"]) for _ in range(50)]
+        for _ in range(2):
+            assert echo.entered.acquire(timeout=10)
+        for each in begun[::2]:
+            each.cancel()
+        echo.gate.set()
+        assert [each.result() for each in begun[1::2]] == [b"echo a"] * 25
+        assert wait_for(lambda: not threads._state.rpc_states)
+        assert not threads._waiting
+
+
+def test_server_that_nobody_refers_to_ends() -> None:
+    before = alive()
+    threads = Pollers(1)
+    server = grpc.server(threads)
+    threads.start(server)
+    assert alive() > before
+    del server
+    # But for the one that looks after messages, which is the threads' own.
+    assert wait_for(lambda: alive() <= before + 1)
+    threads.shutdown()
+
+
+@pytest.mark.parametrize("is_made_as_expected", [True, False])
+def test_server_works_with_any_grpcio(
+    dataplane: Any, monkeypatch: pytest.MonkeyPatch, is_made_as_expected: bool
+) -> None:
+    monkeypatch.setattr(grpcio, "fits", lambda: is_made_as_expected)
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
+        assert client.status(name="half")[0].version == 3
