@@ -31,6 +31,7 @@ class Limits:
         self._in_flight = 0
         self._is_draining = False
         self._is_serving = False
+        self._waiting = 0
         # The lock itself is what requests take: through the condition it costs twice as much.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -75,7 +76,11 @@ class Limits:
           Whether that is so; False if it took longer.
         """
         with self._changed:
-            return self._changed.wait_for(lambda: self._in_flight == 0, timeout_seconds)
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(lambda: self._in_flight == 0, timeout_seconds)
+            finally:
+                self._waiting -= 1
 
     def enter(self) -> None:
         """Begins a request; `leave` ends it. For where a block does not fit.
@@ -98,7 +103,7 @@ class Limits:
         """Ends a request that `enter` began."""
         with self._lock:
             self._in_flight -= 1
-            if not self._in_flight:
+            if self._waiting and not self._in_flight:
                 self._changed.notify_all()
 
 

@@ -50,10 +50,10 @@ class Side:
 
 
 @contextmanager
-def serving(name: str) -> Iterator[Side]:
+def serving(name: str, program: str = "rest_program") -> Iterator[Side]:
     """A running side, ended for certain on leaving."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.serve.rest_program", name],
+        [sys.executable, "-m", f"benchmarks.serve.{program}", name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -114,18 +114,21 @@ def main() -> None:
 
 
 def report(found: dict[str, list[tuple[float, float]]]) -> None:
-    """Prints medians, and the ratio to the baseline in the same round."""
-    print("half-plus-two over REST, 3 floats")
+    """Prints medians, and the ratios to the baseline in the same round."""
+    print(f"half-plus-two over REST, 3 floats; wanted: {TARGET:.0%} of the echo's requests/s")
     for name, turns in found.items():
-        ratios = sorted(
-            mine[0] / base[0] for mine, base in zip(turns, found[BASELINE], strict=True)
-        )
+        pairs = list(zip(turns, found[BASELINE], strict=True))
         rate = statistics.median(each[0] for each in turns)
         cpu = statistics.median(each[1] for each in turns)
         print(
-            f"  {name:18} {rate:8.0f} requests/s  {cpu:7.0f} us of processor each  "
-            f"ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            f"  {name:16} {rate:7.0f} requests/s, ratio {_spread([m[0] / b[0] for m, b in pairs])}"
+            f"; {cpu:4.0f} us of processor each, echo's over it "
+            f"{_spread([b[1] / m[1] for m, b in pairs])}"
         )
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Any
 
 from benchmarks.serve.rpc_program import save_model
 from server import ports
-from server.rest import workers
 from server.rest.server import RestServer
 
 _HOST = "127.0.0.1"
@@ -19,25 +18,38 @@ _HOST = "127.0.0.1"
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """The least that an ASGI application can do with a request's body."""
+    await send_json(send, await read_body(receive))
+
+
+async def read_body(receive: Any) -> bytes:
+    """The whole body of a request."""
     pieces = []
     while True:
         message = await receive()
         pieces.append(message["body"])
         if not message["more_body"]:
-            break
-    body = b"".join(pieces)
+            return b"".join(pieces)
+
+
+async def send_json(send: Any, body: bytes) -> None:
+    """Answers with a body."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def ours(directory: Path) -> Any:
-    """Our application, with what a request passes through in it."""
+def ours(directory: Path, in_threads: bool) -> Any:
+    """Our application, with what a request passes through in it.
+
+    Args:
+      in_threads: whether every request is handed to a thread, as where it may wait for others.
+    """
     from server.dataplane import DataPlane
     from server.limits import Limits
     from server.manager import Manager
     from server.metrics import Metrics
     from server.rest.app import build
+    from server.settings import Settings
     from tpuserve import loader
 
     save_model(directory)
@@ -45,19 +57,20 @@ def ours(directory: Path) -> Any:
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
     metrics = Metrics()
-    return build(DataPlane(manager, metrics=metrics), metrics=metrics, limits=Limits(1000))
+    # The data plane runs the model as it is: only where it runs is another.
+    settings = Settings(directory.parent, enable_batching=in_threads)
+    plane = DataPlane(manager, metrics=metrics)
+    return build(plane, settings, metrics=metrics, limits=Limits(1000))
 
 
 def main() -> None:
     """Serves until standard input ends."""
     side = sys.argv[1]
-    if side == "ours in threads":
-        workers._MAX_INLINE_BYTES = -1
     with (
         tempfile.TemporaryDirectory() as temporary,
         ports.reserve(_HOST, 0, "--rest_api_port") as listener,
     ):
-        app = echo if side == "echo" else ours(Path(temporary) / "1")
+        app = echo if side == "echo" else ours(Path(temporary) / "1", "threads" in side)
         server = RestServer(app, listener, 1, partial(print, file=sys.stderr))
         server.start()
         print(listener.getsockname()[1], flush=True)

@@ -35,7 +35,7 @@ def parse(body: bytes) -> Json:
     """
     if not body:
         raise InvalidJson("JSON Parse error: The document is empty")
-    taken = numbers.take_out(body)
+    taken = numbers.take_out(body) if len(body) >= numbers.MIN_BYTES else None
     if taken is not None:
         try:
             return _put_back(_parse(taken[0]), taken[1])

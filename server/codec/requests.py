@@ -85,17 +85,19 @@ def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
         raise InvalidJson("Expecting 'instances' to be an list/array")
     if not rows:
         raise InvalidJson("No values in 'instances' array")
-    if _is_named(rows[0]):
+    has_objects = dict in set(map(type, rows))
+    if has_objects and _is_named(rows[0]):
         return _decode_named_rows(rows, inputs)
     if len(inputs) != 1:
         raise InvalidJson(
             "instances is a plain list, but expecting list of objects as multiple input tensors "
             "required as per tensorinfo_map"
         )
-    for position, row in enumerate(rows):
+    for position, row in enumerate(rows) if has_objects else ():
         if _is_named(row):
             raise _failed(position, InvalidJson("Expecting value/list but got object"))
-    return {name: _stack(rows, spec.dtype) for name, spec in inputs.items()}
+    ((name, spec),) = inputs.items()
+    return {name: _stack(rows, spec.dtype)}
 
 
 def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:

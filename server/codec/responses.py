@@ -8,13 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from server.codec import text
+from server.codec.text import Text
 from server.servable import Array
 from tpuserve.errors import InvalidTensor
 
 _LEVEL = b"    "
 
 
-def encode_rows(outputs: Mapping[str, Array]) -> bytes:
+def encode_rows(outputs: Mapping[str, Array]) -> Text:
     """{"predictions": [...]}: a value a row for one output, an object a row for several.
 
     Args:
@@ -29,19 +30,23 @@ def encode_rows(outputs: Mapping[str, Array]) -> bytes:
             raise _no_shape(name)
         return _list("predictions", text.encode(name, array))
     count = _batch_size(outputs)
-    columns = {name: text.encode_each(name, outputs[name]) for name in sorted(outputs)}
-    rows = [
-        _object({name: column[row] for name, column in columns.items()}, level=2)
-        for row in range(count)
-    ]
-    if not rows:
+    if not count:
         return _object({"predictions": b"[]"})
-    before = b"\n" + _LEVEL * 2
-    listed = b"[" + before + (b"," + before).join(rows) + b"\n" + _LEVEL + b"]"
-    return _object({"predictions": listed})
+    # Some rows at a time: all of them in pieces would take several times the memory of the text.
+    step = max(1, text.MANY // max(1, *(each.size // count for each in outputs.values())))
+    written = bytearray(b'{\n    "predictions": [')
+    for start in range(0, count, step):
+        rows = [
+            text.encode_each(name, outputs[name][start : start + step]) for name in sorted(outputs)
+        ]
+        for row in zip(*rows, strict=True):
+            written += b"\n" if written.endswith(b"[") else b",\n"
+            written += _LEVEL * 2 + _object(dict(zip(sorted(outputs), row, strict=True)), level=2)
+    written += b"\n" + _LEVEL + b"]\n}"
+    return written
 
 
-def encode_columns(outputs: Mapping[str, Array]) -> bytes:
+def encode_columns(outputs: Mapping[str, Array]) -> Text:
     """{"outputs": ...}: the value of one output, or an object of several; of any shapes.
 
     Raises:
@@ -51,11 +56,16 @@ def encode_columns(outputs: Mapping[str, Array]) -> bytes:
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         return _list("outputs", text.encode(name, array))
-    columns = {name: text.encode(name, outputs[name]) for name in sorted(outputs)}
-    return _object({"outputs": _object(columns, level=1)})
+    written = bytearray(b'{\n    "outputs": {')
+    for position, name in enumerate(sorted(outputs)):
+        written += b",\n" if position else b"\n"
+        written += _LEVEL * 2 + text.quote(name.encode()) + b": "
+        text.append(written, name, outputs[name])
+    written += b"\n" + _LEVEL + b"}\n}"
+    return written
 
 
-def encode_classifications(classes: Array | None, scores: Array | None) -> bytes:
+def encode_classifications(classes: Array | None, scores: Array | None) -> Text:
     """{"results": [[[label, score], ...], ...]}.
 
     Args:
@@ -79,7 +89,7 @@ def encode_classifications(classes: Array | None, scores: Array | None) -> bytes
     return _list("results", text.nested(pairs, shape))
 
 
-def encode_regressions(values: Array) -> bytes:
+def encode_regressions(values: Array) -> Text:
     """{"results": [value, ...]}.
 
     Args:
@@ -124,14 +134,21 @@ def _check_any(outputs: Mapping[str, Array]) -> None:
         raise InvalidTensor("Cannot convert empty tensor map to JSON")
 
 
-def _list(key: str, value: bytes) -> bytes:
+def _list(key: str, value: Text) -> Text:
     # The list itself is closed on a line of its own, as TensorFlow Serving does it.
-    if len(value) > 2 and value.endswith(b"]"):
-        return b'{\n    "%s": %s\n    ]\n}' % (key.encode(), value[:-1])
-    return b'{\n    "%s": %s\n}' % (key.encode(), value)
+    before, after = b'{\n    "%s": ' % key.encode(), b"\n}"
+    is_list = len(value) > 2 and value.endswith(b"]")
+    if type(value) is bytearray:
+        # It is large, so that no copy of it is made.
+        value[:0] = before
+        if is_list:
+            value[-1:] = b"\n    ]"
+        value += after
+        return value
+    return before + (value[:-1] + b"\n    ]" if is_list else value) + after
 
 
-def _object(members: Mapping[str, bytes], level: int = 0) -> bytes:
+def _object(members: Mapping[str, Text], level: int = 0) -> bytes:
     before = b"\n" + _LEVEL * (level + 1)
     written = b",".join(
         before + text.quote(key.encode()) + b": " + value for key, value in members.items()

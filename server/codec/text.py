@@ -4,6 +4,7 @@ import base64
 import math
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import orjson
@@ -13,6 +14,9 @@ from server.servable import Array
 from tpuserve import dtypes
 from tpuserve.errors import InvalidTensor
 
+Text: TypeAlias = bytes | bytearray
+"""JSON; a bytearray where it is large, to be extended without a copy."""
+
 _KINDS = {np.dtype(object): "string"}
 _KINDS.update((np.dtype(each), "float") for each in ("float32", "float64"))
 _KINDS.update(
@@ -21,6 +25,9 @@ _KINDS.update(
 )
 # Up to so many floats are written faster one by one.
 _FEW = 48
+# More numbers than this are written some at a time: all at once would take several times the
+# memory of the text, and go through it more slowly than what a processor has at hand.
+MANY = 1 << 14
 _TO_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
     b'"': b'\\"',
@@ -33,7 +40,7 @@ _ESCAPES = {
 }
 
 
-def encode(name: str, array: Array) -> bytes:
+def encode(name: str, array: Array) -> Text:
     """The JSON of one tensor: "[[1, 2], [3, 4]]".
 
     Strings are written as they are, whatever their bytes, and as {"b64": "..."} where the
@@ -49,23 +56,32 @@ def encode(name: str, array: Array) -> bytes:
         raise InvalidTensor(
             "Failed to write JSON value for tensor type: " + dtypes.runtime_name(array.dtype.name)
         )
-    if kind == "float" and 0 < array.size <= _FEW:
-        written = floats.texts(array)
-        if array.ndim == 1:
-            return f"[{', '.join(written)}]".encode()
-        return nested([each.encode() for each in written], array.shape)
     if not array.ndim:
         return encode(name, array.reshape(1))[1:-1]
     if not array.size:
         return nested([], array.shape)
-    if kind == "float":
-        return floats.encode(array)
-    # orjson takes arrays in the machine's order of bytes and rows only.
-    array = np.ascontiguousarray(array)
-    return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
+    if kind == "float" and array.size <= _FEW:
+        written = floats.encode_few(array)
+        if written is not None:
+            return written
+        return nested([each.encode() for each in floats.texts(array)], array.shape)
+    if array.size <= MANY:
+        return _numbers(array, kind)
+    text = bytearray()
+    _append(text, array, kind)
+    return text
 
 
-def encode_each(name: str, array: Array) -> list[bytes]:
+def append(text: bytearray, name: str, array: Array) -> None:
+    """Extends a text by what `encode` gives, which takes no memory of its own."""
+    kind = _KINDS.get(array.dtype)
+    if kind in ("float", "other") and array.size > MANY:
+        _append(text, array, kind)
+    else:
+        text += encode(name, array)
+
+
+def encode_each(name: str, array: Array) -> list[Text]:
     """The JSON of each row of an array of one dimension or more.
 
     Raises:
@@ -76,7 +92,7 @@ def encode_each(name: str, array: Array) -> list[bytes]:
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
     # Between numbers there is no bracket, so that this parts rows and nothing else.
     between = closing[1:] + b", " + opening[1:]
-    rows = encode(name, array)[len(opening) : -len(closing)].split(between)
+    rows: list[Text] = [*encode(name, array)[len(opening) : -len(closing)].split(between)]
     return [opening[1:] + row + closing[1:] for row in rows] if array.ndim > 1 else rows
 
 
@@ -88,6 +104,30 @@ def quote(string: bytes) -> bytes:
 def _escape(found: "re.Match[bytes]") -> bytes:
     character = found.group()
     return _ESCAPES.get(character) or b"\\u%04X" % ord(character)
+
+
+def _numbers(array: Array, kind: str) -> bytes:
+    if kind == "float":
+        return floats.encode(array)
+    # orjson takes arrays in the machine's order of bytes and rows only.
+    array = np.ascontiguousarray(array)
+    return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
+
+
+def _append(text: bytearray, array: Array, kind: str) -> None:
+    # As many rows at a time as hold so many numbers; a row that holds more, by its own rows.
+    row_size = array[0].size
+    text += b"["
+    if row_size > MANY:
+        for position, row in enumerate(array):
+            text += b", " if position else b""
+            _append(text, row, kind)
+    else:
+        rows = max(1, MANY // row_size)
+        for start in range(0, len(array), rows):
+            text += b", " if start else b""
+            text += memoryview(_numbers(array[start : start + rows], kind))[1:-1]
+    text += b"]"
 
 
 def _rows(array: Array) -> list[Array]:

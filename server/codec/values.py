@@ -161,12 +161,12 @@ def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype
 
 
 def _floats(leaves: list[Json], dtype: str) -> Array:
-    doubles = np.array(leaves, np.float64)
     if dtype == "float64":
-        return doubles
+        return np.array(leaves, np.float64)
     # To change what numpy warns of costs more than the rest of a small request.
     if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_SINGLE and max(leaves) < _MAX_SINGLE:
-        return doubles.astype(np.float32)
+        return np.array(leaves, np.float32)
+    doubles = np.array(leaves, np.float64)
     with np.errstate(over="ignore"):  # beyond the type's range is infinity
         return doubles.astype(np.float32)
 

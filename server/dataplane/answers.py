@@ -1,14 +1,14 @@
 """What a request is answered with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from server.servable import Array
+from server.servable import Array, VersionStatus
+from tpuserve.errors import TpuserveError
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """An answer, and who gave it.
 
     Attributes:
@@ -63,3 +63,16 @@ class Metadata:
     model: str
     version: int
     signature_defs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """How a model is.
+
+    Attributes:
+      versions: those that are there, on their way, or could not be loaded; newest first.
+      reason: why nothing is known of its versions; None where something is.
+    """
+
+    versions: Sequence[VersionStatus]
+    reason: TpuserveError | None = None

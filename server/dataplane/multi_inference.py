@@ -6,36 +6,18 @@ Source: tensorflow_serving/servables/tensorflow/multi_inference.cc.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from server.dataplane import classify, examples, regress
 from server.dataplane.answers import Classification, Regression
 from server.dataplane.targets import Target
-from server.servable import Array, Model
+from server.servable import Array, Runner
+from server.together import RunsTogether
 from tpuserve.errors import InvalidInput, UnsupportedModel
 from tpuserve.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
 Task: TypeAlias = tuple[Target, str]
 """What a task is addressed to, and the method name that it asks for."""
-
-
-@runtime_checkable
-class RunsTogether(Protocol):
-    """A model that computes several signatures in one run."""
-
-    def run_together(
-        self,
-        wanted: Mapping[str, Sequence[str]],
-        inputs: Mapping[str, Array],
-        *,
-        timeout_ms: float | None = None,
-    ) -> dict[str, dict[str, Array]]:
-        """Signature → its outputs, by alias.
-
-        Args:
-          wanted: signature → the outputs wanted of it.
-          inputs: alias → array, the same tensors for all of the signatures.
-        """
 
 
 @dataclass(frozen=True)
@@ -101,14 +83,14 @@ def plan(
 
 
 def run(
-    model: Model, wanted: Plan, fed: Array, timeout_ms: float | None
+    runner: Runner, wanted: Plan, fed: Array, timeout_ms: float | None
 ) -> Mapping[str, Mapping[str, Array]]:
-    """Signature → its outputs, computed in one run where the model can do that."""
+    """Signature → its outputs, computed in one run where that can be done."""
     inputs = {examples.ALIAS: fed}
-    if isinstance(model, RunsTogether):
-        return model.run_together(wanted.outputs, inputs, timeout_ms=timeout_ms)
+    if isinstance(runner, RunsTogether):
+        return runner.run_together(wanted.outputs, inputs, timeout_ms=timeout_ms)
     return {
-        name: model.run(name, inputs, outputs, timeout_ms=timeout_ms)
+        name: runner.run(name, inputs, outputs, timeout_ms=timeout_ms)
         for name, outputs in wanted.outputs.items()
     }
 

@@ -2,16 +2,27 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from server.dataplane import classify, examples, gauges, methods, multi_inference, regress
-from server.dataplane.answers import Classification, Metadata, Prediction, Regression
+from server.dataplane import (
+    classify,
+    examples,
+    gauges,
+    listing,
+    methods,
+    multi_inference,
+    regress,
+)
+from server.dataplane.answers import (
+    Classification,
+    Metadata,
+    ModelStatus,
+    Prediction,
+    Regression,
+)
 from server.dataplane.log import Log
-from server.dataplane.recording import Recorded
 from server.dataplane.targets import Target
-from server.limits import Limits
 from server.manager import Manager, statuses
 from server.metrics import Metrics
 from server.servable import Array, Servable, VersionStatus
@@ -30,8 +41,9 @@ SIGNATURE_DEF = "signature_def"
 class DataPlane:
     """Answers requests; REST and gRPC are two faces of it.
 
-    What every answer raises: ModelNotFound where there is no such model or version; Unavailable
-    and TooManyRequests as of `Limits`; DeadlineExceeded where it takes longer than it may.
+    The faces hold requests against the server's limits and count them, since they know of those
+    too that never get here. What every answer raises: ModelNotFound where there is no such model
+    or version; DeadlineExceeded where it takes longer than it may.
     """
 
     def __init__(
@@ -39,29 +51,27 @@ class DataPlane:
         manager: Manager,
         *,
         metrics: Metrics | None = None,
-        limits: Limits | None = None,
         request_log: Log | None = None,
         check_method_names: bool = False,
         reload: Reload | None = None,
+        configured: Callable[[], Collection[str]] | None = None,
     ) -> None:
         """Takes the manager of the models to answer with.
 
         Args:
-          metrics: where requests are counted; None for nowhere that anybody sees.
-          limits: what each request is held against; None where the faces do so.
+          metrics: where runs are counted; None for nowhere that anybody sees.
           request_log: where some requests are written down; None for nowhere.
           check_method_names: whether a signature must be of the method it is asked through.
           reload: makes a configuration of models the one that is served.
+          configured: the names of the models that are to be served; None where that is not known.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
-        self._limits = limits
         self._request_log = request_log
         self._check_method_names = check_method_names
         self._reload = reload
+        self._configured = configured
         gauges.watch(self._metrics, manager)
-        if limits is not None:
-            self._metrics.watch_in_flight(lambda: limits.in_flight)
 
     def predict(
         self,
@@ -70,7 +80,6 @@ class DataPlane:
         output_filter: Sequence[str] = (),
         *,
         timeout_ms: float | None = None,
-        entrypoint: str = "GRPC",
     ) -> Prediction:
         """Runs a model on inputs, in the calling thread unless it is batched.
 
@@ -79,7 +88,6 @@ class DataPlane:
             is known, since only that tells how to read a request.
           output_filter: the outputs wanted; empty for all of them.
           timeout_ms: how long it may take; None for as long as it takes.
-          entrypoint: the face that asks, "GRPC" or "REST".
 
         Raises:
           SignatureNotFound: the model has no such signature.
@@ -87,13 +95,15 @@ class DataPlane:
           InvalidInputNames, InvalidTensor: inputs that the signature or the model refuses.
           ModelExecutionError: the model failed.
         """
-        with self._recorded(target, "Predict", entrypoint) as servable:
+        with self._manager.use(target.model, target.version, target.label) as servable:
             name = target.effective_signature_name
             signature = signatures.find(servable.model.signatures, name)
             if self._check_method_names:
                 methods.check_predict(signature)
             sent = read_inputs(signature)
-            fed = signature.complete(sent)
+            # Nearly all are complete, and a look is cheaper than a call.
+            is_complete = sent.keys() == signature.inputs.keys()
+            fed = sent if is_complete else signature.complete(sent)
             wanted = list(output_filter) or None
             if wanted:
                 signature.check_outputs(wanted)
@@ -109,7 +119,6 @@ class DataPlane:
         sent: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
-        entrypoint: str = "GRPC",
     ) -> Classification:
         """Classifies serialized examples.
 
@@ -121,7 +130,7 @@ class DataPlane:
             another form than classes and scores have.
           ModelExecutionError: the model failed.
         """
-        with self._recorded(target, "Classify", entrypoint) as servable:
+        with self._manager.use(target.model, target.version, target.label) as servable:
             name = target.effective_signature_name
             signature = examples.find(servable.model.signatures, name)
             wanted = classify.outputs_of(signature, self._check_method_names)
@@ -139,10 +148,9 @@ class DataPlane:
         sent: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
-        entrypoint: str = "GRPC",
     ) -> Regression:
         """Regresses serialized examples; arguments and errors as of `classify`."""
-        with self._recorded(target, "Regress", entrypoint) as servable:
+        with self._manager.use(target.model, target.version, target.label) as servable:
             name = target.effective_signature_name
             signature = examples.find(servable.model.signatures, name)
             wanted = regress.outputs_of(signature, self._check_method_names)
@@ -174,17 +182,13 @@ class DataPlane:
           ModelExecutionError: the model failed.
         """
         target = multi_inference.target_of(tasks)
-        with (
-            self._limited(),
-            self._manager.use(target.model, target.version, target.label) as servable,
-        ):
-            model = servable.model
-            wanted = multi_inference.plan(tasks, model.signatures, self._check_method_names)
+        with self._manager.use(target.model, target.version, target.label) as servable:
+            known = servable.model.signatures
+            wanted = multi_inference.plan(tasks, known, self._check_method_names)
             fed = examples.encode(sent)
             self._metrics.examples(target.model, len(sent))
             started = time.perf_counter_ns()
-            # Of several signatures no batch can be formed: the model is run as it is.
-            outputs = multi_inference.run(model, wanted, fed, timeout_ms)
+            outputs = multi_inference.run(servable.runner, wanted, fed, timeout_ms)
             self._timed(target.model, "MultiInference", started)
             version = servable.version
             answers = multi_inference.read(target.model, version, wanted, outputs, len(sent))
@@ -221,6 +225,16 @@ class DataPlane:
         """The status of every version of every model, newest first; of some there is none."""
         return statuses(self._manager, self._manager.names())
 
+    def listed(self) -> dict[str, ModelStatus]:
+        """How each model is that is to be served, or is still there, by name."""
+        configured = None if self._configured is None else frozenset(self._configured())
+        return listing.of(self._manager, configured)
+
+    @property
+    def is_available(self) -> bool:
+        """Whether any version of any model answers requests."""
+        return any(map(self._manager.is_available, self._manager.names()))
+
     def reload(self, config: Any) -> None:
         """Makes a configuration of models the one that is served; blocks until it is.
 
@@ -231,12 +245,6 @@ class DataPlane:
         if self._reload is None:
             raise UnsupportedModel("this server's models are fixed: it takes no configuration.")
         self._reload(config)
-
-    def _recorded(self, target: Target, api: str, entrypoint: str) -> Recorded:
-        return Recorded(self._metrics, self._limits, self._manager, target, api, entrypoint)
-
-    def _limited(self) -> AbstractContextManager[None]:
-        return _NO_LIMIT if self._limits is None else self._limits.request()
 
     def _run(
         self,
@@ -259,6 +267,3 @@ class DataPlane:
 
     def _timed(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)
-
-
-_NO_LIMIT = nullcontext()

@@ -39,9 +39,11 @@ class Counter:
     def add(self, values: Labels = (), amount: int = 1) -> None:
         """Counts up one series, by the values of its labels in their order."""
         with self._lock:
-            if values not in self._values:
+            known = self._values.get(values)
+            if known is None:
                 values = _bounded(self._values, values)
-            self._values[values] = self._values.get(values, 0) + amount
+                known = self._values.get(values, 0)
+            self._values[values] = known + amount
 
     @property
     def first(self) -> int:

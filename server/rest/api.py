@@ -1,4 +1,4 @@
-"""Everything below /v1/, as one plain ASGI callable: what is asked most passes no framework."""
+"""Everything below /v1/, as one plain callable: what is asked most passes no framework."""
 
 import time
 from functools import partial
@@ -9,18 +9,21 @@ from server.dataplane import DataPlane, Target
 from server.limits import Limits
 from server.metrics import Metrics
 from server.rest import bodies, errors, inference, models, paths
+from server.rest.bodies import Bodies, Room
 from server.rest.options import Options
 from server.rest.paths import Route
-from server.rest.replies import JSON, Reply
-from server.rest.workers import Pace, Workers, timed
-from tpuserve.errors import InvalidInput, TpuserveError
+from server.rest.prompt import AtOnce
+from server.rest.replies import JSON, Headers, Peer, Reply
+from server.rest.workers import Pace, Workers
+from tpuserve.errors import InvalidInput
+from tpuserve.signature import DEFAULT_SIGNATURE
 
 # Beyond so many paths in use how quick each is gets forgotten.
 _MAX_PATHS = 1024
 
 
 class Api:
-    """Answers TensorFlow Serving's RESTful API."""
+    """Answers TensorFlow Serving's RESTful API, and counts what it answers."""
 
     def __init__(
         self,
@@ -32,12 +35,28 @@ class Api:
         """Takes what to answer from; see `server.rest.app.build`."""
         self._dataplane = dataplane
         self._metrics = metrics
-        self._limits = limits
+        self._limits = Limits() if limits is None else limits
         self._timeout_ms = options.timeout_ms
-        self._bodies = bodies.Bodies(options.max_request_bytes)
-        self._max_inflated = min(options.max_request_bytes, bodies.MAX_INFLATED_BYTES)
+        self._bodies = Bodies(options.max_request_bytes)
         self._workers = Workers(options.threads, options.timeout_ms, not options.is_batched)
         self._paces: dict[Route, Pace] = {}
+        self._at_once: dict[bytes, tuple[Pace, AtOnce]] = {}
+
+    def find(self, url: bytes) -> AtOnce | None:
+        """What answers the requests that are posted to a URL, where that is quick."""
+        known = self._at_once.get(url)
+        if known is None:
+            try:
+                route = paths.route("POST", url.decode("ascii"))
+            except (InvalidInput, UnicodeDecodeError):
+                return None
+            # One path can be spelt in many ways.
+            if len(self._at_once) >= _MAX_PATHS:
+                self._at_once.clear()
+            known = self._pace(route), partial(self._infer_at_once, route, self._pace(route))
+            self._at_once[url] = known
+        pace, answer = known
+        return answer if pace.is_quick and self._workers.may_run_inline else None
 
     async def answer(self, path: str, scope: Scope, receive: Receive) -> Reply:
         """The reply to a request.
@@ -45,65 +64,88 @@ class Api:
         Args:
           path: undecoded, with its query string.
         """
+        method = scope["method"]
+        if method == "OPTIONS":
+            return _preflight(scope)
+        started = time.perf_counter_ns()
+        route = _NO_ROUTE
         try:
-            method = scope["method"]
-            if method == "OPTIONS":
-                return _preflight(scope)
             route = paths.route(method, path)
             if method == "POST":
-                return await self._infer(route, scope, receive)
-            return await self._workers.run(partial(self._look_up, route), 0, self._pace(route))
+                reply = await self._infer(route, scope, receive)
+            else:
+                look_up = partial(self._look_up, route)
+                reply = await self._workers.run(look_up, 0, self._pace(route))
         except Exception as error:
-            return errors.reply_to(error)
+            reply = _about(route, errors.reply_to(error))
+        self._count(route, reply.code, started)
+        return reply
 
     def close(self) -> None:
         """Lets go of its threads."""
         self._workers.close()
 
     async def _infer(self, route: Route, scope: Scope, receive: Receive) -> Reply:
+        room = self._bodies.room()
         try:
             length, is_gzip = bodies.content(scope["headers"])
-            body = await self._bodies.read(receive, length)
-            if self._limits is not None:
-                self._limits.enter()
-        except TpuserveError as error:
-            self._count(route, error.code.name, 0)
+            body = await self._bodies.read(receive, length, room)
+            self._limits.enter()
+        except BaseException:
+            room.free()
             raise
+        work = partial(self._infer_body, route, body, is_gzip, room)
         # What is inflated may be of any size.
-        size = self._max_inflated if is_gzip else len(body)
-        pace = self._pace(route)
-        if self._workers.is_inline(size, pace):
-            return Reply(200, timed(pace, self._infer_body, route, body, is_gzip))
-        work = partial(self._infer_body, route, body, is_gzip)
-        return Reply(200, await self._workers.run(work, size, pace))
+        size = self._bodies.max_inflated_bytes if is_gzip else len(body)
+        return await self._workers.run(work, size, self._pace(route))
 
-    def _infer_body(self, route: Route, body: bytes, is_gzip: bool) -> bytes:
+    def _infer_body(self, route: Route, body: bytes, is_gzip: bool, room: Room) -> Reply:
         try:
             if is_gzip:
-                body = bodies.inflate(body, self._max_inflated)
-            try:
-                request, signature_name = inference.read(body)
-            except InvalidInput as error:
-                # The data plane, which counts requests, never hears of this one.
-                self._count(route, error.code.name, 0)
-                raise
-            return inference.answer(
-                self._dataplane, route, request, signature_name, self._timeout_ms
-            )
+                body = self._bodies.inflate(body, room)
+            return self._answer(route, body)
+        except Exception as error:
+            return _about(route, errors.reply_to(error))
         finally:
             # In flight until here, even if nobody waits for the answer any more.
-            if self._limits is not None:
-                self._limits.leave()
+            self._limits.leave()
+            room.free()
 
-    def _look_up(self, route: Route) -> Reply:
+    def _infer_at_once(
+        self, route: Route, pace: Pace, headers: Headers, body: bytes, peer: Peer
+    ) -> Reply | None:
+        for name, _ in headers:
+            if name == b"content-encoding":
+                return None
         started = time.perf_counter_ns()
         try:
-            body = self._describe(route)
-        except TpuserveError as error:
-            self._count(route, error.code.name, 0)
-            raise
-        self._count(route, "OK", (time.perf_counter_ns() - started) // 1000)
-        return Reply(200, body)
+            self._limits.enter()
+            try:
+                reply = self._answer(route, body)
+            finally:
+                self._limits.leave()
+        except Exception as error:
+            reply = _about(route, errors.reply_to(error))
+        took = time.perf_counter_ns() - started
+        pace.took(took / 1e9)
+        if self._metrics is not None:
+            self._metrics.request_done(route.model, route.verb, "REST", reply.code, took // 1000)
+        return reply
+
+    def _answer(self, route: Route, body: bytes) -> Reply:
+        signature = ""
+        try:
+            request, named = inference.read(body)
+            signature = named or DEFAULT_SIGNATURE
+            target = Target(route.model, route.version, signature, route.label)
+            answer = inference.ANSWERS[route.verb]
+            written, version = answer(self._dataplane, target, request, self._timeout_ms)
+        except Exception as error:
+            return _about(route, errors.reply_to(error), signature)
+        return Reply(200, written, JSON, (), "OK", route.model, version, signature)
+
+    def _look_up(self, route: Route) -> Reply:
+        return _about(route, Reply(200, self._describe(route)))
 
     def _describe(self, route: Route) -> bytes:
         if route.verb == "metadata":
@@ -116,20 +158,30 @@ class Api:
             return models.encode_status(self._dataplane.status(route.model, route.version))
         if route.version is not None or route.label is not None:
             raise InvalidInput("Missing model name in request.")
-        return models.encode_list(self._dataplane.models())
+        return models.encode_list(self._dataplane.listed())
 
-    def _count(self, route: Route, status: str, latency_us: float) -> None:
+    def _count(self, route: Route, code: str, started: int) -> None:
         if self._metrics is not None:
             api = "" if route.verb in ("status", "metadata") else route.verb
-            self._metrics.request_done(route.model, api, "REST", status, latency_us)
+            latency_us = (time.perf_counter_ns() - started) // 1000
+            self._metrics.request_done(route.model, api, "REST", code, latency_us)
 
     def _pace(self, route: Route) -> Pace:
         pace = self._paces.get(route)
         if pace is None:
             if len(self._paces) >= _MAX_PATHS:
                 self._paces.clear()
+                self._at_once.clear()
             pace = self._paces[route] = Pace()
         return pace
+
+
+# What a path is counted as that names nothing.
+_NO_ROUTE = Route("", None, None, "")
+
+
+def _about(route: Route, reply: Reply, signature: str = "") -> Reply:
+    return reply._replace(model=route.model, version=route.version, signature=signature)
 
 
 def _preflight(scope: Scope) -> Reply:

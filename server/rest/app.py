@@ -1,15 +1,14 @@
 """Builds the REST face out of its parts."""
 
-from starlette.types import ASGIApp
-
+from server.access_log import AccessLog
 from server.auth import ApiKeys
 from server.dataplane import DataPlane
 from server.limits import Limits
 from server.metrics import Metrics
 from server.rest import docs
-from server.rest.access_log import AccessLog
 from server.rest.api import Api
 from server.rest.front import Front
+from server.rest.logged import Logged
 from server.rest.options import Options
 from server.settings import Settings
 
@@ -22,7 +21,7 @@ def build(
     keys: ApiKeys | None = None,
     limits: Limits | None = None,
     monitoring_path: str | None = None,
-) -> ASGIApp:
+) -> Front | Logged:
     """The ASGI application that answers from a data plane.
 
     Args:
@@ -37,12 +36,12 @@ def build(
     options = Options.of(settings)
     front = Front(
         Api(dataplane, options, metrics, limits),
-        docs.build(dataplane),
-        docs.PATHS,
+        dataplane,
+        docs.build(dataplane, keys is not None),
         options,
         metrics=metrics,
         keys=keys,
         limits=limits,
         monitoring_path=monitoring_path,
     )
-    return AccessLog(front) if options.access_log else front
+    return Logged(front, AccessLog()) if options.access_log else front

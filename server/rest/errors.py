@@ -46,11 +46,12 @@ def reply_to(error: Exception) -> Reply:
     if isinstance(error, TpuserveError):
         too_large = isinstance(error, RequestTooLarge)
         status = _TOO_LARGE if too_large else HTTP_STATUS[error.code]
-        return respond(status, str(error))
+        return respond(status, str(error), error.code)
     logger.error("a request has failed", exc_info=error)
-    return respond(500, "Internal error, see the server's log")
+    return respond(500, "Internal error, see the server's log", Code.INTERNAL)
 
 
-def respond(status: int, message: str) -> Reply:
+def respond(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Reply:
     """An error reply."""
-    return Reply(status, responses.encode_error(message), headers=_HEADERS.get(status, ()))
+    body = responses.encode_error(message)
+    return Reply(status, body, headers=_HEADERS.get(status, ()), code=code.name)

@@ -1,16 +1,21 @@
 """The door of the REST face: who may come in, and who answers."""
 
+from functools import partial
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server.auth import ApiKeys
+from server.dataplane import DataPlane
 from server.limits import Limits
 from server.metrics import Metrics
-from server.rest import errors, paths
+from server.rest import docs, errors, paths
 from server.rest.api import Api
 from server.rest.options import Options
-from server.rest.replies import TEXT, Reply, not_found, send_reply
+from server.rest.prompt import AtOnce
+from server.rest.replies import TEXT, Headers, Peer, Reply, not_found, send_reply
 from tpuserve.errors import Unauthenticated
 
+_READY = b"ready\n"
 HEALTH, READINESS = "/healthz", "/readyz"
 _CORS = (
     (b"access-control-allow-origin", b"*"),
@@ -25,8 +30,8 @@ class Front:
     def __init__(
         self,
         api: Api,
-        docs: ASGIApp,
-        docs_paths: tuple[str, ...],
+        dataplane: DataPlane,
+        described: ASGIApp,
         options: Options,
         *,
         metrics: Metrics | None = None,
@@ -37,12 +42,13 @@ class Front:
         """Takes who answers what.
 
         Args:
-          docs: answers for the paths that begin with one of `docs_paths`.
+          dataplane: tells whether there is a model to be ready with.
+          described: answers for the paths that begin with one of `docs.PATHS`.
           metrics: told at `monitoring_path`, where both are given.
         """
         self._api = api
-        self._docs = docs
-        self._docs_paths = docs_paths
+        self._dataplane = dataplane
+        self._described = described
         self._metrics = metrics
         self._keys = keys
         self._limits = limits
@@ -53,41 +59,66 @@ class Front:
             *((monitoring_path,) if options.open_metrics else ()),
         }
 
+    def find(self, url: bytes) -> AtOnce | None:
+        """What answers the requests that are posted to a URL, where that is quick."""
+        answer = self._api.find(url)
+        if answer is None or (self._keys is None and not self._cors):
+            return answer
+        return partial(self._answer_at_once, answer, url.decode())
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; anything but HTTP is not for us."""
+        await self.answer(scope, receive, send)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> Reply | None:
+        """Answers one request; how, where that is known here."""
         if scope["type"] != "http":
-            return
+            return None
         path = scope["raw_path"].decode("latin-1")
         if query := scope["query_string"]:
             path += "?" + query.decode("latin-1")
-        if self._keys is not None and (refusal := self._refusal(path, scope)) is not None:
+        refusal = self._refusal(path, scope["method"], scope["headers"])
+        if refusal is not None:
             reply = refusal
         elif paths.is_api(path):
             reply = await self._api.answer(path, scope, receive)
-        elif path.startswith(self._docs_paths):
-            await self._docs(scope, receive, send)
-            return
+        elif path.startswith(docs.PATHS):
+            await self._described(scope, receive, send)
+            return None
         else:
             reply = self._answer(path, scope["method"])
-        if self._cors:
-            reply = Reply(
-                reply.status, reply.body, reply.content_type, (*reply.headers, *self._cors)
-            )
+        reply = self._with_origins(reply)
         await send_reply(send, reply)
+        return reply
 
     def close(self) -> None:
         """Lets go of what it holds; no request is answered from here on."""
         self._api.close()
 
-    def _refusal(self, path: str, scope: Scope) -> Reply | None:
-        assert self._keys is not None
-        # A browser sends no key with what it asks before a page's request.
-        if path in self._open_paths or (scope["method"] == "OPTIONS" and paths.is_api(path)):
+    def _answer_at_once(
+        self, answer: AtOnce, path: str, headers: Headers, body: bytes, peer: Peer
+    ) -> Reply | None:
+        reply = self._refusal(path, "POST", headers) or answer(headers, body, peer)
+        return None if reply is None else self._with_origins(reply)
+
+    def _with_origins(self, reply: Reply) -> Reply:
+        return reply._replace(headers=(*reply.headers, *self._cors)) if self._cors else reply
+
+    def _refusal(self, path: str, method: str, headers: Headers) -> Reply | None:
+        if self._keys is None or path in self._open_paths:
             return None
-        found = [value for name, value in scope["headers"] if name == b"authorization"]
+        if method == "GET" and path in docs.OPEN_PATHS:
+            return None
+        # A browser sends no key with what it asks before a page's request.
+        if method == "OPTIONS" and paths.is_api(path):
+            return None
+        found = [value for name, value in headers if name == b"authorization"]
         try:
             self._keys.check(found[0].decode("latin-1") if found else None)
         except Unauthenticated as error:
+            if self._metrics is not None and paths.is_api(path):
+                # By no model: who may not ask must not make up names for series either.
+                self._metrics.request_done("", "", "REST", error.code.name, 0)
             return errors.reply_to(error)
         return None
 
@@ -95,8 +126,8 @@ class Front:
         if path == HEALTH:
             return Reply(200, b"ok\n", TEXT)
         if path == READINESS:
-            is_ready = self._limits is None or self._limits.is_ready
-            return Reply(200, b"ready\n", TEXT) if is_ready else Reply(503, b"not ready\n", TEXT)
+            why = self._unreadiness()
+            return Reply(503, b"not ready: %s\n" % why, TEXT) if why else Reply(200, _READY, TEXT)
         if self._monitoring_path and path.partition("?")[0] == self._monitoring_path:
             if path != self._monitoring_path:
                 return errors.respond(400, f"Unexpected path: {path}")
@@ -105,3 +136,13 @@ class Front:
             assert self._metrics is not None
             return Reply(200, self._metrics.exposition(), TEXT)
         return not_found()
+
+    def _unreadiness(self) -> bytes:
+        # Whether requests should be sent here, as Kubernetes asks it: while the first models are
+        # loaded nobody listens yet; then one that can be used is enough, since those that cannot
+        # must not keep the others from their requests.
+        if self._limits is not None and self._limits.is_draining:
+            return b"the server is shutting down"
+        if self._limits is not None and not self._limits.is_ready:
+            return b"the server is starting"
+        return b"" if self._dataplane.is_available else b"no model is available"

@@ -2,41 +2,33 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from server.codec import document, examples, requests, responses
 from server.codec.document import Json
+from server.codec.text import Text
 from server.dataplane import DataPlane, Target
-from server.rest.paths import Route
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-_ENTRYPOINT = "REST"
+Written: TypeAlias = tuple[Text, int]
+"""The JSON of an answer, and the version that it is of."""
 
 
-class _Answer(Protocol):
+class Answer(Protocol):
+    """Answers one kind of request; blocks while the model runs."""
+
     def __call__(
         self, dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
-    ) -> bytes: ...
+    ) -> Written:
+        """The answer to a request.
 
+        Args:
+          request: what `read` has found in the body.
+          timeout_ms: how long the model may take; None for as long as it takes.
 
-def answer(
-    dataplane: DataPlane,
-    route: Route,
-    request: Json,
-    signature_name: str,
-    timeout_ms: float | None,
-) -> bytes:
-    """The JSON that answers a request; blocks while the model runs.
-
-    Args:
-      request, signature_name: what `read` has found in the body.
-      timeout_ms: how long the model may take; None for as long as it takes.
-
-    Raises:
-      TpuserveError: whatever is wrong with the request, or with the model.
-    """
-    target = Target(route.model, route.version, signature_name, route.label)
-    return _ANSWERS[route.verb](dataplane, target, request, timeout_ms)
+        Raises:
+          TpuserveError: whatever is wrong with the request, or with the model.
+        """
 
 
 def read(body: bytes) -> tuple[Json, str]:
@@ -51,13 +43,12 @@ def read(body: bytes) -> tuple[Json, str]:
 
 def _predict(
     dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
-) -> bytes:
+) -> Written:
     try:
         prediction = dataplane.predict(
             target,
             partial(requests.decode, request),
             timeout_ms=timeout_ms,
-            entrypoint=_ENTRYPOINT,
         )
     except SignatureNotFound as error:
         # TensorFlow Serving words this one otherwise over REST.
@@ -66,29 +57,26 @@ def _predict(
             f'Serving signature name: "{name}" not found in signature def'
         ) from error
     encode = responses.encode_rows if requests.is_rows(request) else responses.encode_columns
-    return encode(prediction.outputs)
+    return encode(prediction.outputs), prediction.version
 
 
 def _classify(
     dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
-) -> bytes:
-    found = dataplane.classify(
-        target, examples.decode(request), timeout_ms=timeout_ms, entrypoint=_ENTRYPOINT
-    )
-    return responses.encode_classifications(found.classes, found.scores)
+) -> Written:
+    found = dataplane.classify(target, examples.decode(request), timeout_ms=timeout_ms)
+    return responses.encode_classifications(found.classes, found.scores), found.version
 
 
 def _regress(
     dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
-) -> bytes:
-    found = dataplane.regress(
-        target, examples.decode(request), timeout_ms=timeout_ms, entrypoint=_ENTRYPOINT
-    )
-    return responses.encode_regressions(found.values)
+) -> Written:
+    found = dataplane.regress(target, examples.decode(request), timeout_ms=timeout_ms)
+    return responses.encode_regressions(found.values), found.version
 
 
-_ANSWERS: Mapping[str, _Answer] = {
+ANSWERS: Mapping[str, Answer] = {
     "predict": _predict,
     "classify": _classify,
     "regress": _regress,
 }
+"""What answers a request, by its verb."""

@@ -7,8 +7,9 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from server.dataplane import Metadata
+from server.dataplane import Metadata, ModelStatus
 from server.servable import VersionStatus
+from tpuserve.errors import TpuserveError
 
 
 def encode_status(versions: Iterable[VersionStatus]) -> bytes:
@@ -16,9 +17,15 @@ def encode_status(versions: Iterable[VersionStatus]) -> bytes:
     return _write(_status(versions))
 
 
-def encode_list(models: Mapping[str, Iterable[VersionStatus]]) -> bytes:
-    """{"models": [...]}: the name and status of each, by name; TensorFlow Serving has no such."""
-    listed = [{"name": name, **_status(versions)} for name, versions in sorted(models.items())]
+def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
+    """{"models": [...]}: the name and status of each, by name; TensorFlow Serving has no such.
+
+    Beside the status of its versions a model has one of its own: OK, or why none is known.
+    """
+    listed = [
+        {"name": name, **_status(each.versions), "status": _error(each.reason)}
+        for name, each in sorted(models.items())
+    ]
     return _write({"models": listed})
 
 
@@ -42,15 +49,17 @@ def _status(versions: Iterable[VersionStatus]) -> dict[str, Any]:
 
 
 def _version(status: VersionStatus) -> dict[str, object]:
-    error = status.error
     return {
         "version": str(status.version),
         "state": status.state.name,
-        "status": {
-            "error_code": "OK" if error is None else error.code.name,
-            "error_message": status.note if error is None else str(error),
-        },
+        "status": _error(status.error, status.note),
     }
+
+
+def _error(error: TpuserveError | None, note: str = "") -> dict[str, str]:
+    if error is None:
+        return {"error_code": "OK", "error_message": note}
+    return {"error_code": error.code.name, "error_message": str(error)}
 
 
 def _message(message: Message) -> dict[str, Any]:

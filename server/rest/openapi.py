@@ -14,6 +14,8 @@ from tpuserve.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, REGRESS_METHO
 Json: TypeAlias = dict[str, Any]
 
 TITLE = "tpuserve"
+SECURITY = "bearer"
+"""The name that the API keys have in the document."""
 
 _ERROR = {
     "description": "What is wrong with the request, or with the server.",
@@ -29,17 +31,21 @@ _ERROR = {
 }
 
 
-def describe(dataplane: DataPlane) -> Json:
-    """The OpenAPI document of the models that are available at the moment."""
+def describe(dataplane: DataPlane, wants_keys: bool = False) -> Json:
+    """The OpenAPI document of the models that are available at the moment.
+
+    Args:
+      wants_keys: whether requests need an API key, sent as a bearer token.
+    """
     paths: Json = {
-        "/v1/models": {"get": _get("All models", "The status of every version of every model.")},
+        "/v1/models": {"get": _get("All models", "How each model and its versions are.")},
         "/healthz": {"get": _get("Health", "Whether the server runs.", "text/plain")},
         "/readyz": {"get": _get("Readiness", "Whether it takes requests.", "text/plain")},
     }
     for model, versions in sorted(dataplane.models().items()):
         if any(each.state is State.AVAILABLE for each in versions):
             paths.update(_paths_of(dataplane, model))
-    return {
+    described: Json = {
         "openapi": "3.1.0",
         "info": {
             "title": TITLE,
@@ -49,6 +55,11 @@ def describe(dataplane: DataPlane) -> Json:
         },
         "paths": paths,
     }
+    if wants_keys:
+        scheme = {"type": "http", "scheme": "bearer", "description": "An API key of this server."}
+        described["components"] = {"securitySchemes": {SECURITY: scheme}}
+        described["security"] = [{SECURITY: []}]
+    return described
 
 
 def _paths_of(dataplane: DataPlane, model: str) -> Json:

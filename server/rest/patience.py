@@ -36,6 +36,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._unsent = 0
         self._is_in_head = True
+        self._is_idle = False
         self._check = self.loop.call_later(self._interval, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -46,6 +47,7 @@ class PatientProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Takes in what the client has sent."""
         self._heard = time.monotonic()
+        self._is_idle = False
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -54,7 +56,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request's first byte has come."""
-        self._began = time.monotonic()
+        self._begin()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -67,16 +69,31 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._is_in_head = True
         self._head_bytes = 0
-        self._began = time.monotonic()
+        self._began = self._heard
+
+    def _begin(self) -> None:
+        self._began = self._heard
+        self._is_idle = False
+
+    def _await_request(self) -> None:
+        # After one that was answered without uvicorn, which would begin to look at the time.
+        self._is_in_head = True
+        self._head_bytes = 0
+        self._is_idle = True
 
     @property
     def _interval(self) -> float:
-        return min(self.patience.headers_seconds, self.patience.idle_seconds) / 4
+        patience = self.patience
+        shortest = min(patience.headers_seconds, patience.idle_seconds, self.timeout_keep_alive)
+        return float(shortest) / 4
 
     def _look(self) -> None:
         # Once in a while, so that requests that come as they should cost nothing.
-        if self._is_overdue(time.monotonic()):
+        now = time.monotonic()
+        if self._is_overdue(now):
             self._hang_up()
+        elif self._is_idle and now - self._heard > self.timeout_keep_alive and not self._unsent:
+            self.transport.close()
         else:
             self._check = self.loop.call_later(self._interval, self._look)
 
@@ -97,13 +114,8 @@ class PatientProtocol(HttpToolsProtocol):
         return now - self._began > self.patience.headers_seconds and not self._is_kept_alive()
 
     def _is_kept_alive(self) -> bool:
-        # Between two requests uvicorn itself hangs up.
-        return self.timeout_keep_alive_task is not None
+        # Between two requests uvicorn itself hangs up, after one that it has seen.
+        return self._is_idle or self.timeout_keep_alive_task is not None
 
     def _hang_up(self) -> None:
         self.transport.abort()
-
-
-def protocol(patience: Patience) -> type[PatientProtocol]:
-    """The protocol with some bounds; uvicorn makes its instances itself."""
-    return type("BoundPatientProtocol", (PatientProtocol,), {"patience": patience})

@@ -1,15 +1,22 @@
 """Replies, and how they are sent."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from starlette.types import Send
 
-Header = tuple[bytes, bytes]
+from server.codec.text import Text
+
+Header: TypeAlias = tuple[bytes, bytes]
+Headers: TypeAlias = Sequence[Header]
+Peer: TypeAlias = tuple[str, int] | None
 
 JSON = b"application/json"
 TEXT = b"text/plain"
 HTML = b"text/html"
+
+# More is handed over in pieces, so that it is copied as the client takes it and not at once.
+_PIECE = 1 << 20
 
 _NOT_FOUND = b"""<HTML><HEAD>
 <TITLE>404 Not Found</TITLE>
@@ -20,12 +27,21 @@ _NOT_FOUND = b"""<HTML><HEAD>
 
 
 class Reply(NamedTuple):
-    """What a request is answered with."""
+    """What a request is answered with.
+
+    Attributes:
+      code: the canonical name of what it says, as metrics have it.
+      model, version, signature: what has answered, or was asked; empty or None for nothing.
+    """
 
     status: int
-    body: bytes
+    body: Text
     content_type: bytes = JSON
-    headers: Sequence[Header] = ()
+    headers: Headers = ()
+    code: str = "OK"
+    model: str = ""
+    version: int | None = None
+    signature: str = ""
 
 
 def not_found() -> Reply:
@@ -41,4 +57,14 @@ async def send_reply(send: Send, reply: Reply) -> None:
         *reply.headers,
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    if len(reply.body) <= _PIECE:
+        await send({"type": "http.response.body", "body": bytes(reply.body)})
+        return
+    for piece, is_last in _pieces(reply.body):
+        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+
+
+def _pieces(body: Text) -> Iterator[tuple[bytes, bool]]:
+    view = memoryview(body)
+    for start in range(0, len(view), _PIECE):
+        yield bytes(view[start : start + _PIECE]), start + _PIECE >= len(view)

@@ -11,7 +11,8 @@ from starlette.types import ASGIApp
 
 from server.config.tls import Tls
 from server.rest import tls as tls_context
-from server.rest.patience import Patience, protocol
+from server.rest.patience import Patience
+from server.rest.prompt import protocol
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class RestServer:
         """
         config = uvicorn.Config(
             app,
-            http=protocol(patience or Patience()),
+            http=protocol(patience or Patience(), getattr(app, "find", None)),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -1,6 +1,8 @@
 """Outputs are written as TensorFlow Serving lays them out."""
 
+import json
 import math
+import tracemalloc
 from typing import Any
 
 import ml_dtypes
@@ -105,3 +107,34 @@ def test_type_without_a_form_in_json_is_refused(dtype: Any, shown: str) -> None:
         InvalidTensor, match=f"^Failed to write JSON value for tensor type: {shown}$"
     ):
         encode_columns({"y": np.zeros(1, dtype)})
+
+
+@pytest.mark.parametrize("names", ["y", "yz"])
+@pytest.mark.parametrize("encode", [encode_rows, encode_columns])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_large_answer_takes_little_more_memory_than_its_text(
+    names: str, encode: Any, dtype: Any
+) -> None:
+    outputs = {name: np.arange(600_000).reshape(300, 2, 1000).astype(dtype) for name in names}
+    tracemalloc.start()
+    try:
+        size = len(encode(outputs))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * size
+
+
+@pytest.mark.parametrize(
+    "shape", [(20_000,), (3, 20_000), (7_000, 3), (2, 100, 100), (1, 1, 20_000)]
+)
+def test_large_answers_are_written_like_small_ones(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).reshape(shape)
+    for name, each in (("y", array), ("z", array / 8)):
+        assert json.loads(encode_rows({name: each})) == {"predictions": each.tolist()}
+        for outputs in ({name: each}, {name: each, "x": each}):
+            found = json.loads(encode_columns(outputs))["outputs"]
+            assert (found if len(outputs) == 1 else found[name]) == each.tolist()
+        rows = json.loads(encode_rows({name: each, "x": each}))["predictions"]
+        assert [row[name] for row in rows] == each.tolist()
+        assert b"],[" not in encode_rows({name: each})

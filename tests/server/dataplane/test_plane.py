@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from server.dataplane import DataPlane, Target
-from server.limits import Limits
 from server.manager import Manager
 from server.metrics import Metrics
 from server.servable import Array, State
 from tests.server.dataplane.models import ExamplesModel, serve
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
+    BasePathNotFound,
+    DamagedSavedModel,
     InvalidInput,
-    InvalidTensor,
-    ModelNotFound,
-    TooManyRequests,
     UnsupportedModel,
 )
 
@@ -37,42 +35,18 @@ def lines(metrics: Metrics, *parts: str) -> list[str]:
     return [line for line in found if all(part in line for part in parts)]
 
 
-def test_requests_are_counted_by_model_and_status(manager: Manager) -> None:
+def test_runs_are_timed_and_requests_left_to_the_faces_to_count(manager: Manager) -> None:
     metrics = Metrics()
     dataplane = DataPlane(manager, metrics=metrics)
     dataplane.predict(HALF, sent)
     dataplane.predict(HALF, sent)
-    with pytest.raises(ModelNotFound):
-        dataplane.predict(Target("other"), sent)
-    with pytest.raises(InvalidTensor):
-        dataplane.predict(HALF, lambda _: {"x": np.ones(1, np.int32)})
-    with pytest.raises(RuntimeError):
-        dataplane.predict(Target("half", signature_name="broken"), sent)
-    assert lines(metrics, ":request_count{") == [
-        ':tensorflow:serving:request_count{model_name="half",status="INTERNAL"} 1',
-        ':tensorflow:serving:request_count{model_name="half",status="INVALID_ARGUMENT"} 1',
-        ':tensorflow:serving:request_count{model_name="half",status="OK"} 2',
-        ':tensorflow:serving:request_count{model_name="other",status="NOT_FOUND"} 1',
-    ]
-
-
-def test_api_is_in_lower_case_where_rest_asks(manager: Manager) -> None:
-    metrics = Metrics()
-    dataplane = DataPlane(manager, metrics=metrics)
-    dataplane.predict(HALF, sent)
-    dataplane.predict(HALF, sent, entrypoint="REST")
-    assert lines(metrics, "request_latency_count") == [
-        ':tensorflow:serving:request_latency_count{model_name="half",API="Predict",'
-        'entrypoint="GRPC"} 1',
-        ':tensorflow:serving:request_latency_count{model_name="half",API="predict",'
-        'entrypoint="REST"} 1',
-    ]
     assert lines(metrics, "runtime_latency_count") == [
         ':tensorflow:serving:runtime_latency_count{model_name="half",API="Predict",runtime="TF1"} 2'
     ]
+    assert lines(metrics, ":request_count{") == []
 
 
-def test_multi_inference_counts_examples_and_no_request() -> None:
+def test_multi_inference_counts_examples() -> None:
     metrics = Metrics()
     dataplane = serve(ExamplesModel(), metrics=metrics)
     dataplane.multi_inference([(Target("m", signature_name="regress"), REGRESS)], [b"a", b"b"])
@@ -84,22 +58,8 @@ def test_multi_inference_counts_examples_and_no_request() -> None:
     assert lines(metrics, "request_example_count_total{") == [
         ':tensorflow:serving:request_example_count_total{model="m"} 2'
     ]
-    assert lines(metrics, ":request_count{") == [
-        ':tensorflow:serving:request_count{model_name="m",status="OK"} 1'
-    ]
+    assert lines(metrics, ":request_count{") == []
     assert len(lines(metrics, 'API="MultiInference"', "_count{")) == 1
-
-
-def test_request_over_the_limit_is_refused(manager: Manager) -> None:
-    limits = Limits(1)
-    metrics = Metrics()
-    dataplane = DataPlane(manager, limits=limits, metrics=metrics)
-    with limits.request():
-        assert lines(metrics, "requests_in_flight{") == [":tpuserve:requests_in_flight{} 1"]
-        with pytest.raises(TooManyRequests):
-            dataplane.predict(HALF, sent)
-    assert dataplane.predict(HALF, sent).version == 3
-    assert limits.in_flight == 0
 
 
 def test_time_that_a_request_has_is_given_to_the_model(
@@ -135,6 +95,27 @@ def test_all_models_are_listed(dataplane: DataPlane, manager: Manager) -> None:
         for name, versions in dataplane.models().items()
     }
     assert found == {"half": [(3, State.AVAILABLE)], "other": [(1, State.AVAILABLE)]}
+
+
+def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
+    manager: Manager, loader: FakeLoader
+) -> None:
+    names = ["half", "bad", "missing"]
+    dataplane = DataPlane(manager, configured=lambda: names)
+    loader.failures[1] = DamagedSavedModel("cut short")
+    manager.aspire("bad", {1: Path("/models/bad/1")})
+    manager.explain("missing", BasePathNotFound("no directory"))
+    manager.aspire("half", {4: Path("/models/half/4")})
+    listed = dataplane.listed()
+    assert sorted(listed) == sorted(names)
+    assert [each.version for each in listed["half"].versions] == [4]
+    assert [str(each.error) for each in listed["bad"].versions] == ["cut short"]
+    assert str(listed["missing"].reason) == "no directory"
+    manager.aspire("bad", {})
+    manager.aspire("half", {})
+    names.clear()
+    assert list(dataplane.listed()) == ["missing"]
+    assert not dataplane.is_available
 
 
 def test_configuration_goes_to_who_can_make_it_so(manager: Manager) -> None:

@@ -24,36 +24,52 @@ class Client:
         return {"type": "http.request", "body": piece, "more_body": bool(self._pieces)}
 
 
+def read(bodies: Bodies, client: Client, declared_bytes: int | None = None) -> bytes:
+    with bodies.room() as room:
+        return asyncio.run(bodies.read(client, declared_bytes, room))
+
+
 def test_pieces_are_joined() -> None:
-    assert asyncio.run(Bodies(6).read(Client(b"ab", b"cd", b"ef"), 6)) == b"abcdef"
+    assert read(Bodies(6), Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
 
 
 @pytest.mark.parametrize("declared", [None, 7])
 def test_more_than_one_may_have_is_refused(declared: int | None) -> None:
     with pytest.raises(RequestTooLarge, match="more than 6 bytes"):
-        asyncio.run(Bodies(6).read(Client(b"abcd", b"efg"), declared))
+        read(Bodies(6), Client(b"abcd", b"efg"), declared)
     with pytest.raises(RequestTooLarge):
-        asyncio.run(Bodies(6).read(Client(b"abcdefg"), declared))
+        read(Bodies(6), Client(b"abcdefg"), declared)
 
 
 def test_client_that_goes_away_is_cancelled() -> None:
+    bodies = Bodies(6)
     with pytest.raises(Cancelled):
-        asyncio.run(Bodies(6).read(Client(b"abcd", None), None))
+        read(bodies, Client(b"abcd", None))
+    assert bodies.held_bytes == 0
 
 
-def test_all_together_are_bounded_and_make_room_when_they_are_read() -> None:
+def test_all_together_are_bounded_until_they_are_answered() -> None:
     bodies = Bodies(4, 5)
+    with bodies.room() as first:
+        assert asyncio.run(bodies.read(Client(b"ab", b"cd"), None, first)) == b"abcd"
+        for client in (Client(b"ef"), Client(b"e", b"f")):
+            with pytest.raises(TooManyRequests, match="Send the request again later"):
+                read(bodies, client)
+        assert bodies.held_bytes == 4
+    assert read(bodies, Client(b"ef")) == b"ef"
+    assert bodies.held_bytes == 0
 
-    async def both() -> list[bytes | BaseException]:
-        clients = [Client(b"ab", b"cd"), Client(b"ab", b"cd")]
-        return await asyncio.gather(
-            *(bodies.read(each, None) for each in clients), return_exceptions=True
-        )
 
-    for _ in range(2):
-        first, second = asyncio.run(both())
-        assert isinstance(first, TooManyRequests)
-        assert second == b"abcd"
+def test_inflated_bytes_count_among_those_of_all_bodies() -> None:
+    bodies = Bodies(1 << 22, 5 << 20)
+    small = gzip.compress(bytes(1 << 21), mtime=0)
+    with bodies.room() as first, bodies.room() as second:
+        # Pieces of a megabyte, and once more all of them while they are joined.
+        assert len(bodies.inflate(small, first)) == 1 << 21
+        assert bodies.held_bytes == 4 << 20
+        with pytest.raises(TooManyRequests):
+            bodies.inflate(small, second)
+    assert bodies.held_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ def test_all_models_are_listed(address: Address) -> None:
     status = {"error_code": "OK", "error_message": ""}
     versions = [{"version": "7", "state": "AVAILABLE", "status": status}]
     assert reply.status == 200
-    assert json.loads(body) == {"models": [{"name": "count", "model_version_status": versions}]}
+    model = {"name": "count", "model_version_status": versions, "status": status}
+    assert json.loads(body) == {"models": [model]}
 
 
 def test_openapi_has_a_schema_for_every_signature(address: Address) -> None:

@@ -10,7 +10,9 @@ import pytest
 from server.auth import ApiKeys
 from server.dataplane import DataPlane
 from server.limits import Limits
+from server.manager import Manager
 from server.metrics import Metrics
+from server.rest import docs
 from server.rest.app import build
 from server.settings import Settings
 from tests.server.rest.conftest import Serve
@@ -19,6 +21,7 @@ from tests.server.rest.wire import ask
 PREDICT = "/v1/models/half:predict"
 BODY = b'{"inputs": 2}'
 ANSWER = b'{\n    "outputs": 3.0\n}'
+SCRIPT = "/docs/static/page.js"
 METRICS = "/monitoring/prometheus/metrics"
 SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 
@@ -63,7 +66,7 @@ def test_key_is_wanted_for_all_but_what_is_left_open(
     keys, metrics = ApiKeys(file), Metrics()
     app = build(dataplane, settings, keys=keys, metrics=metrics, monitoring_path=METRICS)
     address = serve(app)
-    for path in (PREDICT, "/v1/models", "/docs", "/openapi.json", METRICS, "/nothing"):
+    for path in (PREDICT, "/v1/models", "/openapi.json", METRICS, "/nothing"):
         for header in (None, "Bearer other", "Basic sesame"):
             headers = {} if header is None else {"Authorization": header}
             reply, body = ask(address, "POST", path, BODY, headers)
@@ -72,9 +75,36 @@ def test_key_is_wanted_for_all_but_what_is_left_open(
     assert ask(address, "GET", "/healthz")[0].status == 200
     origin = {"Origin": "https://page.example"}
     assert ask(address, "OPTIONS", PREDICT, headers=origin)[0].status == 200
-    assert ask(address, "OPTIONS", "/docs", headers=origin)[0].status == 401
+    assert ask(address, "OPTIONS", "/openapi.json", headers=origin)[0].status == 401
     reply, body = ask(address, "POST", PREDICT, BODY, {"Authorization": "Bearer sesame"})
     assert (reply.status, body) == (200, ANSWER)
+
+
+def test_page_of_the_docs_needs_no_key_and_what_it_shows_does(
+    dataplane: DataPlane, serve: Serve, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("sesame\n")
+    address = serve(build(dataplane, keys=ApiKeys(file)))
+    for path in docs.OPEN_PATHS:
+        assert ask(address, "GET", path)[0].status == 200
+    assert ask(address, "GET", "/docs/static/other")[0].status == 401
+    _, body = ask(address, "GET", "/openapi.json", headers={"Authorization": "Bearer sesame"})
+    described = json.loads(body)
+    (name,) = described["components"]["securitySchemes"]
+    assert described["components"]["securitySchemes"][name]["scheme"] == "bearer"
+    assert described["security"] == [{name: []}]
+    assert f'preauthorizeApiKey("{name}"'.encode() in ask(address, "GET", SCRIPT)[1]
+
+
+def test_readiness_needs_a_model_that_is_available(
+    dataplane: DataPlane, manager: Manager, serve: Serve
+) -> None:
+    address = serve(build(dataplane))
+    assert ask(address, "GET", "/readyz")[1] == b"ready\n"
+    manager.aspire("half", {})
+    reply, body = ask(address, "GET", "/readyz")
+    assert (reply.status, body) == (503, b"not ready: no model is available\n")
 
 
 def test_readiness_turns_off_before_requests_are_refused(
@@ -110,6 +140,37 @@ def test_metrics_are_told_at_their_path_alone(serve: Serve, dataplane: DataPlane
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "model", "status"),
+    [
+        (PREDICT, b"corrupt", {"Content-Encoding": "gzip"}, "half", "INVALID_ARGUMENT"),
+        (PREDICT, b'{"inputs": 2, "signature_name": "no"}', {}, "half", "INVALID_ARGUMENT"),
+        ("/v1/models/half:classify", b'{"examples": []}', {}, "half", "INVALID_ARGUMENT"),
+        ("/v1/models/half:no", b"", {}, "", "INVALID_ARGUMENT"),
+        ("/v1/models/none:predict", BODY, {}, "none", "NOT_FOUND"),
+        (PREDICT, b" " * 101, {}, "half", "RESOURCE_EXHAUSTED"),
+    ],
+)
+def test_every_request_is_counted_once_as_what_it_is_told(
+    serve: Serve,
+    manager: Manager,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    model: str,
+    status: str,
+) -> None:
+    metrics = Metrics()
+    settings = Settings(**SETTINGS, max_request_bytes=100)
+    address = serve(build(DataPlane(manager, metrics=metrics), settings, metrics=metrics))
+    reply, _ = ask(address, "POST", path, body, headers)
+    assert reply.status == {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 413}.get(status, 400)
+    text = metrics.exposition().decode().splitlines()
+    assert [each for each in text if ":request_count{" in each] == [
+        f':tensorflow:serving:request_count{{model_name="{model}",status="{status}"}} 1'
+    ]
+
+
 def test_access_log_is_a_line_of_json_a_request(
     dataplane: DataPlane, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,14 +181,18 @@ def test_access_log_is_a_line_of_json_a_request(
     # Logged once it is sent, so that only another answer tells that it is there.
     ask(address, "GET", "/healthz")
     first, second = (json.loads(each.getMessage()) for each in caplog.records[:2])
-    assert first.pop("milliseconds") > 0
+    assert first.pop("duration_ms") > 0
     assert datetime.fromisoformat(first.pop("time")).tzinfo is not None
     assert first == {
-        "client": "127.0.0.1",
+        "protocol": "REST",
+        "peer": "127.0.0.1",
         "method": "POST",
         "path": PREDICT,
+        "model": "half",
+        "version": 3,
+        "signature": "serving_default",
         "status": 200,
-        "received_bytes": len(BODY),
-        "sent_bytes": len(ANSWER),
+        "bytes_in": len(BODY),
+        "bytes_out": len(ANSWER),
     }
     assert (second["path"], second["status"]) == ("/v1/x%2Fy?z", 400)

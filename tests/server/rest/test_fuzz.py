@@ -96,7 +96,7 @@ def caller() -> Iterator[Caller]:
     made = Caller(app)
     yield made
     made.close()
-    app.close()  # type: ignore[attr-defined]
+    app.close()
 
 
 def check(caller: Caller, body: bytes) -> None:

@@ -1,0 +1,89 @@
+"""One server of the comparison of large JSON: prints its port, and serves until its input ends.
+
+Argument: "plain", which has the standard library and numpy alone, or "ours".
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serve.rest_program import read_body, send_json
+from server import memory, ports
+from server.dataplane import DataPlane
+from server.manager import Manager
+from server.metrics import Metrics
+from server.rest.app import build
+from server.rest.server import RestServer
+from server.servable import Array
+from tpuserve.signature import Signature, TensorSpec
+
+_HOST = "127.0.0.1"
+
+
+def first_thousand(images: Array) -> Array:
+    """What both sides have as their model: as many scores as a classifier of images gives."""
+    return images.reshape(len(images), -1)[:, :1000]
+
+
+class Scores:
+    """The model, as our server takes one."""
+
+    choice = "numpy"
+    signatures: Mapping[str, Signature] = {
+        "serving_default": Signature(
+            {"x": TensorSpec("x:0", "float32", (None, 224, 224, 3))},
+            {"y": TensorSpec("y:0", "float32", (None, 1000))},
+        )
+    }
+    signature_defs: Mapping[str, Any] = {}
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, Array]:
+        """The scores."""
+        return {"y": first_thousand(inputs["x"])}
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+async def plain(scope: Any, receive: Any, send: Any) -> None:
+    """An application with nothing but what it must have."""
+    array = np.array(json.loads(await read_body(receive))["instances"], np.float32)
+    await send_json(send, json.dumps({"predictions": first_thousand(array).tolist()}).encode())
+
+
+def ours() -> Any:
+    """Our application."""
+    manager = Manager(lambda path: Scores())
+    manager.aspire("half", {1: Path("/models/scores/1")})
+    metrics = Metrics()
+    return build(DataPlane(manager, metrics=metrics), metrics=metrics)
+
+
+def main() -> None:
+    """Serves until standard input ends."""
+    # As `server.app` does.
+    memory.be_returnable()
+    app = plain if sys.argv[1] == "plain" else ours()
+    with ports.reserve(_HOST, 0, "--rest_api_port") as listener:
+        server = RestServer(app, listener, 1, partial(print, file=sys.stderr))
+        server.start()
+        print(listener.getsockname()[1], flush=True)
+        sys.stdin.read()
+        server.stop()
+        server.join()
+
+
+if __name__ == "__main__":
+    main()
