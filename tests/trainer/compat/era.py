@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
@@ -70,9 +71,8 @@ def scalars(directory: Path) -> Scalars:
 
 
 def export_in(base: Path) -> Path:
-    """The one version directory below another."""
-    (version,) = (each for each in base.iterdir() if each.name.isdigit())
-    return version
+    """The newest version directory below another."""
+    return max((each for each in base.iterdir() if each.name.isdigit()), key=lambda v: int(v.name))
 
 
 def answer(directory: Path, inputs: dict[str, Any]) -> Any:
@@ -81,6 +81,17 @@ def answer(directory: Path, inputs: dict[str, Any]) -> Any:
     outputs = model.run("serving_default", inputs)
     model.close()
     return outputs
+
+
+def example(features: Mapping[str, Sequence[float] | bytes]) -> dict[str, Any]:
+    """The input of a signature that parses tf.Examples: one of them."""
+    made = tf.train.Example()
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            made.features.feature[name].bytes_list.value.append(value)
+        else:
+            made.features.feature[name].float_list.value.extend(value)
+    return {"examples": np.array([made.SerializeToString()], object)}
 
 
 def write_checkpoint(path: Path, values: Mapping[str, Any]) -> str:

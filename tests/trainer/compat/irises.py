@@ -3,9 +3,7 @@
 import random
 from pathlib import Path
 
-import tensorflow as tf
-
-_MEASURES = ("SepalLength", "SepalWidth", "PetalLength", "PetalWidth")
+MEASURES = ("SepalLength", "SepalWidth", "PetalLength", "PetalWidth")
 # The mean of sepal length and width, petal length and width, of each species.
 _MEANS = ((5.0, 3.4, 1.5, 0.2), (5.9, 2.8, 4.3, 1.3), (6.6, 3.0, 5.6, 2.0))
 
@@ -20,13 +18,3 @@ def write(directory: Path) -> None:
             garden = numbers.choice(("north", "south", "west"))
             lines.append(",".join([*measures, garden, str(row % 3)]))
         (directory / name).write_text("\n".join(lines) + "\n")
-
-
-def example(measures: tuple[float, ...], garden: bytes) -> bytes:
-    """A flower as a serialized tf.Example."""
-    made = tf.train.Example()
-    for name, measure in zip(_MEASURES, measures, strict=True):
-        made.features.feature[name].float_list.value.append(measure)
-    made.features.feature["Garden"].bytes_list.value.append(garden)
-    serialized: bytes = made.SerializeToString()
-    return serialized

@@ -1,6 +1,7 @@
 """Sentences and their moods, for the program of bert_like/."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,5 +81,5 @@ def read_records(path: Path) -> dict[str, Any]:
     return found | {"label_ids": found["label_ids"][:, 0]}
 
 
-def _write_rows(path: Path, rows: list[tuple[str, ...]]) -> None:
+def _write_rows(path: Path, rows: Sequence[tuple[str, ...]]) -> None:
     path.write_text("".join("\t".join(row) + "\n" for row in rows))

@@ -142,7 +142,8 @@ def test_iris_by_feature_columns_is_learnt_by_both_estimators(cores: int, tmp_pa
     assert len(predictions) == 3
     assert all(found == expected for found, expected in predictions)
 
-    asked = {"examples": exports.strings([irises.example((5.0, 3.4, 1.5, 0.2), b"west")])}
+    measures = zip(irises.MEASURES, ([5.0], [3.4], [1.5], [0.2]), strict=True)
+    asked = era.example({**dict(measures), "Garden": b"west"})
     served = exports.answers(era.export_in(tmp_path / "model/tpu_estimator_export"), asked)
     assert served["class_ids"].tolist() == [0]
     plain = era.answer(era.export_in(tmp_path / "model/estimator_export"), asked)
@@ -154,6 +155,9 @@ def test_a_program_of_tensorflow_2_stays_one(tmp_path: Path) -> None:
     found = re.findall(r"^(\w+) at step 100: accuracy (\S+)$", said, re.MULTILINE)
     assert [name for name, _ in found] == ["estimator", "no_tpu", "tpu"]
     assert all(float(accuracy) > 0.9 for _, accuracy in found)
+    # A quarter past is in the first third of the hour.
+    exported = era.export_in(tmp_path / "estimator/export/latest")
+    assert era.answer(exported, era.example({"point": [1.0, 0.0]}))["third"].tolist() == [0]
 
 
 def test_a_program_whose_first_line_asks_for_the_names_needs_no_command(tmp_path: Path) -> None:

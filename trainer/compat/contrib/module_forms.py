@@ -106,7 +106,11 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
     "slim.learning": ("",),
     "summary": ("summary", "summary_ops"),
     "tfprof.model_analyzer": ("",),
-    "training": ("python.training.hparam", "python.training.training"),
+    "training": (
+        "python.training.evaluation",
+        "python.training.hparam",
+        "python.training.training",
+    ),
 }
 
 MODULES: Mapping[str, str] = {

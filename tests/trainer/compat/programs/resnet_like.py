@@ -343,6 +343,7 @@ def main(unused_argv):
     config = tpu_config.RunConfig(
         cluster=resolver,
         model_dir=FLAGS.model_dir,
+        tf_random_seed=12,
         save_checkpoints_steps=FLAGS.steps_per_eval,
         log_step_count_steps=FLAGS.iterations_per_loop,
         session_config=tf.ConfigProto(allow_soft_placement=True),
