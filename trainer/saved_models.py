@@ -11,7 +11,7 @@ from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import MetagraphSpec, SavedModelWriter, WarmUp, same_signatures
 from tpuserve.export.silenced import without_deprecations
-from trainer import checkpoints, eval_metrics, export_versions, graph
+from trainer import checkpoints, eval_metrics, export_versions, graph, initial_values
 from trainer.export_versions import ExportSavedModelApiVersion
 from trainer.program import Program
 from trainer.receivers import ServingInputReceiver, SupervisedInputReceiver
@@ -159,7 +159,8 @@ def _metagraph(
             )
         features = _apart_from_placeholders(receiver.features)
         labels = _apart_from_placeholders(getattr(receiver, "labels", None))
-        spec = place(program, features, labels, mode)
+        with initial_values.left_out():
+            spec = place(program, features, labels, mode)
         checkpoints.check_shapes(checkpoint)
         outputs = model_utils.export_outputs_for_mode(
             mode,

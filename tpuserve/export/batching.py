@@ -140,7 +140,7 @@ def _rows_of(tensors: Sequence[Any]) -> int | None:
                 f"input {each.name!r} of a batched computation is a scalar, which has no rows to "
                 f"batch. Let the computation read it from outside, or give it a first dimension."
             )
-    rows = {each.shape[0] for each in tensors if each.shape.rank} - {None}
+    rows = {each.shape.as_list()[0] for each in tensors if each.shape.rank} - {None}
     if len(rows) > 1:
         raise ExportError(
             f"inputs of a batched computation have {' and '.join(map(str, sorted(rows)))} rows. "

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from tpuserve import dtypes
 from tpuserve.lowering.body import Body, Node
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
+NOT_INLINE = "_noinline"
 INLINE = "_lower_as_multi_device_function"
 _SEED_DISTANCE = 0x5EED
 
@@ -28,6 +30,9 @@ def call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> A
         call.attr[name].s = b""
     if must_compile:
         call.attr[MUST_COMPILE].b = True
+    elif any(each.type == dtypes.RESOURCE for each in signature_of.signature.input_arg):
+        # Inlined, its nodes would touch variables before what the call waits for is done.
+        signature_of.attr[NOT_INLINE].b = True
     else:
         # Inlined, its nodes are optimised along with those around it.
         call.attr[INLINE].b = True

@@ -66,14 +66,14 @@ def check_shapes(
       InvalidSetting: names the tensor and the fix.
     """
     for leaf, axis in zip(structure.leaves, axes, strict=True):
-        shape = leaf.spec.shape
-        if shape.rank is None or any(size is None for at, size in enumerate(shape) if at != axis):
+        rank = leaf.spec.shape.rank
+        if rank is None or any(leaf.size(at) is None for at in range(rank) if at != axis):
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape: a TPU program is compiled for "
                 f"one. Give it with tf.ensure_shape(x, [...]) in input_fn, or pad to one size, "
                 f"as dataset.padded_batch(..., padded_shapes=...) does."
             )
-        if axis is not None and shape[axis] is None and not any_rows:
+        if axis is not None and leaf.size(axis) is None and not any_rows:
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape, and its number of rows is "
                 f"unknown: the last batch could be a smaller one. Make the batches with "
@@ -105,8 +105,8 @@ def check_divides(
                 f"{leaf} from input_fn is a scalar, and cannot be split for {shards} replicas. "
                 f"Give it a dimension of one value for each of the {batch_size} rows."
             )
-        rows = leaf.spec.shape[axis]
-        if rows % shards:
+        rows = leaf.size(axis)
+        if rows is not None and rows % shards:
             raise InvalidSetting(
                 f"{leaf} from input_fn has {rows} rows along axis {axis}, which cannot be split "
                 f"evenly for {shards} replicas. Give batches of params['batch_size'] = "

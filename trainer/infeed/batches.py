@@ -95,7 +95,7 @@ def tile(dataset: Any, whole: Whole) -> Any:
 
 def _may_be_smaller(whole: Whole) -> bool:
     return any(
-        axis is not None and leaf.spec.shape[axis] is None
+        axis is not None and leaf.size(axis) is None
         for leaf, axis in zip(whole.leaves, whole.axes, strict=True)
     )
 

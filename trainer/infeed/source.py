@@ -47,9 +47,7 @@ class Source:
         """The structure of one part."""
         return self.structure.with_leaves(
             [
-                leaf
-                if axis is None
-                else leaf.with_dimension(axis, leaf.spec.shape[axis] // self.shards)
+                leaf if axis is None else leaf.part(axis, self.shards)
                 for leaf, axis in zip(self.structure.leaves, self.axes, strict=True)
             ]
         )
@@ -87,6 +85,8 @@ def of(
     admission.check_shapes(
         found, axes, batch_size, any_rows=is_dataset and smaller_batches != "refuse"
     )
+    if smaller_batches != "refuse" and split_in == 1:
+        axes = _axes_of_whole(found, axes, batch_size)
     rows = None if smaller_batches == "refuse" else _rows(found, axes, batch_size)
     if rows is not None:
         whole = batches.Whole(found.leaves, axes, rows, split_in)
@@ -124,12 +124,27 @@ def _check_tensors_will_do(returned: Any, mode: Any, smaller_batches: str) -> No
         )
 
 
+def _axes_of_whole(
+    found: Structure, axes: tuple[int | None, ...], batch_size: int
+) -> tuple[int | None, ...]:
+    """The axes of the rows in a batch that no one splits, which need not be the first.
+
+    Programs transpose images to [height, width, channels, rows].
+    """
+    return tuple(
+        axis
+        if axis is None or leaf.size(axis) in (None, batch_size)
+        else leaf.last_axis_of(batch_size, otherwise=axis)
+        for leaf, axis in zip(found.leaves, axes, strict=True)
+    )
+
+
 def _rows(found: Structure, axes: tuple[int | None, ...], batch_size: int) -> int:
     """How many rows a whole batch has: as its tensors say, or else as was asked of input_fn."""
     said = {
-        leaf: leaf.spec.shape[axis]
+        leaf: rows
         for leaf, axis in zip(found.leaves, axes, strict=True)
-        if axis is not None and leaf.spec.shape[axis] is not None
+        if axis is not None and (rows := leaf.size(axis)) is not None
     }
     if len(set(said.values())) > 1:
         raise InvalidSetting(

@@ -26,11 +26,26 @@ class Leaf:
     def __str__(self) -> str:
         return f"{self.path} ({self.spec.dtype.name}{describe(self.spec.shape)})"
 
+    def size(self, axis: int) -> int | None:
+        """The size along one axis; None where it is not known."""
+        # TensorFlow 1's own dimensions, where its behaviour is on, are never None.
+        size: int | None = self.spec.shape.as_list()[axis]
+        return size
+
+    def last_axis_of(self, size: int, otherwise: int) -> int:
+        """The last axis with this size; another where none has it."""
+        sizes = self.spec.shape.as_list()
+        return max((axis for axis, each in enumerate(sizes) if each == size), default=otherwise)
+
     def with_dimension(self, axis: int, size: int) -> "Leaf":
         """The same tensor with another size along one axis."""
         shape = self.spec.shape.as_list()
         shape[axis] = size
         return replace(self, spec=tf.TensorSpec(shape, self.spec.dtype))
+
+    def part(self, axis: int, parts: int) -> "Leaf":
+        """One of so many equal parts along one axis, whose size is known."""
+        return self.with_dimension(axis, self.spec.shape.as_list()[axis] // parts)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -27,6 +27,14 @@ def _numbers(last: int, batch_size: int) -> Any:
     """Rows [1], [2], ... in batches, as flat tuples."""
     numbers = tf.data.Dataset.range(1, last + 1).map(lambda n: tf.cast([n], tf.int32))
     return numbers.batch(batch_size).map(lambda batch: (batch,))
+
+
+@pytest.fixture
+def _first_dimensions() -> Iterator[None]:
+    """Shapes give their sizes as TensorFlow 1 does, which are no numbers and never None."""
+    v1.disable_v2_tensorshape()
+    yield
+    v1.enable_v2_tensorshape()
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +68,12 @@ def test_tiling_for_one_shard_makes_a_batch_of_each_row() -> None:
     dataset = _numbers(5, 3)
     found = _first(batches.tile(dataset, _whole(dataset, rows=3)), 3)
     assert found[1:] == [[[[4]] * 3, [1, 0, 0]], [[[5]] * 3, [1, 0, 0]]]
+
+
+@pytest.mark.usefixtures("_first_dimensions")
+def test_batches_are_filled_up_in_tensorflow_1_as_well() -> None:
+    test_padding_repeats_the_first_row()
+    test_tiling_puts_one_real_row_in_each_shard()
 
 
 @pytest.mark.parametrize("make_whole", [batches.pad, batches.tile])

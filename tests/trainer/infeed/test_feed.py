@@ -260,6 +260,18 @@ def test_per_host_v2_tiles_for_one_replica_at_a_time() -> None:
     assert [each[0].mask for each in found] == [[1, 1], [1, 0]]
 
 
+@pytest.mark.parametrize("smaller_batches", ["tile", "pad"])
+def test_per_host_v2_takes_rows_on_the_last_axis(smaller_batches: Any) -> None:
+    def input_fn(_: Any) -> Any:
+        return _numbers(1, 2, last=4).map(lambda n: (tf.stack([n, n * 10, -n]), n))
+
+    one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
+    found = fed(input_fn, one_by_two, 2, smaller_batches=smaller_batches)
+    assert found[1][0].features == [[3, 4], [30, 40], [-3, -4]]
+    assert [each[0].labels for each in found] == [[1, 2], [3, 4]]
+    assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
+
+
 def test_the_longest_host_is_waited_for() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
     found = fed(

@@ -14,6 +14,15 @@ from trainer.config import InputPipelineConfig
 pytestmark = pytest.mark.slow
 
 Mode = InputPipelineConfig
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def _first_dimensions() -> Iterator[None]:
+    """Shapes give their sizes as TensorFlow 1 does, which are no numbers and never None."""
+    v1.disable_v2_tensorshape()
+    yield
+    v1.enable_v2_tensorshape()
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +82,14 @@ def test_an_unknown_number_of_rows_is_refused_with_drop_remainder() -> None:
     system = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
     with pytest.raises(InvalidSetting, match=r"features \(int32\[\?\]\).*drop_remainder=True"):
         infeed.build(lambda _: dataset, system)
+
+
+@pytest.mark.usefixtures("_first_dimensions")
+def test_tensorflow_1_has_unknown_dimensions_refused_as_well() -> None:
+    test_an_unknown_number_of_rows_is_refused_with_drop_remainder()
+    test_any_other_unknown_dimension_is_refused("tile")
+    test_rows_that_do_not_divide_are_refused("tile")
+    test_rows_must_agree_where_they_are_counted()
 
 
 @pytest.mark.parametrize("smaller_batches", ["refuse", "tile", "pad"])
