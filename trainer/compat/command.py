@@ -44,7 +44,8 @@ def run(
     tf.estimator, tf.contrib.tpu and what else such programs name are there, on today's TensorFlow.
     Everything after SCRIPT is the program's own, as are its output and its exit status.
     """
-    from trainer.compat import launch, program
+    import trainer.compat.launch as launch
+    import trainer.compat.program as program
 
     if emulate_tpu is not None:
         os.environ[devices.EMULATION_VARIABLE] = emulate_tpu

@@ -1,0 +1,13 @@
+"""Keras models, of Keras 3 and of tf_keras, as TPUEstimators."""
+
+from trainer.keras.conversion import model_to_tpu_estimator as model_to_tpu_estimator
+from trainer.keras.estimator import KerasTPUEstimator as KerasTPUEstimator
+from trainer.keras.receivers import serving_input_receiver_fn as serving_input_receiver_fn
+from trainer.keras.restoring import to_keras as to_keras
+
+__all__ = [
+    "KerasTPUEstimator",
+    "model_to_tpu_estimator",
+    "serving_input_receiver_fn",
+    "to_keras",
+]

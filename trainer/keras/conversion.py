@@ -1,0 +1,146 @@
+"""From a Keras model to a TPUEstimator: the door."""
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer.config import RunConfig
+from trainer.keras import family as families
+from trainer.keras import first_checkpoint, weights
+from trainer.keras.converted import Converted
+from trainer.keras.estimator import KerasTPUEstimator
+from trainer.keras.family import Family
+from trainer.keras.refusals import refuse
+from trainer.keras.tracing import eagerly
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+def model_to_tpu_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | None = None,
+    config: RunConfig | None = None,
+    *,
+    use_tpu: bool = True,
+    train_batch_size: int | None = None,
+    eval_batch_size: int | None = None,
+    predict_batch_size: int | None = None,
+    params: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    **options: Any,
+) -> KerasTPUEstimator:
+    """A TPUEstimator that does what a compiled Keras model does, from its current weights on.
+
+    Example:
+      model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+      estimator = model_to_tpu_estimator(model, model_dir="/tmp/digits", train_batch_size=64)
+      estimator.train(input_fn, max_steps=1000)
+      estimator.export_saved_model("/tmp/export")
+      to_keras(estimator).fit(...)
+
+    A step is that of model.fit with the global batch: the model, its losses, its regularizers and
+    its optimizer are run as they are, on the mean of all replicas' gradients. The optimizer's
+    state, its count of steps included, is in the checkpoints beside the weights. Where there is
+    no checkpoint in model_dir yet, one is written with the model's own values; else the estimator
+    goes on from that.
+
+    What differs from model.fit: batch normalization normalizes by the rows of a replica, and the
+    moving averages are means over the replicas; random layers draw other numbers; on several
+    replicas, gradients of embeddings are dense; a loss that divides by what is not the same on
+    all replicas, as by the rows that are not masked, is a mean of the replicas' means.
+
+    Args:
+      keras_model: a compiled model, of Keras 3 or of tf_keras; or
+      keras_model_path: the path of one, as model.save writes it.
+      custom_objects: name → class or function that the file at keras_model_path needs.
+      model_dir: where checkpoints and summaries go; by default the config's, else a new
+        temporary directory.
+      config: how to run; None for the defaults.
+      use_tpu: run on a TPU. False runs on the CPU.
+      train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows, which an
+        input_fn finds in params["batch_size"].
+      params: hyperparameters for the input_fn.
+      class_weight: class → how much its rows count in training, as in model.fit.
+      **options: others of `TPUEstimator`, as eval_on_tpu or export_to_tpu.
+
+    Raises:
+      InvalidSetting: no model or two are given, or the model has an option of
+        `trainer.keras.refusals`; it is named.
+      InvalidType: it is no Keras model.
+      CheckpointMismatch: the checkpoint in model_dir is of another model.
+    """
+    if (keras_model is None) == (keras_model_path is None):
+        raise InvalidSetting(
+            "keras_model and keras_model_path are both given, or neither is. Give one of them."
+        )
+    if keras_model_path is not None:
+        family = families.of_path(str(keras_model_path))
+        with eagerly():
+            keras_model = family.load(str(keras_model_path), custom_objects)
+    else:
+        family = families.of_model(keras_model)
+    with eagerly():
+        for option, where in family.refusals(keras_model, use_tpu):
+            raise refuse(option, f"{family.name} model {keras_model.name}{where and f' ({where})'}")
+    config = config or RunConfig()
+    model_dir = model_dir or config.model_dir or tempfile.mkdtemp()
+    converted = Converted(family, keras_model, is_in_checkpoint=False)
+    estimator = KerasTPUEstimator(
+        converted,
+        config,
+        class_weight,
+        params,
+        model_dir=model_dir,
+        use_tpu=use_tpu,
+        train_batch_size=train_batch_size,
+        eval_batch_size=eval_batch_size,
+        predict_batch_size=predict_batch_size,
+        **options,
+    )
+    start = _start(converted, model_dir, is_chief=config.is_chief)
+    _say(family, converted, start)
+    return estimator
+
+
+def _start(converted: Converted, model_dir: str, *, is_chief: bool) -> str:
+    """Sees to it that a training finds what it starts from; says what that is."""
+    newest = tf.train.latest_checkpoint(model_dir)
+    if not converted.is_built:
+        converted.is_in_checkpoint = newest is not None
+        return newest or "new weights, once a batch says what the inputs are"
+    if newest is not None:
+        first_checkpoint.check(newest, converted.weights())
+    elif is_chief:
+        values = weights.values(converted.family, converted.model, converted.weights())
+        with eagerly():
+            step = int(converted.family.iterations(converted.model).numpy())
+        first_checkpoint.write(model_dir, values, step)
+        newest = f"the model's own values, at step {step}"
+    else:
+        newest = "what the chief starts from"
+    converted.is_in_checkpoint = True
+    return newest
+
+
+def _say(family: Family, converted: Converted, start: str) -> None:
+    model = converted.model
+    with eagerly():
+        parts = family.description(model)
+    count = "unbuilt"
+    if converted.is_built:
+        found = converted.weights()
+        slots = sum(each.is_slot for each in found)
+        trained = sum(each.is_trained for each in found)
+        count = (
+            f"{trained} trained and {len(found) - slots - trained} other weights, {slots} of the "
+            f"optimizer"
+        )
+    said = "; ".join(f"{name} {value}" for name, value in parts.items() if value != "none")
+    logger.info("%s becomes a TPUEstimator: %s; %s", converted.where, said, count)
+    logger.info("%s starts from %s", converted.where, start)

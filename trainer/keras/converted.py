@@ -1,0 +1,75 @@
+"""A Keras model that is being run as an estimator."""
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.keras import weights
+from trainer.keras.family import Family
+from trainer.keras.tracing import eagerly
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+class Converted:
+    """A model, and what is known of it.
+
+    Attributes:
+      family: its kind of Keras.
+      model: the model itself: its values stay as they are until `to_keras`.
+      inputs: the names of its inputs; see `Family.inputs`.
+      where: names it in messages.
+    """
+
+    def __init__(self, family: Family, model: Any, *, is_in_checkpoint: bool) -> None:
+        """Knows the model.
+
+        Args:
+          family, model: see the class.
+          is_in_checkpoint: whether there is a checkpoint that its variables start from.
+        """
+        self.family, self.model = family, model
+        self.inputs = family.inputs(model)
+        self.where = f"{family.name} model {model.name}"
+        self.is_in_checkpoint = is_in_checkpoint
+        self._weights: list[weights.Weight] | None = None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether its variables are there."""
+        return bool(self.model.built) and bool(self.model.variables or not self.model.layers)
+
+    def weights(self) -> list[weights.Weight]:
+        """Its variables, and those of its optimizer."""
+        if self._weights is None:
+            self._weights = weights.of_model(self.family, self.model)
+        return self._weights
+
+    def initial_values(self) -> dict[str, Any]:
+        """What its variables start from, where no checkpoint has them."""
+        if self.is_in_checkpoint:
+            return {}
+        return weights.values(self.family, self.model, self.weights())
+
+    def build_from(self, x: Any) -> None:
+        """Builds a model that waits for its first batch."""
+        if self.is_built:
+            return
+        with eagerly():
+            zeros = tf.nest.map_structure(
+                lambda each: tf.zeros([size or 1 for size in each.shape], each.dtype), x
+            )
+            self.family.call(self.model, zeros, training=False)
+        logger.info("%s: built for its first batch, with new weights", self.where)
+
+    def named_outputs(self, outputs: Any) -> dict[str, Any]:
+        """Name → tensor of what the model returns."""
+        if isinstance(outputs, dict):
+            return {str(name): each for name, each in outputs.items()}
+        flat = tf.nest.flatten(outputs)
+        names = self.family.output_names(self.model)
+        if names is None or len(names) != len(flat):
+            names = [f"output_{number}" for number in range(1, len(flat) + 1)]
+        taken: set[str] = set()
+        return {weights.unique(name, taken): each for name, each in zip(names, flat, strict=True)}

@@ -1,0 +1,117 @@
+"""The estimator that a Keras model becomes."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from tpuserve.export import WarmUp
+from trainer.config import RunConfig
+from trainer.keras import model_fn, receivers
+from trainer.keras.converted import Converted
+from trainer.keras.features import with_weights
+from trainer.spec import ModeKeys
+from trainer.tpu_estimator import TPUEstimator
+
+
+class KerasTPUEstimator(TPUEstimator):
+    """A TPUEstimator that trains, evaluates, predicts with and exports a Keras model.
+
+    Made by `model_to_tpu_estimator`. It differs from another in three ways: an input_fn may give
+    (features, labels, sample_weight); export_saved_model needs no serving_input_receiver_fn where
+    the model knows its inputs; and `to_keras` puts what is trained back into the model.
+    """
+
+    def __init__(
+        self,
+        converted: Converted,
+        config: RunConfig,
+        class_weight: Mapping[int, float] | None,
+        params: Any,
+        **options: Any,
+    ) -> None:
+        """Sets the estimator up; see `model_to_tpu_estimator`."""
+        super().__init__(
+            model_fn.of(converted, class_weight), config=config, params=params, **options
+        )
+        self._converted = converted
+
+    @property
+    def converted(self) -> Converted:
+        """The Keras model."""
+        return self._converted
+
+    def _train(self, input_fn: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+        super()._train(with_weights(input_fn), *arguments, **named)
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """The metrics that model.evaluate gives; see `Estimator.evaluate`."""
+        return super().evaluate(with_weights(input_fn), steps, hooks, checkpoint_path, name)
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Sequence[str] | str | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Generator[Any, None, None]:
+        """A generator of the outputs of the model, by name; see `Estimator.predict`."""
+        return super().predict(
+            with_weights(input_fn), predict_keys, hooks, checkpoint_path, yield_single_examples
+        )
+
+    def export_saved_model(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+        *,
+        warm_up: WarmUp | bool | None = None,
+    ) -> bytes:
+        """Writes a SavedModel whose requests are the model's inputs, if nothing else is said.
+
+        See `Estimator.export_saved_model`.
+        """
+        return super().export_saved_model(
+            export_dir_base,
+            self._receiver_fn(serving_input_receiver_fn),
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            experimental_mode,
+            warm_up=warm_up,
+        )
+
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+        *,
+        warm_up: WarmUp | bool | None = None,
+    ) -> bytes:
+        """Writes a SavedModel, under the older name; see `export_saved_model`."""
+        return super().export_savedmodel(
+            export_dir_base,
+            self._receiver_fn(serving_input_receiver_fn),
+            assets_extra,
+            as_text,
+            checkpoint_path,
+            strip_default_attrs,
+            warm_up=warm_up,
+        )
+
+    def _receiver_fn(self, given: Callable[[], Any] | None) -> Callable[[], Any]:
+        return given or receivers.serving_input_receiver_fn(self._converted.model)

@@ -1,0 +1,42 @@
+"""The door of an exported Keras model: its own inputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer.keras import family as families
+from trainer.receivers import ServingInputReceiver
+
+
+def serving_input_receiver_fn(model: Any) -> Callable[[], ServingInputReceiver]:
+    """A serving_input_receiver_fn whose clients send the inputs of a Keras model, by name.
+
+    Args:
+      model: a Keras model that knows its inputs: a functional one, or a Sequential that is built.
+
+    Raises:
+      InvalidSetting: it does not know them.
+      InvalidType: it is no Keras model.
+    """
+    family = families.of_model(model)
+    specs = family.input_specs(model)
+    if specs is None:
+        raise InvalidSetting(
+            f"{family.name} model {model.name} does not say what its inputs are, as no subclassed "
+            f"model does. Give export_saved_model a serving_input_receiver_fn."
+        )
+
+    def receive() -> ServingInputReceiver:
+        placeholders = {
+            name: tf.compat.v1.placeholder(each.dtype, each.shape, name=_op_name(name))
+            for name, each in specs.items()
+        }
+        return ServingInputReceiver(placeholders, placeholders)
+
+    return receive
+
+
+def _op_name(name: str) -> str:
+    return "".join(each if each.isalnum() or each in "._" else "_" for each in name)

@@ -1,0 +1,119 @@
+"""What a Keras model can have that a TPUEstimator cannot: one table, by the option's name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpuserve.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An option that is refused.
+
+    Attributes:
+      why: what stands in the way.
+      instead: what to do.
+    """
+
+    why: str
+    instead: str
+
+
+REFUSED: Mapping[str, Refusal] = {
+    "not compiled": Refusal(
+        "there is no optimizer and no loss to train and to evaluate with",
+        "Call model.compile first",
+    ),
+    "run_eagerly": Refusal(
+        "an estimator runs a graph, and no Python in its steps",
+        "Compile the model without it",
+    ),
+    "dynamic": Refusal(
+        "a layer of dynamic=True runs Python in each step, and an estimator runs a graph",
+        "Write the layer in TensorFlow ops, and leave dynamic out",
+    ),
+    "train_step": Refusal(
+        "it says itself how a step is made, and gradients must be summed in the midst of it",
+        "Put the loss into compute_loss or add_loss, or write a model_fn for TPUEstimator",
+    ),
+    "test_step": Refusal(
+        "an evaluation is made of the model's loss and metrics",
+        "Put them into compile(), or write a model_fn for TPUEstimator",
+    ),
+    "predict_step": Refusal(
+        "predictions are what the model returns",
+        "Let call() return them, or write a model_fn for TPUEstimator",
+    ),
+    "compute_metrics": Refusal(
+        "metrics are counted on the host, which gets the labels, the outputs and the weights",
+        "Give metrics= and weighted_metrics= to compile()",
+    ),
+    "add_metric": Refusal(
+        "a metric inside of a layer is counted on the TPU, by each replica for itself",
+        "Give the metric to compile(), and the value as an output of the model",
+    ),
+    "LossScaleOptimizer": Refusal(
+        "it skips steps by what one replica finds, and a TPU's bfloat16 needs no loss scale",
+        "Compile with the inner optimizer, and use the policy mixed_bfloat16",
+    ),
+    "mixed_float16": Refusal(
+        "a TPU computes in bfloat16, not in float16",
+        "Use the policy mixed_bfloat16",
+    ),
+    "stateful": Refusal(
+        "a stateful recurrent layer carries its state from batch to batch, and batches are "
+        "spread over replicas",
+        "Build the layer with stateful=False",
+    ),
+    "lookup table": Refusal(
+        "a table is looked up on the host, and the model runs on the TPU",
+        "Apply the layer in the input_fn, to the Dataset",
+    ),
+    "amsgrad of a legacy optimizer": Refusal(
+        "its op has no form on a TPU",
+        "Use tf_keras.optimizers.Adam(amsgrad=True), or use_tpu=False",
+    ),
+    "reduction='none'": Refusal(
+        "the loss is not one number, and a step needs one",
+        "Use reduction='sum_over_batch_size' or 'sum'",
+    ),
+    "untracked variable": Refusal(
+        "the model reads a variable that is not among model.variables, so no checkpoint would "
+        "have it",
+        "Make it an attribute of the layer that uses it, or by its add_weight",
+    ),
+    "distribute strategy": Refusal(
+        "the model was made in a tf.distribute strategy, which spreads it itself",
+        "Make it outside of strategy.scope()",
+    ),
+    "KERAS_BACKEND": Refusal(
+        "Keras runs on another backend than TensorFlow",
+        "Set KERAS_BACKEND=tensorflow before keras is imported",
+    ),
+    "without eager execution": Refusal(
+        "the model was made as one of TensorFlow 1, whose weights live in the session of a graph",
+        "Make it without tf.disable_v2_behavior() and tf.disable_eager_execution() "
+        "(tpuserve run --no-tf1)",
+    ),
+    "TFOptimizer": Refusal(
+        "a tf.compat.v1.train optimizer keeps its state in a graph, out of the model's reach",
+        "Compile with an optimizer of tf.keras.optimizers",
+    ),
+}
+
+
+def refuse(option: str, where: str, error: BaseException | None = None) -> InvalidSetting:
+    """The error to raise for an option of the table.
+
+    Args:
+      option: a key of `REFUSED`.
+      where: the model, and the layer, that has it.
+      error: what it follows from, if anything.
+    """
+    refusal = REFUSED[option]
+    found = InvalidSetting(
+        f"{where} cannot become a TPUEstimator because of {option}: {refusal.why}. "
+        f"{refusal.instead}."
+    )
+    found.__cause__ = error
+    return found
