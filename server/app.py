@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from server import logs, memory, ports
@@ -25,6 +25,7 @@ from server.loading import MakeRunner, Retries, WarmUp
 from server.manager import Manager
 from server.metrics import Metrics
 from server.polling import Poller, Source
+from server.repository import Repository
 from server.request_log import RequestLog
 from server.saved_models import SavedModels
 from server.servable import Load, Model
@@ -32,6 +33,9 @@ from server.settings import Settings
 from server.signals import StopSignals
 from tpuserve import garbage, quiet
 from tpuserve.errors import TpuserveError, Unavailable
+
+if TYPE_CHECKING:
+    from server.platform_config import Platform
 
 # What is left to be done once no request is in flight.
 _LAST_SECONDS = 1
@@ -61,10 +65,20 @@ class Face(Protocol):
 class Server:
     """The models, what keeps them up to date, a data plane and the faces of it."""
 
-    def __init__(self, settings: Settings, load: Load, on_failure: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        load: Load,
+        on_failure: Callable[[str], None],
+        aside: Callable[[Callable[[], None]], None] = lambda work: work(),
+        platform: "Platform | None" = None,
+    ) -> None:
         """Takes what to serve and how to load it.
 
         Args:
+          platform: how batches and warm-ups are run, in the place of what flags say of it; the
+            settings have the rest of it.
+          aside: runs the warm-up of a version.
           on_failure: called with the reason, from any thread, should a face end by itself.
 
         Raises:
@@ -72,6 +86,8 @@ class Server:
         """
         self._settings = settings
         self._on_failure = on_failure
+        self._aside = aside
+        self._platform = platform
         self._faces: list[Face] = []
         self._tls = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
         self._keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
@@ -106,6 +122,7 @@ class Server:
             request_log=self._request_log,
             check_method_names=settings.enable_signature_method_name_check,
             reload=self._catalogue.reload,
+            configured=lambda: self._catalogue.config.names(),
         )
         self._config_text = ""
         self._told_of_config = ""
@@ -134,8 +151,10 @@ class Server:
         with ExitStack() as on_error:
             rest = _reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
             rpc = _reserve(on_error, settings.host, settings.port, "--port")
-            if rpc is not None or settings.grpc_socket_path:
-                _import_rpc()
+            if settings.model_base_path is not None and not settings.model_config_file:
+                # Told before TensorFlow is waited for.
+                Repository(settings.model_base_path).aspired()
+            self._import_faces()
             self._catalogue.start(self._first_config())
             before_serving()
             if rpc is not None or settings.grpc_socket_path:
@@ -212,8 +231,11 @@ class Server:
         from server.batching.runner import BatchingRunners
 
         file = settings.batching_parameters_file
+        found = self._platform.batching if self._platform is not None else None
+        if found is None:
+            found = parameters.read(Path(file)) if file else parameters.BatchingParameters()
         runners = BatchingRunners(
-            parameters.read(Path(file)) if file else parameters.BatchingParameters(),
+            found,
             metrics=self._metrics,
             per_model=settings.enable_per_model_batching_parameters,
         )
@@ -226,15 +248,36 @@ class Server:
             return None
         from server.warmup import WarmUp as Records
 
+        threads = self._platform.warm_up_threads if self._platform is not None else 1
+
         def warm_up(model: Model, directory: Path) -> None:
             records = Records(
                 settings.num_request_iterations_for_warmup or _cores_to_warm(model),
                 self._metrics,
+                threads=threads,
                 check_method_names=settings.enable_signature_method_name_check,
             )
-            records(model, directory)
+            self._aside(lambda: records(model, directory))
 
         return warm_up
+
+    def _import_faces(self) -> None:
+        """Imports what they need, so that nobody waits for it when there are models.
+
+        The collector then need not look through the modules, and must through the models.
+        """
+        settings = self._settings
+        names = []
+        logger.info("starting: TensorFlow is imported, which takes some seconds")
+        if settings.port or settings.grpc_socket_path:
+            # The protos bring TensorFlow, for which a server without gRPC waits later.
+            quiet.import_tensorflow()
+            names += ["server.rpc.server", "server.warmup.records"]
+        if settings.rest_api_port:
+            names += ["server.rest.app", "server.rest.server"]
+        with garbage.uncollected():
+            for name in names:
+                importlib.import_module(name)
 
     def _start_rpc(self, reserved: socket.socket | None) -> None:
         from server.rpc.server import RpcServer
@@ -255,7 +298,7 @@ class Server:
         with reserved or nullcontext():
             self._start_face(face, settings.port, "--port")
         if reserved is not None:
-            logger.info("gRPC on %s:%d", settings.host, settings.port)
+            logger.info("gRPC on %s", ports.joined(settings.host, settings.port))
         if settings.grpc_socket_path:
             logger.info("gRPC on unix:%s", settings.grpc_socket_path)
 
@@ -276,7 +319,7 @@ class Server:
         face = RestServer(app, reserved, grace_seconds, self._on_failure, tls=self._tls)
         self._start_face(face, settings.rest_api_port, "--rest_api_port")
         scheme = "https" if self._tls is not None else "http"
-        address = f"{scheme}://{settings.host}:{settings.rest_api_port}"
+        address = f"{scheme}://{ports.joined(settings.host, settings.rest_api_port)}"
         for name in self._catalogue.config.names():
             logger.info("REST API on %s/v1/models/%s", address, quote(name, safe=""))
 
@@ -292,7 +335,12 @@ class Server:
         self._faces.append(face)
 
 
-def run(settings: Settings, load: Load | None = None, ignored: Sequence[str] = ()) -> None:
+def run(
+    settings: Settings,
+    load: Load | None = None,
+    ignored: Sequence[str] = (),
+    signals: StopSignals | None = None,
+) -> None:
     """Serves until a signal says to stop, and returns once everything is closed.
 
     Where a request outlasts the grace period, the process ends without it: with status 0 after a
@@ -301,6 +349,7 @@ def run(settings: Settings, load: Load | None = None, ignored: Sequence[str] = (
     Args:
       load: turns a version's directory into a model; None loads SavedModels.
       ignored: flags that were given and have no effect, which the log is to say.
+      signals: those that are listened to already; None to begin with it here.
 
     Raises:
       TpuserveError: the server cannot start, or has failed.
@@ -308,22 +357,31 @@ def run(settings: Settings, load: Load | None = None, ignored: Sequence[str] = (
     logs.configure()
     memory.be_returnable()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    signals = StopSignals()
-    signals.install()
+    if signals is None:
+        signals = StopSignals()
+        signals.install()
+    stop, serving = signals.request, signals.serving
     failures: list[str] = []
 
     def on_failure(reason: str) -> None:
         failures.append(reason)
-        signals.request(reason)
+        stop(reason)
 
     if ignored:
         logger.warning("without effect here: %s", ", ".join(f"--{name}" for name in ignored))
+    settings, platform = _with_platform(settings)
     if settings.mixed_precision not in ("", "bfloat16"):
         logger.warning("--mixed_precision=%s: only bfloat16 is known", settings.mixed_precision)
-    server = Server(settings, load or SavedModels(settings), on_failure)
+    saved_models = SavedModels(settings, platform.session_config if platform else b"")
+    server = Server(settings, load or saved_models, on_failure, saved_models.aside, platform)
     is_closed = False
+
+    def before_serving() -> None:
+        serving()
+        saved_models.serving()
+
     try:
-        server.start(before_serving=signals.serving)
+        server.start(before_serving)
         logger.info("ready")
         logger.info("%s: finishing the requests in flight", signals.wait())
     finally:
@@ -337,15 +395,21 @@ def run(settings: Settings, load: Load | None = None, ignored: Sequence[str] = (
         raise Unavailable(f"{failures[0]}; the log says why. Start the server again.")
 
 
-def _import_rpc() -> None:
-    """Imports what gRPC needs: the protos bring TensorFlow, for which no other server waits.
+def _with_platform(settings: Settings) -> "tuple[Settings, Platform | None]":
+    """The settings as the platform config file has them, and the file; it tells what is in vain."""
+    file = settings.platform_config_file
+    if not file:
+        return settings, None
+    from server import platform_config
 
-    Done before models are loaded, so that the collector need not look through the modules, and
-    must through the models, whose graphs it is to free.
-    """
-    quiet.import_tensorflow()
-    with garbage.uncollected():
-        importlib.import_module("server.rpc.server")
+    found = platform_config.read(Path(file))
+    if found.without_effect:
+        logger.warning("%s: without effect here: %s", file, ", ".join(found.without_effect))
+    replaced = found.replaced(settings)
+    if replaced:
+        names = ", ".join(f"--{name}" for name in replaced)
+        logger.warning("--platform_config_file is in the place of %s", names)
+    return found.in_force(settings), found
 
 
 def _read_tls(path: str) -> tls.Tls:

@@ -67,9 +67,9 @@ class Catalogue:
             self._manager.wait(lambda: self._is_worth_serving(names))
             failed = [name for name in names if not self._manager.is_available(name)]
             if failed and len(failed) == len(names):
-                raise self._failure(failed, "servable")
+                raise self._first_failure(failed)
             for name in failed:
-                logger.error("%s", self._failure([name], "servable"))
+                logger.error("%s", self._first_failure([name]))
 
     def reload(self, config: ModelServerConfig, *, wait: bool = True) -> None:
         """Puts another configuration in the place of the present one.
@@ -146,7 +146,15 @@ class Catalogue:
         except TpuserveError:
             return []
 
-    def _failure(self, names: Sequence[str], kind: str) -> TpuserveError:
+    def _first_failure(self, names: Sequence[str]) -> TpuserveError:
+        """The error for models that are not available at the start."""
+        reason = self._manager.reason(names[0])
+        if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
+            # It is not there at all, and its own error says so in fewer words.
+            return reason
+        return self._failure(names, "servable")
+
+    def _failure(self, names: Sequence[str], kind: str) -> ModelsNotAvailable:
         """The error for models that are not available, in TensorFlow Serving's words."""
         causes = []
         for name in names:
@@ -158,14 +166,11 @@ class Catalogue:
                 for each in self._known(name)
                 if each.error is not None
             ]
-        reason = self._manager.reason(names[0])
-        if kind == "servable" and len(causes) == 1 and reason is not None:
-            return reason
-        shown = ", ".join(
-            f"{{{{{what}}} due to error: {error.code.name}: {error}}}" for what, error in causes
+        shown = "".join(
+            f"{{{{{what}}} due to error: {error.code.name}: {error}}}, " for what, error in causes
         )
         failure = ModelsNotAvailable(
-            f"{len(names)} {kind}(s) did not become available: {{{shown}, }}"
+            f"{len(names)} {kind}(s) did not become available: {{{shown}}}"
         )
         if len(causes) == 1:
             failure.__cause__ = causes[0][1]

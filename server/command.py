@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from server import flags
 from server.flags import Flag
 from server.settings import DEFAULT_PORT
+from server.signals import StopSignals
 from tpuserve import __version__
 from tpuserve.errors import ModelsNotAvailable, TpuserveError
 
@@ -29,11 +30,11 @@ _SHOWN_TYPES = {"int": "int32", "float": "float", "bool": "bool", "text": "strin
 
 
 def _truth(text: str | bool) -> bool:
-    """A flag's value as TensorFlow's command lines read it; ValueError for any other."""
+    """A flag's value as TensorFlow's command lines read it; click.BadParameter for any other."""
     known = {"true": True, "1": True, "false": False, "0": False}
     found = known.get(str(text).lower())
     if found is None:
-        raise ValueError(text)
+        raise click.BadParameter(f"{text!r} is neither yes nor no. Give true, false, 1 or 0.")
     return found
 
 
@@ -92,11 +93,17 @@ def _options() -> list[click.Parameter]:
 
 
 def _run(**values: Any) -> None:
-    context = click.get_current_context()
-    # Imported here so that the other commands' help does not wait for web frameworks.
-    from server import app
+    # Before anything is imported that takes long: who starts it may change their mind.
+    signals = StopSignals()
+    signals.install()
+    try:
+        # Imported here so that the other commands' help does not wait for web frameworks.
+        from server import app
 
-    app.run(flags.settings(values), ignored=flags.without_effect(_given(context)))
+        ignored = flags.without_effect(_given(click.get_current_context()))
+        app.run(flags.settings(values), ignored=ignored, signals=signals)
+    finally:
+        signals.uninstall()
 
 
 def _given(context: click.Context) -> list[str]:

@@ -103,7 +103,11 @@ SECTIONS = (
     Section(
         "gRPC and REST",
         (
-            _ours("host", "IPv4 address to listen on; 127.0.0.1 for this machine only."),
+            _ours(
+                "host",
+                "Address to listen on, of IPv4 or IPv6: 127.0.0.1 or ::1 for this machine only. "
+                "0.0.0.0 means all addresses of both kinds.",
+            ),
             _flag("port", "Port for gRPC; 0 turns it off."),
             _flag("grpc_socket_path", "UNIX socket for gRPC, beside the port."),
             _flag("grpc_max_threads", "Requests over gRPC that are answered at once."),
@@ -163,6 +167,11 @@ SECTIONS = (
             _flag("tensorflow_intra_op_parallelism", "Threads that one op may use."),
             _flag("tensorflow_inter_op_parallelism", "Threads that run ops side by side."),
             _flag("tensorflow_session_config_file", "Session options, a ConfigProto in text."),
+            _flag(
+                "platform_config_file",
+                "Tags, batching, warm-up and session, in the place of what their flags say: a "
+                "PlatformConfigMap in text.",
+            ),
             _flag("xla_cpu_compilation_enabled", "Whether XLA compiles for the CPU."),
             _flag("mixed_precision", "bfloat16 to compute so where that is safe."),
             _flag("skip_initialize_tpu", "Whether the TPU system is left as it is at the start."),
@@ -191,7 +200,6 @@ SECTIONS = (
             _ignored("per_process_gpu_memory_fraction", "float", 0.0, "see the session options"),
             _ignored("xla_gpu_compilation_enabled", "bool", False, "models run on CPU or TPU"),
             _ignored("use_alts_credentials", "bool", False, "give --ssl_config_file"),
-            _ignored("platform_config_file", "text", "", "give the flags for what it holds"),
             _ignored("thread_pool_factory_config_file", "text", "", "give the parallelism flags"),
         ),
     ),

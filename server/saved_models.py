@@ -24,11 +24,15 @@ class SavedModels:
       aside: runs what can wait for requests.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Takes what to load, and how."""
+    def __init__(self, settings: Settings, session_config: bytes = b"") -> None:
+        """Takes what to load, and how.
+
+        Args:
+          session_config: a serialised ConfigProto, to which that of the settings is added.
+        """
         self._settings = settings
         self.aside = Background(settings.num_load_threads or LOAD_THREADS)
-        self._session_config = b""
+        self._session_config = session_config
         self._is_prepared = False
         self._is_serving = False
         self._has_loaded = False
@@ -91,7 +95,7 @@ class SavedModels:
                 from server.config import session
                 from tpuserve import loader as loader
 
-            self._session_config = session.read(self._settings)
+            self._session_config = session.read(self._settings, self._session_config)
             hardware = devices.find_hardware()
             is_real = hardware.has_tpu and not hardware.is_emulated
             if is_real and not self._settings.skip_initialize_tpu:

@@ -12,6 +12,9 @@ DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
 
+# So that a model that loads for long keeps no other waiting, and loads leave room for requests.
+LOAD_THREADS = 2
+
 _MAX_PORT = 65535
 _DEFAULT_THREADS = 4 * (os.cpu_count() or 1)
 
@@ -26,7 +29,7 @@ class Settings:
       model_name: what clients call the model.
       port: for gRPC; 0 turns it off.
       rest_api_port: for REST; 0 turns it off.
-      host: the IPv4 address to listen on.
+      host: the address to listen on, of IPv4 or of IPv6; 0.0.0.0 stands for all of both.
       saved_model_tags: the exact tag set of the metagraph; None leaves it to the hardware.
       grpc_channel_arguments: name and value; a number where the value reads as one of 32 bits.
       max_request_bytes: of a request's body after it is inflated.
@@ -73,6 +76,7 @@ class Settings:
     tensorflow_session_config_file: str = ""
     xla_cpu_compilation_enabled: bool = False
     mixed_precision: str = ""
+    platform_config_file: str = ""
     skip_initialize_tpu: bool = False
     prefer_tflite_model: bool = False
     num_tflite_pools: int = 0
@@ -119,7 +123,9 @@ class Settings:
         path = self.model_base_path
         if path is None and not self.model_config_file:
             raise InvalidSetting(
-                "--model_base_path is empty, and so is --model_config_file. Give one of them."
+                "--model_base_path is empty, and so is --model_config_file: there is no model to "
+                "serve. Give one of them, as --model_base_path=/models/half, the directory that "
+                "holds the version directories."
             )
         if path is not None and not path.is_absolute():
             raise InvalidSetting(
@@ -128,6 +134,8 @@ class Settings:
             )
 
     def _check_batching(self) -> None:
+        if self.platform_config_file:
+            return  # it is in the place of these flags
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
                 "--batching_parameters_file supplied without specifying --enable_batching"
@@ -139,6 +147,8 @@ class Settings:
             )
 
     def _check_parallelism(self) -> None:
+        if self.platform_config_file:
+            return  # it is in the place of these flags
         kinds = (
             self.tensorflow_session_parallelism,
             self.tensorflow_intra_op_parallelism,

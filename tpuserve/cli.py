@@ -4,6 +4,7 @@ Each command is a file of tpuserve/commands; its work is done elsewhere. Package
 not import register theirs as entry points of the group "tpuserve.commands".
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,12 +14,11 @@ from typing import NoReturn
 import click
 
 from tpuserve import __version__
-from tpuserve.commands.compile import compile
-from tpuserve.commands.inspect import inspect
-from tpuserve.commands.verify import verify
 from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
+OWN_COMMANDS = ("compile", "inspect", "verify")
+"""Each is the function of its name in the file of its name in tpuserve/commands."""
 RUNS_PROGRAMS = "run"
 """The command whose output is a user's program's own, its runtime's log included."""
 
@@ -28,20 +28,24 @@ EXIT_INTERRUPTED = 130
 
 
 class Commands(click.Group):
-    """The commands of this package and the registered ones, which are imported when asked for."""
+    """The commands of this package and the registered ones, which are imported when asked for.
+
+    Those of the others would keep the server from hearing a signal until they are there.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
         registered = (each.name for each in entry_points(group=COMMANDS_GROUP))
-        return sorted({*super().list_commands(ctx), *registered})
+        return sorted({*OWN_COMMANDS, *registered})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, or None."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
+        command: click.Command
+        if cmd_name in OWN_COMMANDS:
+            command = getattr(importlib.import_module(f"tpuserve.commands.{cmd_name}"), cmd_name)
+            return command
         for each in entry_points(group=COMMANDS_GROUP, name=cmd_name):
-            command: click.Command = each.load()
+            command = each.load()
             return command
         return None
 
@@ -62,10 +66,6 @@ def cli(context: click.Context, debug: bool) -> None:
         # The runtime's own log is about GPUs that are not there and CPU flags; an error that
         # matters comes as an exception.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-for each in (compile, inspect, verify):
-    cli.add_command(each)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -4,10 +4,14 @@ Its Python package leaves them out. Source: tensorflow_serving/config/ssl_config
 monitoring_config.proto and servables/tensorflow/session_bundle_config.proto.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
+
+FILE = "server/config.proto"
+"""Where the messages of this module are declared, for others that have fields of their kinds."""
 
 _PACKAGE = "tensorflow.serving"
 _INT64 = ".google.protobuf.Int64Value"
@@ -15,7 +19,7 @@ _BOOL = ".google.protobuf.BoolValue"
 _STRING = ".google.protobuf.StringValue"
 
 # Message → field → its number and type.
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "SSLConfig": {
         "server_key": (1, "string"),
         "server_cert": (2, "string"),
@@ -38,28 +42,49 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
 }
 
 
-def new(name: str) -> Any:
-    """An empty message of one of these kinds."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))()
+def new(name: str, pool: descriptor_pool.DescriptorPool | None = None) -> Any:
+    """An empty message of one of these kinds, or of those of a pool that has more."""
+    found = (pool or _pool()).FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    return message_factory.GetMessageClass(found)()
 
 
-@cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    # A pool of its own: another package may bring the same messages into the common one.
+def make_pool() -> descriptor_pool.DescriptorPool:
+    """A pool with these messages, to which more can be added.
+
+    It is one of its own: another package may bring the same messages into the common one.
+    """
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    declare(pool, FILE, _MESSAGES, [wrappers_pb2.DESCRIPTOR.name])
+    return pool
+
+
+def declare(
+    pool: descriptor_pool.DescriptorPool,
+    file_name: str,
+    messages: Mapping[str, Mapping[str, tuple[int, str]]],
+    dependencies: Sequence[str],
+) -> None:
+    """Adds messages of the package tensorflow.serving to a pool.
+
+    Args:
+      messages: message → field → its number and type; ".package.Message" for a message, with
+        "repeated " before it for many.
+      dependencies: names of the files with the messages that these have fields of.
+    """
     file = descriptor_pb2.FileDescriptorProto(
-        name="server/config.proto",
-        package=_PACKAGE,
-        syntax="proto3",
-        dependency=[wrappers_pb2.DESCRIPTOR.name],
+        name=file_name, package=_PACKAGE, syntax="proto3", dependency=dependencies
     )
-    for message, fields in _MESSAGES.items():
+    for message, fields in messages.items():
         described = file.message_type.add(name=message)
         for name, (number, kind) in fields.items():
             _add_field(described, name, number, kind)
     pool.AddSerializedFile(file.SerializeToString())
-    return pool
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    return make_pool()
 
 
 def _add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
@@ -73,5 +98,7 @@ def _add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, 
         field.type = {
             "string": kinds.TYPE_STRING,
             "bool": kinds.TYPE_BOOL,
+            "int32": kinds.TYPE_INT32,
             "int64": kinds.TYPE_INT64,
+            "uint64": kinds.TYPE_UINT64,
         }[words[-1]]

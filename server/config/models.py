@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from tpuserve.errors import InvalidConfig
+from tpuserve.errors import BasePathNotFound, InvalidConfig
 
 PLATFORM = "tensorflow"
 
@@ -71,7 +71,7 @@ class ModelConfig:
 
     @property
     def path(self) -> Path:
-        """Where the base path is."""
+        """Where the base path is; BasePathNotFound for one on another file system."""
         return local_path(self.base_path)
 
 
@@ -103,8 +103,18 @@ class ModelServerConfig:
 
 
 def local_path(base_path: str) -> Path:
-    """Where a base path is that may be written as a URI: "file:///models" is "/models"."""
-    return Path(base_path.removeprefix(_FILE))
+    """Where a base path is that may be written as a URI: "file:///models" is "/models".
+
+    Raises:
+      BasePathNotFound: it is on another file system.
+    """
+    path = base_path.removeprefix(_FILE)
+    if _URI.match(path):
+        raise BasePathNotFound(
+            f"model base path {base_path} is on {path.partition('://')[0]}://, and only this "
+            f"machine's own files are read. Mount it, or copy it here, and give that directory."
+        )
+    return Path(path)
 
 
 def _check_path(name: str, base_path: str) -> None:

@@ -7,11 +7,14 @@ from server.config import text_file
 from server.settings import Settings
 
 
-def read(settings: Settings) -> bytes:
+def read(settings: Settings, start: bytes = b"") -> bytes:
     """The session options of all models.
 
     --tensorflow_session_config_file is where they start; the parallelism flags that are set go
     before what it says.
+
+    Args:
+      start: a serialised ConfigProto, where they start without such a file.
 
     Raises:
       InvalidConfig: a file cannot be read or parsed.
@@ -19,10 +22,10 @@ def read(settings: Settings) -> bytes:
     # Imported here because the messages bring TensorFlow.
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
-    config: Any = config_pb2.ConfigProto()
+    config: Any = config_pb2.ConfigProto.FromString(start)
     if settings.tensorflow_session_config_file:
         path = Path(settings.tensorflow_session_config_file)
-        config = text_file.parse(text_file.read(path), config, path)
+        config = text_file.parse(text_file.read(path), config_pb2.ConfigProto(), path)
     both = settings.tensorflow_session_parallelism
     if both or settings.tensorflow_intra_op_parallelism:
         config.intra_op_parallelism_threads = settings.tensorflow_intra_op_parallelism or both

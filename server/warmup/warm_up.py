@@ -4,8 +4,10 @@ Source: tensorflow_serving/servables/tensorflow/saved_model_warmup_util.cc.
 """
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,6 +38,7 @@ class WarmUp:
         iterations: int = 1,
         metrics: Metrics | None = None,
         *,
+        threads: int = 1,
         check_method_names: bool = False,
         run_record: RunRecord | None = None,
     ) -> None:
@@ -44,11 +47,13 @@ class WarmUp:
         Args:
           iterations: how often each request is run; 0 for once.
           metrics: where that is counted; None for nowhere that anybody sees.
+          threads: how many requests of a version are run at once.
           check_method_names: as of `DataPlane`.
           run_record: runs a model on a serialized PredictionLog; None for what does it.
         """
         self._iterations = max(1, iterations)
         self._metrics = Metrics() if metrics is None else metrics
+        self._threads = min(threads, MAX_RECORDS)
         self._check_method_names = check_method_names
         self._run_record = run_record
 
@@ -80,20 +85,29 @@ class WarmUp:
 
     def _run(self, model: Model, path: Path) -> int:
         run_record = self._find_run_record()
-        count = 0
-        try:
-            for record in warm_up_file.records(path):
-                if count == MAX_RECORDS:
-                    raise InvalidInput(
-                        f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}"
-                    )
-                self._run_one(run_record, model, record, path)
-                count += 1
-        except DamagedSavedModel as error:
-            raise DamagedWarmUp(
-                f"{error} Please verify your warmup data is in TFRecord format."
-            ) from error
-        return count
+        records = _read(path)
+        taking, failed = threading.Lock(), threading.Event()
+
+        def run() -> int:
+            count = 0
+            try:
+                while not failed.is_set():
+                    with taking:
+                        record = next(records, None)
+                    if record is None:
+                        break
+                    self._run_one(run_record, model, record, path)
+                    count += 1
+            except BaseException:
+                failed.set()
+                raise
+            return count
+
+        if self._threads == 1:
+            return run()
+        with ThreadPoolExecutor(self._threads, "warm-up") as pool:
+            running = [pool.submit(run) for _ in range(self._threads)]
+        return sum(each.result() for each in running)
 
     def _run_one(self, run_record: RunRecord, model: Model, record: bytes, path: Path) -> None:
         status = "OK"
@@ -113,3 +127,18 @@ class WarmUp:
 
             self._run_record = Records(self._check_method_names)
         return self._run_record
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    """The records of a file; an error after those that can be run."""
+    try:
+        for count, record in enumerate(warm_up_file.records(path)):
+            if count == MAX_RECORDS:
+                raise InvalidInput(
+                    f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}"
+                )
+            yield record
+    except DamagedSavedModel as error:
+        raise DamagedWarmUp(
+            f"{error} Please verify your warmup data is in TFRecord format."
+        ) from error

@@ -1,6 +1,6 @@
 """Serves a fake model over REST in a process of its own.
 
-Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS.
+Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE.
 """
 
 import sys
@@ -47,5 +47,6 @@ if __name__ == "__main__":
         int(sys.argv[2]),
         "127.0.0.1",
         shutdown_grace_seconds=int(sys.argv[5]),
+        platform_config_file=sys.argv[6],
     )
     app.run(settings, load)

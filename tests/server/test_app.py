@@ -19,6 +19,7 @@ from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
     BasePathNotFound,
     InvalidConfig,
+    InvalidSetting,
     LoweringError,
     ModelsNotAvailable,
     PortInUse,
@@ -55,6 +56,24 @@ def test_started_server_answers_and_says_where(
     assert f"REST API on {url}" in caplog.messages
     server.stop()
     assert loader.models[3].is_closed
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_address_of_ipv6_is_told_as_a_url_has_it(
+    base_path: Path, port: int, loader: FakeLoader, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    settings = Settings(base_path, "a", port=0, rest_api_port=port, host="::1")
+    server = Server(settings, loader, on_failure=pytest.fail)
+    try:
+        server.start()
+    except InvalidSetting:
+        pytest.skip("this machine has no address of IPv6")
+    (line,) = [each for each in caplog.messages if each.startswith("REST API on ")]
+    url = line.removeprefix("REST API on ")
+    assert url == f"http://[::1]:{port}/v1/models/a"
+    assert httpx.get(url).status_code == 200
+    server.stop()
 
 
 def test_port_in_use_is_told_before_the_model_is_loaded(
@@ -119,9 +138,10 @@ class Process:
         load_seconds: float = 0,
         run_seconds: float = 0.5,
         grace_seconds: int = 20,
+        platform_config_file: str = "",
     ) -> None:
         numbers = (port, load_seconds, run_seconds, grace_seconds)
-        arguments = [str(base_path), *map(str, numbers)]
+        arguments = [str(base_path), *map(str, numbers), platform_config_file]
         self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.serve_fake", *arguments],
@@ -134,9 +154,15 @@ class Process:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "loading\n"
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self) -> list[str]:
+        """What it has said before that."""
         assert self._process.stderr is not None
-        assert any(line.endswith("ready\n") for line in self._process.stderr)
+        said: list[str] = []
+        for line in self._process.stderr:
+            if line.endswith("ready\n"):
+                return said
+            said.append(line)
+        raise AssertionError("not ready")
 
     def wait_until_stopping(self) -> None:
         assert self._process.stderr is not None
@@ -212,6 +238,49 @@ def test_new_request_is_refused_while_the_last_one_finishes(base_path: Path, por
         assert httpx.post(process.url, content='{"inputs": 2}').status_code == 503
         assert reply.result().json() == {"outputs": 3.0}
     assert process.finish()[0] == 0
+
+
+PLATFORM = """
+platform_configs { key: "tensorflow" value { source_adapter_config {
+  [type.googleapis.com/tensorflow.serving.SavedModelBundleSourceAdapterConfig] { legacy_config {
+    batching_parameters { max_batch_size { value: 4 } }
+    enable_session_metadata: true
+} } } } }
+"""
+
+
+@pytest.mark.slow
+def test_platform_config_file_batches_requests(
+    base_path: Path, port: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("config") / "platform.config"
+    file.write_text(PLATFORM)
+    process = Process(base_path, port, run_seconds=0, platform_config_file=str(file))
+    said = process.wait_until_ready()
+    assert (
+        sum(f"{file}: without effect here: enable_session_metadata" in each for each in said) == 1
+    )
+    assert httpx.post(process.url, json={"inputs": [2.0] * 4}).json() == {"outputs": [3.0] * 4}
+    assert httpx.post(process.url, json={"inputs": [2.0] * 5}).json() == {
+        "error": "Task size 5 is larger than maximum input batch size 4"
+    }
+    process.send(signal.SIGTERM)
+    assert process.finish()[0] == 0
+
+
+@pytest.mark.slow
+def test_platform_config_file_that_is_wrong_is_told_before_anything_is_loaded(
+    base_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("config") / "platform.config"
+    file.write_text(PLATFORM.replace("max_batch_size", "batch_size"))
+    code = "import sys; from server import command; command.main(sys.argv[1:])"
+    arguments = [f"--model_base_path={base_path}", f"--platform_config_file={file}"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 255
+    assert f"INVALID_ARGUMENT: Invalid protobuf file: '{file}': 4:27 : Message" in done.stdout
 
 
 def test_version_that_comes_later_is_served_without_a_failed_request(

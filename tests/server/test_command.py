@@ -1,5 +1,6 @@
 """The command line says what there is and refuses what cannot be."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from server import app, command, flags
 from server.command import serve
 from server.settings import Settings
+from server.signals import StopSignals
 from tpuserve.errors import InvalidSetting, ModelsNotAvailable
 
 
@@ -62,7 +64,13 @@ class Runs:
         self.ignored: list[str] = []
         self.error: Exception | None = None
 
-    def __call__(self, settings: Settings, load: None = None, ignored: Sequence[str] = ()) -> None:
+    def __call__(
+        self,
+        settings: Settings,
+        load: None = None,
+        ignored: Sequence[str] = (),
+        signals: StopSignals | None = None,
+    ) -> None:
         self.settings.append(settings)
         self.ignored += ignored
         if self.error is not None:
@@ -155,6 +163,31 @@ def test_stand_in_skips_rest_on_the_port_of_grpc(
     assert stand_in(BASE, "--port=9000", "--rest_api_port=9000") == 0
     assert "Skipped exporting HTTP/REST API" in capsys.readouterr().err
     assert runs.settings[0].rest_api_port == 0
+
+
+def test_what_is_no_truth_is_told_with_what_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert stand_in("--enable_batching=maybe", BASE) == 255
+    said = capsys.readouterr().out
+    assert "'--enable_batching': 'maybe' is neither yes nor no. Give true, false, 1 or 0." in said
+
+
+def test_signals_are_those_of_before_after_the_command(runs: Runs) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stand_in(BASE)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_signal_before_anything_is_imported_ends_it_well() -> None:
+    code = (
+        "import os, signal, sys, server.command as command\n"
+        "class Import:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'server.app':\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.meta_path.insert(0, Import())\n"
+        "command.main(['--model_base_path=/models/half'])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_version_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:

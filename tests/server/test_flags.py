@@ -6,7 +6,7 @@ import pytest
 
 from server import flags
 from server.settings import Settings
-from tpuserve.errors import InvalidSetting
+from tpuserve.errors import BasePathNotFound, InvalidSetting
 
 # "version" is the 48th; it is no setting.
 ORIGINAL = {
@@ -122,3 +122,8 @@ def test_a_lock_that_is_not_to_be_had_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="--use_alts_credentials is set"):
         flags.settings({"use_alts_credentials": True})
     assert flags.settings({"use_alts_credentials": False, "model_base_path": "/m"})
+
+
+def test_base_path_on_another_file_system_is_told() -> None:
+    with pytest.raises(BasePathNotFound, match="s3://models/a is on s3://, and only this"):
+        flags.settings({"model_base_path": "s3://models/a"})

@@ -62,5 +62,10 @@ def test_config_file_goes_without_a_base_path() -> None:
     assert Settings(model_config_file="/models.config").model_base_path is None
 
 
+def test_flags_that_a_platform_config_file_replaces_are_not_checked() -> None:
+    made = Settings(**GOOD, platform_config_file="/p", batching_parameters_file="/b")
+    assert made.batching_parameters_file == "/b"
+
+
 def test_socket_goes_without_a_port() -> None:
     assert Settings(**GOOD, port=0, rest_api_port=0, grpc_socket_path="/s").port == 0

@@ -62,7 +62,7 @@ def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
 def test_help_lists_each_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     text = capsys.readouterr().out
-    for command in ("demo", "inspect", "serve"):
+    for command in ("compile", "demo", "inspect", "serve", "verify"):
         assert f"\n  {command} " in text
 
 
@@ -91,6 +91,17 @@ def test_the_command_line_does_not_import_tensorflow(arguments: list[str], direc
         "import sys; from tpuserve.cli import main\n"
         f"try: main({arguments!r})\n"
         "finally: assert 'tensorflow' not in sys.modules and 'fastapi' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_command_does_not_wait_for_what_the_others_import() -> None:
+    program = (
+        "import sys; from tpuserve.cli import main\n"
+        "try: main(['serve', '--help'])\n"
+        "finally: assert not {'numpy', 'rich', 'fastapi', 'google.protobuf'} & {*sys.modules}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from server.manager import Manager
 from server.metrics import Metrics
 from tests.server.rpc import clients
 from tests.server.rpc.clients import Client
-from tpuserve.errors import BasePathNotFound, ModelsNotAvailable
+from tpuserve.errors import ModelsNotAvailable
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,6 @@ class Catalogue:
         self.metrics.request_done("half", "Predict", "GRPC", "OK", 1)
         if "bad" in config.names():
             raise ModelsNotAvailable("1 model(s) did not become available: {}")
-        if "missing" in config.names():
-            raise BasePathNotFound("there is no /models")
 
 
 @pytest.fixture
@@ -95,13 +93,6 @@ def test_growth_of_metrics_is_told(client: Client, catalogue: Catalogue) -> None
             "x",
             "INVALID_ARGUMENT",
             "Expected model a to have an absolute path or URI; got base_path()=x",
-        ),
-        (
-            ["half", "missing"],
-            "/models",
-            "UNKNOWN",
-            "1 model(s) did not become available: {{{name: missing} due to error: NOT_FOUND: "
-            "there is no /models}, }",
         ),
         (["bad"], "/models", "UNKNOWN", "1 model(s) did not become available: {}"),
     ],

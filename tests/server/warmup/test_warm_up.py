@@ -1,5 +1,6 @@
 """A model meets its warm-up requests before clients', and none of them may fail."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,24 @@ def test_record_is_run_as_often_as_asked(
 ) -> None:
     warm_up(write(tmp_path, tf_records(b"one", b"two")), runs, iterations)
     assert runs.records == [b"one"] * times + [b"two"] * times
+
+
+def test_records_are_run_at_once_where_there_are_threads(tmp_path: Path) -> None:
+    # None of the three returns before all of them have come.
+    together = threading.Barrier(3)
+
+    def run(model: Model, record: bytes) -> None:
+        together.wait(10)
+
+    write(tmp_path, tf_records(b"one", b"two", b"three"))
+    WarmUp(threads=3, run_record=run)(FakeModel(), tmp_path)
+    assert not together.broken
+
+
+def test_record_that_fails_in_a_thread_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None:
+    write(tmp_path, tf_records(b"one", b"bad", *[b"two"] * 90))
+    with pytest.raises(InvalidTensor):
+        WarmUp(threads=4, run_record=runs)(FakeModel(), tmp_path)
 
 
 def test_model_without_a_file_is_left_alone(tmp_path: Path, runs: Runs) -> None:
