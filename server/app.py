@@ -1,65 +1,41 @@
 """Builds a server out of its parts, runs it and stops it."""
 
-import importlib
 import logging
-import math
 import os
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
-from server import logs, memory, ports
+from server import faces, logs, memory, runners
 from server.auth import ApiKeys
 from server.catalogue import Catalogue
 from server.config import model_file, monitoring, text_file, tls
 from server.config.models import ModelConfig, ModelServerConfig
 from server.dataplane import DataPlane
+from server.faces import LAST_SECONDS, Face
 from server.limits import Limits
-from server.loading import MakeRunner, Retries, WarmUp
+from server.loading import Retries
 from server.manager import Manager
 from server.metrics import Metrics
 from server.polling import Poller, Source
 from server.repository import Repository
 from server.request_log import RequestLog
 from server.saved_models import SavedModels
-from server.servable import Load, Model
+from server.servable import Load
 from server.settings import Settings
 from server.signals import StopSignals
-from tpuserve import garbage, quiet
 from tpuserve.errors import TpuserveError, Unavailable
 
 if TYPE_CHECKING:
     from server.platform_config import Platform
 
-# What is left to be done once no request is in flight.
-_LAST_SECONDS = 1
-
 # A load runs Python for long. At the usual 5 ms a turn, requests wait for it again and again.
 _SWITCH_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
-
-
-class Face(Protocol):
-    """REST or gRPC: what answers from a data plane."""
-
-    def start(self) -> None:
-        """Begins to accept; OSError or RuntimeError where the port is taken."""
-
-    def drain(self) -> None:
-        """Says that nothing is served any more to who asks for it, while it still accepts."""
-
-    def stop(self) -> None:
-        """Stops accepting, and lets the requests in flight finish meanwhile."""
-
-    def join(self) -> None:
-        """Waits until the last request is answered, after `stop`."""
 
 
 class Server:
@@ -85,23 +61,20 @@ class Server:
           TpuserveError: a file that the settings name cannot be used.
         """
         self._settings = settings
-        self._on_failure = on_failure
-        self._aside = aside
-        self._platform = platform
         self._faces: list[Face] = []
-        self._tls = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
-        self._keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
+        secrets = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
+        keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
         monitoring_file = settings.monitoring_config_file
-        self._metrics_path = monitoring.read(Path(monitoring_file)) if monitoring_file else None
+        metrics_path = monitoring.read(Path(monitoring_file)) if monitoring_file else None
         self._metrics = Metrics()
         self._limits = Limits(settings.max_requests_in_flight)
         self._metrics.watch_in_flight(lambda: self._limits.in_flight)
         self._request_log = RequestLog(self._metrics)
-        self._close_batching: Callable[[], None] = lambda: None
+        make_runner, self._close_batching = runners.batching(settings, platform, self._metrics)
         self._manager = Manager(
             load,
-            make_runner=self._make_runner(),
-            warm_up=self._warm_up(),
+            make_runner=make_runner,
+            warm_up=runners.warm_up(settings, platform, self._metrics, aside),
             retries=Retries(
                 settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6
             ),
@@ -123,6 +96,16 @@ class Server:
             check_method_names=settings.enable_signature_method_name_check,
             reload=self._catalogue.reload,
             configured=lambda: self._catalogue.config.names(),
+        )
+        self._shared = faces.Shared(
+            settings=settings,
+            dataplane=self._dataplane,
+            metrics=self._metrics,
+            limits=self._limits,
+            keys=keys,
+            tls=secrets,
+            metrics_path=metrics_path,
+            on_failure=on_failure,
         )
         self._config_text = ""
         self._told_of_config = ""
@@ -149,18 +132,19 @@ class Server:
         """
         settings = self._settings
         with ExitStack() as on_error:
-            rest = _reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
-            rpc = _reserve(on_error, settings.host, settings.port, "--port")
+            rest = faces.reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
+            rpc = faces.reserve(on_error, settings.host, settings.port, "--port")
             if settings.model_base_path is not None and not settings.model_config_file:
                 # Told before TensorFlow is waited for.
                 Repository(settings.model_base_path).aspired()
-            self._import_faces()
+            faces.import_them(settings)
             self._catalogue.start(self._first_config())
             before_serving()
             if rpc is not None or settings.grpc_socket_path:
-                self._start_rpc(rpc)
+                self._faces.append(faces.start_rpc(self._shared, rpc))
             if rest is not None:
-                self._start_rest(rest)
+                names = self._catalogue.config.names()
+                self._faces.append(faces.start_rest(self._shared, rest, names))
             on_error.pop_all()
         for each in self._pollers:
             each.start()
@@ -185,10 +169,10 @@ class Server:
         is_idle = self._limits.wait_until_idle(self._settings.shutdown_grace_seconds)
         for face in self._faces:
             face.stop()
-        is_idle = is_idle and all([_join(face, deadline) for face in self._faces])
+        is_idle = is_idle and all([faces.join(face, deadline) for face in self._faces])
         self._close_batching()
-        self._request_log.close(_LAST_SECONDS)
-        return self._manager.close(_LAST_SECONDS if is_idle else 0) and is_idle
+        self._request_log.close(LAST_SECONDS)
+        return self._manager.close(LAST_SECONDS if is_idle else 0) and is_idle
 
     def reload_file(self) -> None:
         """Puts the model config file in force, if it has changed; what is wrong is logged."""
@@ -221,118 +205,6 @@ class Server:
         self._request_log.configure(
             {each.name: each.logging for each in config.models if each.logging is not None}
         )
-
-    def _make_runner(self) -> MakeRunner:
-        settings = self._settings
-        if not settings.enable_batching:
-            # Nothing stands between a request and its model.
-            return lambda model, directory, name: model
-        from server.batching import parameters
-        from server.batching.runner import BatchingRunners
-
-        file = settings.batching_parameters_file
-        found = self._platform.batching if self._platform is not None else None
-        if found is None:
-            found = parameters.read(Path(file)) if file else parameters.BatchingParameters()
-        runners = BatchingRunners(
-            found,
-            metrics=self._metrics,
-            per_model=settings.enable_per_model_batching_parameters,
-        )
-        self._close_batching = runners.close
-        return runners.wrap
-
-    def _warm_up(self) -> WarmUp | None:
-        settings = self._settings
-        if not settings.enable_model_warmup:
-            return None
-        from server.warmup import WarmUp as Records
-
-        threads = self._platform.warm_up_threads if self._platform is not None else 1
-
-        def warm_up(model: Model, directory: Path) -> None:
-            records = Records(
-                settings.num_request_iterations_for_warmup or _cores_to_warm(model),
-                self._metrics,
-                threads=threads,
-                check_method_names=settings.enable_signature_method_name_check,
-            )
-            self._aside(lambda: records(model, directory))
-
-        return warm_up
-
-    def _import_faces(self) -> None:
-        """Imports what they need, so that nobody waits for it when there are models.
-
-        The collector then need not look through the modules, and must through the models.
-        """
-        settings = self._settings
-        names = []
-        logger.info("starting: TensorFlow is imported, which takes some seconds")
-        if settings.port or settings.grpc_socket_path:
-            # The protos bring TensorFlow, for which a server without gRPC waits later.
-            quiet.import_tensorflow()
-            names += ["server.rpc.server", "server.warmup.records"]
-        if settings.rest_api_port:
-            names += ["server.rest.app", "server.rest.server"]
-        with garbage.uncollected():
-            for name in names:
-                importlib.import_module(name)
-
-    def _start_rpc(self, reserved: socket.socket | None) -> None:
-        from server.rpc.server import RpcServer
-
-        settings = self._settings
-        face = RpcServer(
-            self._dataplane,
-            settings.host,
-            settings.port,
-            settings.shutdown_grace_seconds,
-            settings,
-            tls=self._tls,
-            keys=self._keys,
-            limits=self._limits,
-            metrics=self._metrics,
-        )
-        # gRPC binds by itself, and may as long as nobody listens; then the place is kept by it.
-        with reserved or nullcontext():
-            self._start_face(face, settings.port, "--port")
-        if reserved is not None:
-            logger.info("gRPC on %s", ports.joined(settings.host, settings.port))
-        if settings.grpc_socket_path:
-            logger.info("gRPC on unix:%s", settings.grpc_socket_path)
-
-    def _start_rest(self, reserved: socket.socket) -> None:
-        from server.rest.app import build
-        from server.rest.server import RestServer
-
-        settings = self._settings
-        app = build(
-            self._dataplane,
-            settings,
-            metrics=self._metrics,
-            keys=self._keys,
-            limits=self._limits,
-            monitoring_path=self._metrics_path,
-        )
-        grace_seconds = math.ceil(settings.shutdown_grace_seconds)
-        face = RestServer(app, reserved, grace_seconds, self._on_failure, tls=self._tls)
-        self._start_face(face, settings.rest_api_port, "--rest_api_port")
-        scheme = "https" if self._tls is not None else "http"
-        address = f"{scheme}://{ports.joined(settings.host, settings.rest_api_port)}"
-        for name in self._catalogue.config.names():
-            logger.info("REST API on %s/v1/models/%s", address, quote(name, safe=""))
-
-    def _start_face(self, face: Face, port: int, flag: str) -> None:
-        try:
-            face.start()
-        except (OSError, RuntimeError) as error:
-            path = self._settings.grpc_socket_path
-            # gRPC tells which of its addresses it was in its text alone.
-            if path and f"unix:{path}" in str(error):
-                raise ports.no_socket(path, "--grpc_socket_path") from error
-            raise ports.in_use(self._settings.host, port, flag) from error
-        self._faces.append(face)
 
 
 def run(
@@ -419,26 +291,3 @@ def _read_tls(path: str) -> tls.Tls:
     # Told before a model is loaded; and gRPC would not say what is wrong with its keys.
     rest_tls.context(found)
     return found
-
-
-def _join(face: Face, deadline: float) -> bool:
-    """Whether a face has answered its last request in time."""
-    # It may wait for a client that is slow to send what is not yet a request.
-    joining = threading.Thread(target=face.join, name="join", daemon=True)
-    joining.start()
-    joining.join(max(0, deadline - time.monotonic()) + _LAST_SECONDS)
-    return not joining.is_alive()
-
-
-def _cores_to_warm(model: Model) -> int:
-    """How often a request is run so that each core of a real TPU has run it."""
-    if getattr(model.choice, "device", "CPU") != "TPU":
-        return 1
-    from tpuserve import devices
-
-    hardware = devices.find_hardware()
-    return max(1, hardware.tpu_cores // max(1, hardware.hosts))
-
-
-def _reserve(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
-    return on_error.enter_context(ports.reserve(host, port, flag)) if port else None

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
@@ -22,6 +23,17 @@ class Patience:
     idle_seconds: float = 20
     body_seconds: float = 600
     max_header_bytes: int = 64 << 10
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    body = b"Invalid HTTP request received."
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 400, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -70,6 +82,28 @@ class PatientProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._head_bytes = 0
         self._began = self._heard
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no request: after the answers to those before it, and ends with it."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            super().send_400_response(msg)
+        elif not cycle.more_body:
+            # What has come before is whole, and its answer is the last one.
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+        elif self.pipeline:
+            # Of those that wait for their turn the latest comes first.
+            self.pipeline[0] = (cycle, _refuse)
+            self.flow.pause_reading()
+        else:
+            # Who is at it is to answer no more.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+            else:
+                super().send_400_response(msg)
 
     def _begin(self) -> None:
         self._began = self._heard
