@@ -20,6 +20,7 @@ NAMES = [
     "host_call.py",
     "input_modes.py",
     "warm_start.py",
+    "train_keras.py",
 ]
 
 
