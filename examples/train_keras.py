@@ -4,8 +4,8 @@
     as a TPUEstimator: mae 0.0000 after 300 steps
     back in Keras: y(3) = 5.50
 
-Optimizer, loss and metrics are the model's own. Gradients are averaged over the 4 emulated cores; on a
-machine that has a TPU the same command, without the variable, trains there.
+Optimizer, loss and metrics are the model's own. Gradients are averaged over the 4 emulated cores;
+on a machine that has a TPU the same command, without the variable, trains there.
 """
 
 import argparse

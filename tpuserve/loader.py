@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.framework import ops
 
-from tpuserve import built, devices, watched
+from tpuserve import built, devices, watched, xla_threads
 from tpuserve import signature as signatures
 from tpuserve.built import Handles
 from tpuserve.devices import Hardware
@@ -214,6 +214,8 @@ def load(
 
     try:
         handles = built.build(graph, prepared)
+        if choice.device != "TPU" and xla_threads.are_used(each.content for each in prepared.pieces):
+            xla_threads.begin(config)
         return aside(run)
     except BaseException as error:
         ops.dismantle_graph(graph)

@@ -9,10 +9,12 @@ import pickle
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from tpuserve.errors import TpuserveError
+from tpuserve import saved_model_file
+from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.prepared import Prepared, Request, prepare
 
 # It imports from where this process does, and not from whatever directory that stands in.
@@ -20,6 +22,16 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from tpuserve.prepare_apart 
 _COMMAND = (sys.executable, "-I", "-c", _PROGRAM)
 # It gets what the others leave, and on an idle machine that is all.
 _NICE = 15
+# On Linux a session may be scheduled as one, and then only its own number counts.
+_SESSION_NICE_FILE = "/proc/self/autogroup"
+# Of what is short of memory, the kernel ends the one with the highest: this, and not who asks.
+_OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
+# A smaller SavedModel is prepared in milliseconds, of which few pass without a turn for others;
+# another process takes a hundred to begin.
+_SMALL_BYTES = 1 << 16
+
+# From the end of its answer to its own.
+_END_SECONDS = 5
 
 logger = logging.getLogger(__name__)
 
@@ -27,22 +39,32 @@ logger = logging.getLogger(__name__)
 def prepare_apart(asked: Request) -> Prepared:
     """What `tpuserve.prepared.prepare` gives, made in another process.
 
-    Where that is not to be had, or what is asked for needs TensorFlow itself, it is made here.
+    Where that is not to be had or not worth it, or what is asked for needs TensorFlow itself, it
+    is made here.
 
     Raises:
+      ModelLoadError: the other process was ended from outside, as it is where memory is short.
       TpuserveError: as of `prepare`.
     """
     # Lowering asks for TensorFlow's ops.
-    if asked.hardware.is_emulated:
+    if asked.hardware.is_emulated or _is_small(asked.directory):
         return prepare(asked)
     try:
         answer = _ask(asked)
-    except (OSError, EOFError, pickle.UnpicklingError) as error:
+    except TpuserveError:
+        raise
+    except Exception as error:  # whatever a process that is not as expected sends
         logger.warning("%s: prepared in this process: %r", asked.directory, error)
         return prepare(asked)
     if isinstance(answer, TpuserveError):
         raise answer
     return answer
+
+
+def _is_small(directory: Path) -> bool:
+    with contextlib.suppress(TpuserveError, OSError):
+        return saved_model_file.find_file(directory).stat().st_size <= _SMALL_BYTES
+    return True
 
 
 def _ask(asked: Request) -> Prepared | TpuserveError:
@@ -58,6 +80,15 @@ def _ask(asked: Request) -> Prepared | TpuserveError:
             pickle.dump(asked, process.stdin)
             process.stdin.close()
             return _receive(process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if process.wait(_END_SECONDS) == -signal.SIGKILL:
+                    # What ends that one would end this one next.
+                    raise ModelLoadError(
+                        f"cannot load {asked.directory}: the process that prepares it was killed, "
+                        f"as the kernel does where memory is short. Give the server more memory."
+                    ) from error
+            raise
         finally:
             process.kill()
 
@@ -90,17 +121,29 @@ def _only_messages() -> None:
         sys.modules["tensorflow"] = package
 
 
+def _go_last() -> None:
+    os.nice(_NICE)
+    for name, value in ((_SESSION_NICE_FILE, _NICE), (_OOM_FILE, _OOM_SCORE)):
+        with contextlib.suppress(OSError), open(name, "w") as file:
+            file.write(str(value))
+
+
 def main() -> None:
     """Answers the one request on standard input: that is all that the other process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
+    _go_last()
     _only_messages()
-    answer: Prepared | TpuserveError
-    try:
-        answer = prepare(pickle.load(sys.stdin.buffer))
-    except TpuserveError as error:
-        answer = error
-    # Who asked may be gone.
-    with contextlib.suppress(BrokenPipeError):
-        _send(answer, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+    # What else is printed here must not get among the answer.
+    with open(os.dup(sys.stdout.fileno()), "wb") as stream:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        answer: Prepared | TpuserveError
+        try:
+            answer = prepare(pickle.load(sys.stdin.buffer))
+        except TpuserveError as error:
+            answer = error
+        try:
+            _send(answer, stream)
+            stream.flush()
+        except BrokenPipeError:
+            # Who asked is gone, and nobody else is to hear of it.
+            os._exit(0)

@@ -122,8 +122,13 @@ def checked_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
     """Hooks as a tuple; the title says whose they are.
 
     Raises:
-      InvalidType: one is no SessionRunHook.
+      InvalidType: one is no SessionRunHook, or it is no list of them.
     """
+    if value is not None and not isinstance(value, Iterable):
+        raise InvalidType(
+            f"{title} is {value!r}. Give a list of tf.compat.v1.train.SessionRunHooks; what stands "
+            f"behind it, as steps=, is given by its name."
+        )
     for hook in value or ():
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
             raise InvalidType(

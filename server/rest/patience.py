@@ -1,11 +1,21 @@
 """How long a client may take: without a bound, slow ones would fill a server with connections."""
 
+import contextlib
+import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import httptools
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+# What says where a request ends.
+_FRAMING = (b"content-length", b"transfer-encoding")
+# In uvicorn's words.
+_INVALID = "Invalid HTTP request received."
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Patience:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    body = b"Invalid HTTP request received."
+    body = _INVALID.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", b"%d" % len(body)),
@@ -49,6 +59,10 @@ class PatientProtocol(HttpToolsProtocol):
         self._unsent = 0
         self._is_in_head = True
         self._is_idle = False
+        # Where a head has ended that asks for another protocol than HTTP/1.1.
+        self._wish_end: int | None = None
+        self._is_told_again = False
+        self._framing: list[tuple[bytes, bytes]] = []
         self._check = self.loop.call_later(self._interval, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -63,25 +77,69 @@ class PatientProtocol(HttpToolsProtocol):
         if self._is_in_head:
             self._head_bytes += len(data)
         super().data_received(data)
+        while self._wish_end is not None and not self.transport.is_closing():
+            data, self._wish_end = data[self._wish_end :], None
+            self._go_on(data)
         if self._is_in_head and self._head_bytes > self.patience.max_header_bytes:
-            self._hang_up()
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.send_400_response(_INVALID)
+            else:
+                self._hang_up()
 
     def on_message_begin(self) -> None:
         """A request's first byte has come."""
+        if self._is_told_again:
+            return
         self._begin()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """A request's head has come."""
+        if self._is_told_again:
+            return
         self._is_in_head = False
+        self._note_framing(self.headers)
         super().on_headers_complete()
+        # What comes behind the body are no headers, and the application has these.
+        self.headers = []
 
     def on_message_complete(self) -> None:
         """A request has come, whole."""
+        if self.parser.should_upgrade():
+            # Its body has not come yet: to the parser that is of another protocol.
+            return
         super().on_message_complete()
         self._is_in_head = True
         self._head_bytes = 0
         self._began = self._heard
+
+    def _note_framing(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if self.parser.should_upgrade():
+            self._framing = [each for each in headers if each[0] in _FRAMING]
+
+    def _unsupported_upgrade_warning(self) -> None:
+        # Called where the parser stops; some clients ask for HTTP/2 with every request.
+        error = sys.exc_info()[1]
+        assert isinstance(error, httptools.HttpParserUpgrade)
+        self._wish_end = error.args[0]
+
+    def _go_on(self, data: bytes) -> None:
+        """Takes in what follows a head that asks for another protocol, as if it did not."""
+        self.parser = httptools.HttpRequestParser(self)
+        with contextlib.suppress(AttributeError):
+            # As uvicorn does it.
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        lines = [b"%s: %s\r\n" % each for each in self._framing]
+        self._is_told_again = True
+        try:
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(lines))
+        except httptools.HttpParserError:
+            self.send_400_response(_INVALID)
+            return
+        finally:
+            self._is_told_again = False
+        if data:
+            super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no request: after the answers to those before it, and ends with it."""
@@ -152,4 +210,8 @@ class PatientProtocol(HttpToolsProtocol):
         return self._is_idle or self.timeout_keep_alive_task is not None
 
     def _hang_up(self) -> None:
+        if self.cycle is not None:
+            # Who is at it is to send nothing any more.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.abort()

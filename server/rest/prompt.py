@@ -31,6 +31,7 @@ class PromptProtocol(PatientProtocol):
     find: ClassVar[Any] = staticmethod(lambda url: None)
 
     _answer: AtOnce
+    _head: Headers
     # What has come of the body of a request that is held back; None where none is.
     _body: bytes | None = None
     _in_a_row = 0
@@ -54,6 +55,8 @@ class PromptProtocol(PatientProtocol):
 
     def on_message_begin(self) -> None:
         """A request's first byte has come."""
+        if self._is_told_again:
+            return
         self._begin()
         self.url = b""
         self.headers = []
@@ -61,6 +64,8 @@ class PromptProtocol(PatientProtocol):
 
     def on_headers_complete(self) -> None:
         """A request's head has come."""
+        if self._is_told_again:
+            return
         self._is_in_head = False
         cycle, parser = self.cycle, self.parser
         if (
@@ -79,7 +84,11 @@ class PromptProtocol(PatientProtocol):
                 self._in_a_row += 1
                 self._answer = answer
                 self._body = b""
+                # What comes behind the body are no headers.
+                self._head, self.headers = self.headers, []
                 return
+        self._head = self.headers
+        self._note_framing(self._head)
         self._hand_over()
 
     def on_body(self, body: bytes) -> None:
@@ -94,7 +103,7 @@ class PromptProtocol(PatientProtocol):
     def on_message_complete(self) -> None:
         """A request has come, whole."""
         if self._body is not None:
-            reply = self._answer(self.headers, self._body, self.client)
+            reply = self._answer(self._head, self._body, self.client)
             if reply is not None:
                 self._body = None
                 self._send(reply)
@@ -105,13 +114,15 @@ class PromptProtocol(PatientProtocol):
 
     def _hand_over(self) -> None:
         # To uvicorn, which is told what it has missed.
-        url, headers, body = self.url, self.headers, self._body
-        expects = self.expect_100_continue
+        url, body, expects = self.url, self._body, self.expect_100_continue
         self._body = None
         HttpToolsProtocol.on_message_begin(self)
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)
+        self.url = url
+        # One that expects it is not held back; later it is said in no header.
+        self.expect_100_continue = expects and body is None
+        self.headers.extend(self._head)
         HttpToolsProtocol.on_headers_complete(self)
+        self.headers = []
         if body:
             HttpToolsProtocol.on_body(self, body)
 

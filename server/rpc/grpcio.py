@@ -1,6 +1,8 @@
 """What is used of grpcio beside its API, and whether it is there."""
 
 import inspect
+from collections.abc import Iterable
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,25 +22,67 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_request_call": ("state",),
     "_handle_stream_unary": ("rpc_event", "state", "method_handler", "default_thread_pool"),
 }
-_NAMES = ("_RECEIVE_MESSAGE_TOKEN", "_EMPTY_FLAGS", "_RPCState", "_ServerStage")
-_CYTHON_NAMES = ("CompletionType", "ReceiveMessageOperation")
+_NAMES = (
+    "_RECEIVE_MESSAGE_TOKEN",
+    "_REQUEST_CALL_TAG",
+    "_EMPTY_FLAGS",
+    "_RPCState",
+    "_ServerStage.STARTED",
+)
+_CYTHON_NAMES = (
+    "CompletionType.queue_shutdown",
+    "CompletionType.queue_timeout",
+    "CompletionQueue.poll",
+    "CompletionQueue.shutdown",
+    "ReceiveMessageOperation",
+)
 _STATE_NAMES = ("request", "due", "context")
+# Of a server.
+_SERVER_STATE_NAMES = (
+    "lock",
+    "server.start",
+    "stage",
+    "due",
+    "completion_queue.poll",
+    "server_deallocated",
+)
+_RECEIVED = b"a message"
 
 
 def fits() -> bool:
     """Whether the grpcio that is installed is made as `Pollers` expects it."""
-    if not all(hasattr(_server, each) for each in (*_NAMES, *_FUNCTIONS)):
-        return False
-    if not all(hasattr(cygrpc, each) for each in _CYTHON_NAMES):
+    if not _has(_server, (*_NAMES, *_FUNCTIONS)) or not _has(cygrpc, _CYTHON_NAMES):
         return False
     for name, parameters in _FUNCTIONS.items():
         if tuple(inspect.signature(getattr(_server, name)).parameters) != parameters:
             return False
     try:
-        return _submits_as_expected()
+        return (
+            _submits_as_expected()
+            and _receives_as_expected()
+            and _has(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
+        )
     except Exception:
         # Whatever it is that is otherwise.
         return False
+
+
+def _has(thing: Any, names: Iterable[str]) -> bool:
+    try:
+        for each in names:
+            attrgetter(each)(thing)
+    except AttributeError:
+        return False
+    return True
+
+
+def _receives_as_expected() -> bool:
+    """Whether a message that has come is left where `Pollers` looks for it."""
+    state = _server._RPCState()
+    state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
+    operation = SimpleNamespace(message=lambda: _RECEIVED)
+    told = _server._receive_message(state, None, None)(SimpleNamespace(batch_operations=[operation]))
+    return bool(state.request == _RECEIVED and not state.due and told == (None, ()))
 
 
 def _submits_as_expected() -> bool:
@@ -52,7 +96,7 @@ def _submits_as_expected() -> bool:
         submitted.extend(args)
 
     event, state = SimpleNamespace(call=object()), _server._RPCState()
-    if not all(hasattr(state, each) for each in _STATE_NAMES):
+    if not _has(state, _STATE_NAMES):
         return False
     method = grpc.stream_unary_rpc_method_handler(behavior)
     _server._handle_stream_unary(event, state, method, SimpleNamespace(submit=submit))

@@ -118,7 +118,9 @@ class Pollers:
         self._waiting.close()
         if self._state is not None:
             self._state.completion_queue.shutdown()
-        for each in self._threads:
+        with self._lock:
+            threads = list(self._threads)
+        for each in threads:
             each.join(_POLL_SECONDS)
 
     @property
@@ -134,7 +136,7 @@ class Pollers:
             self._running += 1
             is_last = self._running >= len(self._threads)
             if is_last:
-                self._add()
+                self._try_to_add()
         while True:
             task.run()
             with self._lock:
@@ -143,11 +145,18 @@ class Pollers:
                     return
                 task = self._queue.popleft()
 
+    def _try_to_add(self) -> None:
+        try:
+            self._add()
+        except RuntimeError as error:
+            # What comes meanwhile waits for those that there are.
+            logger.warning("%s, so fewer calls run at once than may", error)
+
     def _add(self) -> None:
         name = f"grpc-{len(self._threads)}"
         thread = threading.Thread(target=self._poll, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _poll(self) -> None:
         state = self._state
@@ -171,6 +180,19 @@ class Pollers:
                 self._state.completion_queue.shutdown()
         except Exception:
             logger.exception("an event of gRPC's cannot be handled")
+            self._go_on(event)
+
+    def _go_on(self, event: Any) -> None:
+        """Has the next call come, which gRPC asks for once it has dealt with the one before."""
+        state = self._state
+        if event.tag is not _server._REQUEST_CALL_TAG:
+            return
+        with state.lock:
+            if state.stage is _server._ServerStage.STARTED and event.tag not in state.due:
+                _server._request_call(state)
+        if event.success:
+            # Nobody will answer it.
+            event.call.cancel()
 
 
 class _Message:

@@ -32,7 +32,8 @@ class Task:
         """Calls the function, in the calling thread."""
         try:
             self._function(*self._args)
-        except Exception:
+        except BaseException:
+            # Whatever it is: the thread is there for other calls too.
             logger.exception("a call has failed")
         finally:
             self._args = ()

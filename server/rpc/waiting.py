@@ -56,8 +56,8 @@ class Waiting:
     def longer_than(self, seconds: float) -> list[Call]:
         """The calls that have waited for so long."""
         begun = self._clock() - seconds
-        # A list of them all first, since others come and go meanwhile.
-        return [call for call, since in list(self._since.items()) if since < begun]
+        # A copy first, since others come and go meanwhile; it is made in one step.
+        return [call for call, since in self._since.copy().items() if since < begun]
 
     def give_up(self) -> None:
         """Cancels the calls that have waited for too long."""

@@ -1,6 +1,9 @@
 """Another process prepares what this one would, or says what is wrong with it."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from tests import models
 from tpuserve import loader, prepare_apart, tags
 from tpuserve.devices import Hardware
-from tpuserve.errors import MetagraphNotFound
+from tpuserve.errors import MetagraphNotFound, ModelLoadError
 from tpuserve.prepared import Request, prepare
 
 pytestmark = pytest.mark.slow
@@ -19,6 +22,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Request:
     base = tmp_path_factory.mktemp("half")
     directory = models.export(models.half_plus_two, base, tags.SERVE)
     return Request(directory, None, Hardware())
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare_apart, "_SMALL_BYTES", -1)
 
 
 def test_what_another_process_prepares_is_loaded(asked: Request) -> None:
@@ -40,3 +48,53 @@ def test_without_another_process_it_is_done_here(
     monkeypatch.setattr(prepare_apart, "_COMMAND", ("false",))
     assert prepare_apart.prepare_apart(asked).choice.tags == tags.SERVE
     assert "prepared in this process" in caplog.text
+
+
+def test_what_no_such_process_would_send_is_passed_over(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_apart, "_COMMAND", ("printf", r"cno.such.module\nname\n."))
+    assert prepare_apart.prepare_apart(asked).choice.tags == tags.SERVE
+
+
+def test_model_for_which_it_was_killed_is_not_tried_here(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(prepare_apart, "_COMMAND", killed)
+    monkeypatch.setattr(prepare_apart, "prepare", lambda asked: pytest.fail("it is tried here"))
+    with pytest.raises(ModelLoadError, match="where memory is short"):
+        prepare_apart.prepare_apart(asked)
+
+
+def test_small_model_needs_no_process(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(prepare_apart, "_ask", lambda asked: pytest.fail("there is one"))
+    assert prepare_apart.prepare_apart(asked).choice.tags == tags.SERVE
+
+
+def test_what_is_printed_meanwhile_is_no_answer(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    talks = "from tpuserve import prepare_apart as p; g = p.prepare; "
+    talks += "p.prepare = lambda asked: (print('a word', flush=True), g(asked))[1]; p.main()"
+    program = f"import sys; sys.path[:] = sys.argv[1:]; {talks}"
+    monkeypatch.setattr(prepare_apart, "_COMMAND", (sys.executable, "-I", "-c", program))
+    monkeypatch.setattr(prepare_apart, "prepare", lambda asked: pytest.fail("it is done here"))
+    assert prepare_apart.prepare_apart(asked).choice.tags == tags.SERVE
+    assert "a word" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is of Linux's scheduler")
+def test_it_goes_last_in_whatever_way_processes_are_scheduled() -> None:
+    program = (
+        "import os; from tpuserve import prepare_apart as p; p._go_last(); print(os.nice(0)); "
+        "print(open(p._OOM_FILE).read()); "
+        "print(open(p._SESSION_NICE_FILE).read() if os.path.exists(p._SESSION_NICE_FILE) else '')"
+    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, stdout=-1, check=True, start_new_session=True, text=True)
+    nice, score, *session = ran.stdout.split()
+    assert (nice, score) == ("15", "1000")
+    if Path(prepare_apart._SESSION_NICE_FILE).exists():
+        assert session[-2:] == ["nice", "15"]

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from trainer.compat import estimator_forms, namesakes
+from trainer.compat import estimator_forms, namesakes, old_overrides
 from trainer.compat.contrib import absence, module_forms
 from trainer.compat.facade import Facade
 from trainer.compat.namespace import Namespace
@@ -45,7 +45,9 @@ class Finder(MetaPathFinder):
             it says what to do.
         """
         if fullname == "tensorflow":
-            return self._tensorflow(path, target)
+            return self._telling(fullname, path, target, lambda _: self._on_tensorflow())
+        if fullname == old_overrides.MODULE:
+            return self._telling(fullname, path, target, old_overrides.admit)
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
             return _alias(fullname, _contrib_home(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
@@ -61,11 +63,15 @@ class Finder(MetaPathFinder):
             )
         return None
 
-    def _tensorflow(
-        self, path: Sequence[str] | None, target: ModuleType | None
+    def _telling(
+        self,
+        name: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None,
+        tell: Callable[[ModuleType], None],
     ) -> ModuleSpec | None:
         others = (each for each in sys.meta_path if each is not self)
-        found = (each.find_spec("tensorflow", path, target) for each in others)
+        found = (each.find_spec(name, path, target) for each in others)
         spec = next((each for each in found if each is not None), None)
         if spec is None or spec.loader is None:
             return spec
@@ -73,7 +79,7 @@ class Finder(MetaPathFinder):
 
         def execute_and_tell(module: ModuleType) -> None:
             execute(module)
-            self._on_tensorflow()
+            tell(module)
 
         spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat import detection, estimator_forms, supply
+from trainer.compat import detection, estimator_forms, old_overrides, supply
 from trainer.compat.contrib import module_forms
 from trainer.compat.facade import Facade
 from trainer.compat.importing import Finder, ProgramImport
@@ -76,6 +76,8 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     sys.meta_path.insert(0, Finder(on_tensorflow))
     if was_imported:
         on_tensorflow()
+    if old_overrides.MODULE in sys.modules:
+        old_overrides.admit(sys.modules[old_overrides.MODULE])
     ProgramImport(program, lambda: made.facade)
 
 

@@ -80,9 +80,7 @@ def model_to_tpu_estimator(
             "keras_model and keras_model_path are both given, or neither is. Give one of them."
         )
     if keras_model_path is not None:
-        family = families.of_path(str(keras_model_path))
-        with eagerly():
-            keras_model = family.load(str(keras_model_path), custom_objects)
+        family, keras_model = families.load(str(keras_model_path), custom_objects)
     else:
         family = families.of_model(keras_model)
     with eagerly():

@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.keras import weights
+from tpuserve.errors import InvalidSetting
+from trainer.keras import misfits, weights
 from trainer.keras.family import Family
 from trainer.keras.tracing import eagerly
 
@@ -34,11 +35,25 @@ class Converted:
         self.where = f"{family.name} model {model.name}"
         self.is_in_checkpoint = is_in_checkpoint
         self._weights: list[weights.Weight] | None = None
+        self._optimizer = model.optimizer
 
     @property
     def is_built(self) -> bool:
         """Whether its variables are there."""
         return bool(self.model.built) and bool(self.model.variables or not self.model.layers)
+
+    def check_compiled(self) -> None:
+        """Refuses to train a model with another optimizer than the one it was converted with.
+
+        Raises:
+          InvalidSetting: it was compiled anew.
+        """
+        if self.model.optimizer is not self._optimizer:
+            raise InvalidSetting(
+                f"{self.where} was compiled anew after it became a TPUEstimator, and its "
+                f"checkpoints have the state of the optimizer before. Call model_to_tpu_estimator "
+                f"again, with another model_dir."
+            )
 
     def weights(self) -> list[weights.Weight]:
         """Its variables, and those of its optimizer."""
@@ -60,7 +75,10 @@ class Converted:
             zeros = tf.nest.map_structure(
                 lambda each: tf.zeros([size or 1 for size in each.shape], each.dtype), x
             )
-            self.family.call(self.model, zeros, training=False)
+            try:
+                self.family.call(self.model, zeros, training=False)
+            except misfits.ERRORS as error:
+                raise misfits.explained(error, self.where, {"features": x}) from error
         logger.info("%s: built for its first batch, with new weights", self.where)
 
     def named_outputs(self, outputs: Any) -> dict[str, Any]:

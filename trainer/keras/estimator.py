@@ -1,13 +1,16 @@
 """The estimator that a Keras model becomes."""
 
+import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from tpuserve.export import WarmUp
 from trainer.config import RunConfig
+from trainer.conversion.inputs import Wire
 from trainer.keras import model_fn, receivers
 from trainer.keras.converted import Converted
 from trainer.keras.features import with_weights
+from trainer.program import TPUProgram
 from trainer.spec import ModeKeys
 from trainer.tpu_estimator import TPUEstimator
 
@@ -29,9 +32,14 @@ class KerasTPUEstimator(TPUEstimator):
         **options: Any,
     ) -> None:
         """Sets the estimator up; see `model_to_tpu_estimator`."""
+        wire = Wire()
         super().__init__(
-            model_fn.of(converted, class_weight), config=config, params=params, **options
+            model_fn.of(converted, class_weight, wire), config=config, params=params, **options
         )
+        if options.get("batch_axis") is None:
+            # Datasets are as for model.fit: of int64 labels, of batches of any size.
+            assert isinstance(self._program, TPUProgram)
+            self._program = dataclasses.replace(self._program, onto_tpu=wire.onto)
         self._converted = converted
 
     @property
@@ -114,4 +122,8 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _receiver_fn(self, given: Callable[[], Any] | None) -> Callable[[], Any]:
-        return given or receivers.serving_input_receiver_fn(self._converted.model)
+        if given is not None:
+            return given
+        return receivers.serving_input_receiver_fn(
+            self._converted.model, to_tpu=self._export_to_tpu
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.keras.tracing import eagerly
 
 
 class Family(Protocol):
@@ -111,6 +112,32 @@ def of_model(model: Any) -> Family:
     raise InvalidType(f"keras_model is {model!r}. Give a keras.Model, of Keras 3 or of tf_keras.")
 
 
+def load(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Family, Any]:
+    """A model that was saved, and its kind of Keras.
+
+    Raises:
+      InvalidSetting: there is none, or it needs classes or functions that are not given.
+    """
+    family = of_path(path)
+    try:
+        with eagerly():
+            model = family.load(path, custom_objects)
+    except Exception as error:
+        # Whatever a file makes Keras raise, of which there is no end.
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InvalidSetting(
+            f"keras_model_path is {path!r}, and {family.name} cannot load it: {said} Give the "
+            f"classes and functions of your own that the model needs as custom_objects."
+        ) from error
+    try:
+        return of_model(model), model
+    except InvalidType as error:
+        raise InvalidSetting(
+            f"keras_model_path is {path!r}, a SavedModel that has no Keras model in it, as "
+            f"model.export and Estimators write them. Save one by model.save('model.keras')."
+        ) from error
+
+
 def of_path(path: str) -> Family:
     """The kind of Keras that saved a model.
 
@@ -119,6 +146,11 @@ def of_path(path: str) -> Family:
     """
     place = Path(path)
     if place.is_dir():
+        if not (place / "saved_model.pb").exists():
+            raise InvalidSetting(
+                f"keras_model_path is {path!r}, a directory without a SavedModel in it. Name a "
+                f".keras or .h5 file, or the directory of a SavedModel by tf_keras."
+            )
         # Keras 3 saves files alone; what it exports has no model in it.
         return _family("tf_keras")
     if not place.exists():

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.conversion.inputs import Wire
 from trainer.keras import weights as variables
 from trainer.keras.converted import Converted
 from trainer.keras.features import Weighted, for_model, labels_and_weights
@@ -17,18 +18,24 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 def of(
-    converted: Converted, class_weight: Mapping[int, float] | None
+    converted: Converted, class_weight: Mapping[int, float] | None, wire: Wire
 ) -> Callable[..., TPUEstimatorSpec]:
     """A model_fn that does what a Keras model does.
 
     Args:
       converted: the model.
       class_weight: class → how much its rows count in training; None for all alike.
+      wire: how batches reach a TPU.
     """
     builds = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
 
     def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         family, model = converted.family, converted.model
+        if mode == ModeKeys.TRAIN:
+            converted.check_compiled()
+        # The context is there in a run on a TPU alone.
+        if "context" in params:
+            features, labels = wire.off(features, labels, mode)
         x = for_model(features, converted.inputs, converted.where)
         converted.build_from(x)
         graph = _InGraph(converted, mode)

@@ -10,14 +10,17 @@ from trainer.keras import family as families
 from trainer.receivers import ServingInputReceiver
 
 
-def serving_input_receiver_fn(model: Any) -> Callable[[], ServingInputReceiver]:
+def serving_input_receiver_fn(
+    model: Any, *, to_tpu: bool = False
+) -> Callable[[], ServingInputReceiver]:
     """A serving_input_receiver_fn whose clients send the inputs of a Keras model, by name.
 
     Args:
       model: a Keras model that knows its inputs: a functional one, or a Sequential that is built.
+      to_tpu: whether a TPU is to take them.
 
     Raises:
-      InvalidSetting: it does not know them.
+      InvalidSetting: it does not know them, or a TPU does not take one.
       InvalidType: it is no Keras model.
     """
     family = families.of_model(model)
@@ -26,6 +29,14 @@ def serving_input_receiver_fn(model: Any) -> Callable[[], ServingInputReceiver]:
         raise InvalidSetting(
             f"{family.name} model {model.name} does not say what its inputs are, as no subclassed "
             f"model does. Give export_saved_model a serving_input_receiver_fn."
+        )
+    strings = [name for name, each in specs.items() if each.dtype == tf.string]
+    if to_tpu and strings:
+        raise InvalidSetting(
+            f"{family.name} model {model.name} takes strings as its input {', '.join(strings)}, "
+            f"and a TPU computes with numbers only. Make numbers of them in a "
+            f"serving_input_receiver_fn, in front of a model of numbers, or convert with "
+            f"export_to_tpu=False."
         )
 
     def receive() -> ServingInputReceiver:

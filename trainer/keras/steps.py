@@ -7,11 +7,12 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
 from trainer.cross_shard import cross_replica_sum
-from trainer.keras import tracing
+from trainer.keras import misfits, synchronized, tracing
 from trainer.keras.family import Family
 from trainer.keras.features import Weighted, class_weights
 from trainer.keras.refusals import refuse
 
+_NO_LOSS = "A loss needs labels."
 _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
@@ -38,15 +39,18 @@ class Steps:
             if class_weight:
                 weights = class_weights(labels, weights, class_weight)
             with family.per_replica_seeds(model), tf.GradientTape() as tape:
-                y_pred = family.call(model, x, training=True)
+                with synchronized.moments(replicas):
+                    y_pred = family.call(model, x, training=True)
                 loss = family.loss(model, x, labels, y_pred, weights, replicas)
+                if loss is None:
+                    raise ValueError(_NO_LOSS)
                 scaled = family.scaled_loss(model, loss)
             gradients = tape.gradient(scaled, family.trainable(model))
             family.apply(model, [_mean(each, replicas) for each in gradients])
             self._agree(replicas)
             return loss
 
-        return self._run(step, (x, batch.labels, batch.sample_weight), "train_step")
+        return self._run(step, _parts(x, batch), "train_step")
 
     def evaluate(self, x: Any, batch: Weighted) -> tuple[Any, Any, list[Any]]:
         """The loss of a batch, what the model returns, and the masks of that."""
@@ -56,11 +60,11 @@ class Steps:
             with family.per_replica_seeds(model):
                 y_pred = family.call(model, x, training=False)
                 loss = family.loss(model, x, labels, y_pred, weights, _replicas())
+            if loss is None:
+                raise ValueError(_NO_LOSS)
             return loss, y_pred, _masks(family, y_pred)
 
-        found: tuple[Any, Any, list[Any]] = self._run(
-            step, (x, batch.labels, batch.sample_weight), "test_step"
-        )
+        found: tuple[Any, Any, list[Any]] = self._run(step, _parts(x, batch), "test_step")
         return found
 
     def predict(self, x: Any) -> Any:
@@ -70,7 +74,7 @@ class Steps:
             with self._family.per_replica_seeds(self._model):
                 return self._family.call(self._model, x, training=False)
 
-        return self._run(step, (x,), "predict_step")
+        return self._run(step, {"features": x}, "predict_step")
 
     def update_metrics(self, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]) -> Any:
         """The op that has the metrics take a batch into account."""
@@ -82,12 +86,13 @@ class Steps:
             self._family.update_metrics(self._model, labels, y_pred, weights)
             return tf.constant(0)
 
-        return self._run(step, (labels, y_pred, weights, list(masks)), "update_metrics").op
+        parts = {"labels": labels, "outputs": y_pred, "weights": weights, "masks": list(masks)}
+        return self._run(step, parts, "update_metrics").op
 
     def metric_results(self) -> dict[str, Any]:
         """Name → value of a metric."""
         found: dict[str, Any] = self._run(
-            lambda: self._family.metric_results(self._model), (), "metric_results"
+            lambda: self._family.metric_results(self._model), {}, "metric_results"
         )
         return found
 
@@ -107,25 +112,26 @@ class Steps:
                     own = each.inputs[1]
                     each._update_input(1, cross_replica_sum(own / replicas))
 
-    def _run(self, step: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> Any:
+    def _run(self, step: Callable[..., Any], parts: dict[str, Any], name: str) -> Any:
         """What a step returns for tensors of the default graph, any of which may be None."""
-        flat = tf.nest.flatten(arguments, expand_composites=True)
+        flat = tf.nest.flatten(parts, expand_composites=True)
         tensors = [each for each in flat if each is not None]
         returned: list[Any] = []
 
         def on_tensors(*given: Any) -> list[Any]:
             left = iter(given)
             filled = [None if each is None else next(left) for each in flat]
-            result = step(*tf.nest.pack_sequence_as(arguments, filled, expand_composites=True))
+            packed = tf.nest.pack_sequence_as(parts, filled, expand_composites=True)
+            result = step(*packed.values())
             returned.append(result)
             made = tf.nest.flatten(result, expand_composites=True)
             return [tf.convert_to_tensor(each) for each in made if each is not None]
 
-        traced = tracing.trace(
-            on_tensors,
-            [tf.TensorSpec(each.shape, each.dtype) for each in tensors],
-            for_xla=tracing.is_for_xla(),
-        )
+        specs = [tf.TensorSpec(each.shape, each.dtype) for each in tensors]
+        try:
+            traced = tracing.trace(on_tensors, specs, for_xla=tracing.is_for_xla())
+        except misfits.ERRORS as error:
+            raise misfits.explained(error, self._where, parts) from error
         outputs = iter(tracing.put_in(traced, tensors, self._handle_in(traced), f"keras/{name}"))
         flat_result = tf.nest.flatten(returned[-1], expand_composites=True)
         return tf.nest.pack_sequence_as(
@@ -134,6 +140,10 @@ class Steps:
             expand_composites=True,
         )
 
+    @property
+    def _where(self) -> str:
+        return f"{self._family.name} model {self._model.name}"
+
     def _handle_in(self, traced: Any) -> Callable[[Any], Any]:
         """Gives the handle to take in the place of one that a traced function has captured."""
 
@@ -141,12 +151,16 @@ class Steps:
             if id(handle) in self._handles:
                 return self._handles[id(handle)].handle
             names = [each.name for each in traced.variables if each.handle is handle]
-            where = f"{self._family.name} model {self._model.name}"
+            where = self._where
             if getattr(handle, "_handle_data", None) is None:
                 raise refuse("lookup table", where)
             raise refuse("untracked variable", f"{where} ({', '.join(names) or 'unnamed'})")
 
         return handle_of
+
+
+def _parts(x: Any, batch: Weighted) -> dict[str, Any]:
+    return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 
 def _replicas() -> int:

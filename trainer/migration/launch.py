@@ -1,12 +1,15 @@
 """The command that runs a program."""
 
 import ast
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainer.compat.usage import uses
-from trainer.migration import program_flags
+from trainer.migration import package_part, program_flags
+from trainer.migration.program_flags import Flag
 from trainer.migration.sources import Source
 
 _CORES = 8
@@ -52,19 +55,31 @@ def command(sources: Sequence[Source], *, says_tf1: bool) -> str:
     on_tpu = _uses_tpu(trees)
     if on_tpu:
         words += ["--emulate-tpu", str(_CORES)]
-    words.append(shlex.quote(sources[0].file))
+    part = package_part.of(sources[0])
+    if part is None:
+        words.append(shlex.quote(sources[0].file))
+    else:
+        words += ["-m", part.name]
+        if part.root != Path.cwd():
+            is_absolute = Path(sources[0].file).is_absolute()
+            root = str(part.root) if is_absolute else os.path.relpath(part.root)
+            words = ["cd", shlex.quote(root), "&&", *words]
     given = {
         each.name: each.given(each.name.upper().replace("-", "_"))
         for each in flags
-        if each.is_required and each.name != _TPU_FLAG
+        if each.is_required and not _is_tpu_flag(each)
     }
     if on_tpu:
         given |= {
-            each.name: each.given("True")
+            each.name: each.turned_on()
             for each in flags
-            if each.name == _TPU_FLAG and not each.is_on
+            if _is_tpu_flag(each) and not each.is_on
         }
     return " ".join([*words, *given.values()])
+
+
+def _is_tpu_flag(flag: Flag) -> bool:
+    return flag.name.replace("-", "_") == _TPU_FLAG
 
 
 def v1_method(sources: Sequence[Source]) -> Sign | None:

@@ -63,7 +63,8 @@ def _found(use: Use, tf1: bool) -> Verdict:
         if path.startswith(f"{start}."):
             return _public(path[len(start) + 1 :], "v1" if version == "v1" else "v2")
     first = path.partition(".")[0]
-    if first in _PRIVATE and (use.is_import or first == "python"):
+    is_of_import = len(use.name.split(".")) != len(use.shown.split("."))
+    if first in _PRIVATE and (use.is_import or is_of_import or first == "python"):
         inside = _inside(use, path)
         if inside is not None:
             return inside

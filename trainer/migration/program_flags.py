@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 
+_YES = ("1", "on", "t", "true", "y", "yes")
+
+
 @dataclass(frozen=True)
 class Flag:
     """An argument that a program can be given.
@@ -14,16 +17,22 @@ class Flag:
       is_required: whether the program ends without it.
       is_switch: whether it is given without a value, as argparse's store_true.
       is_on: whether it is true by default.
+      choices: the words that it takes; empty where any.
     """
 
     name: str
     is_required: bool = False
     is_switch: bool = False
     is_on: bool = False
+    choices: tuple[str, ...] = ()
 
     def given(self, value: str) -> str:
         """The word that gives it on a command line."""
         return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
+
+    def turned_on(self) -> str:
+        """The word that makes it true."""
+        return self.given(next((each for each in self.choices if each.lower() in _YES), "True"))
 
 
 def of(tree: ast.Module) -> list[Flag]:
@@ -49,7 +58,13 @@ def _defined(call: ast.Call, required: set[str]) -> Iterator[Flag]:
         if long is not None:
             is_switch = _text(given.get("action")) == "store_true"
             is_on = _is_true(given.get("default"))
-            yield Flag(long[2:], _is_true(given.get("required")), is_switch, is_on)
+            is_required = _is_true(given.get("required"))
+            yield Flag(long[2:], is_required, is_switch, is_on, _choices(given.get("choices")))
+
+
+def _choices(node: ast.AST | None) -> tuple[str, ...]:
+    words = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+    return tuple(text for each in words if (text := _text(each)))
 
 
 def _marked(call: ast.Call) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What is found out about one program."""
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat import detection, program
-from trainer.migration import findings, launch, sources
+from trainer.migration import findings, launch, package_part, sources
 from trainer.migration.findings import Finding
 from trainer.migration.sources import Problem, Source
 from trainer.migration.verdicts import Kind
@@ -50,7 +51,9 @@ def of(script: Path, *, followed: bool = True) -> Report:
       script: its main file.
       followed: whether the modules of the program that it imports are read too.
     """
-    directories: tuple[Path, ...] = (script.resolve().parent,)
+    part = package_part.of(sources.read(script, str(script)))
+    root = () if part is None else (part.root,)
+    directories: tuple[Path, ...] = (script.resolve().parent, *root)
     sign: object | None = None
     try:
         found = program.of_script(str(script))
@@ -58,7 +61,8 @@ def of(script: Path, *, followed: bool = True) -> Report:
         # Its one file is a problem of its own, which the report has.
         found = None
     if found is not None:
-        directories = found.directories
+        directories = (*found.directories, *root)
+        found = dataclasses.replace(found, directories=directories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sign = detection.sign(found)

@@ -19,12 +19,19 @@ def submits_otherwise(
     return default_thread_pool.submit(state.context.run, rpc_event, state, method_handler)
 
 
+def keeps_elsewhere(state: Any, call: Any, request_deserializer: Any) -> Any:
+    return lambda event: state.messages.append(event.batch_operations[0].message())
+
+
 @pytest.mark.parametrize(
     ("name", "other"),
     [
         ("_handle_stream_unary", submits_otherwise),
         ("_handle_stream_unary", lambda event: None),
         ("_RPCState", SimpleNamespace),
+        ("_ServerStage", SimpleNamespace(RUNNING="started")),
+        ("_receive_message", keeps_elsewhere),
+        ("_ServerState", lambda *parts: SimpleNamespace(queue=parts[0])),
     ],
 )
 def test_grpcio_of_another_make_is_told_apart(

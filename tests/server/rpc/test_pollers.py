@@ -42,6 +42,8 @@ class Echo:
         assert self.gate.wait(10)
         if message == b"fail":
             raise RuntimeError("on purpose")
+        if message == b"exit":
+            raise SystemExit
         return b"echo " + (message or b"")
 
 
@@ -190,3 +192,46 @@ def test_server_works_with_any_grpcio(
     with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
         assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
         assert client.status(name="half")[0].version == 3
+
+
+def test_call_that_cannot_be_taken_on_is_ended_and_the_next_one_is(echo: Echo) -> None:
+    class Full(Pollers):
+        left = 1
+
+        def submit(self, *args: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            return super().submit(*args)
+
+    with serving(echo, Full(1)) as begin:
+        assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
+        assert begin([b"b"]).result() == b"echo b"
+
+
+def test_without_another_thread_calls_are_answered_by_those_there_are(echo: Echo) -> None:
+    class Few(Pollers):
+        def _add(self) -> None:
+            if len(self._threads) == 2:
+                raise RuntimeError("can't start new thread")
+            super()._add()
+
+    threads = Few(8)
+    with serving(echo, threads) as begin:
+        echo.gate.clear()
+        begun = [begin([b"a"]) for _ in range(5)]
+        for _ in range(2):
+            assert echo.entered.acquire(timeout=10)
+        echo.gate.set()
+        assert [each.result() for each in begun] == [b"echo a"] * 5
+        assert threads.size == 2
+        assert wait_for(lambda: not threads._running)
+
+
+def test_exit_in_a_call_is_none_of_the_thread(echo: Echo) -> None:
+    threads = Pollers(1)
+    with serving(echo, threads) as begin:
+        call = begin([b"exit"])
+        assert echo.entered.acquire(timeout=10)
+        call.cancel()
+        assert begin([b"a"]).result() == b"echo a"

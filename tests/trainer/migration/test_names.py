@@ -48,6 +48,16 @@ def test_a_name_that_is_supplied_comes_with_its_home(name: str, home: str) -> No
     assert judge(name, is_import=True) == Verdict(Kind.SUPPLIED, home)
 
 
+def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() -> None:
+    def kind(name: str) -> Kind:
+        name = f"rewriter_config_pb2.{name}"
+        return names.judge(Use(1, f"tensorflow.core.protobuf.{name}", name), tf1=True).kind
+
+    assert kind("RewriterConfig") is Kind.WORKS
+    assert kind("RewriterConfig.OFF") is Kind.WORKS
+    assert judge("tensorflow.core.protobuf").kind is Kind.UNKNOWN
+
+
 def test_the_same_name_has_other_homes_in_the_two_versions() -> None:
     assert judge("tensorflow.estimator.tpu.TPUEstimator").kind is Kind.SUPPLIED
     assert judge("tensorflow.estimator.tpu.TPUEstimator", tf1=False).kind is Kind.GONE
