@@ -214,7 +214,9 @@ def load(
 
     try:
         handles = built.build(graph, prepared)
-        if choice.device != "TPU" and xla_threads.are_used(each.content for each in prepared.pieces):
+        if choice.device != "TPU" and xla_threads.are_used(
+            each.content for each in prepared.pieces
+        ):
             xla_threads.begin(config)
         return aside(run)
     except BaseException as error:

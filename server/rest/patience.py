@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httptools
-from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from server.rest.flow import OrderlyFlow
 
 # What says where a request ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -35,7 +35,7 @@ class Patience:
     max_header_bytes: int = 64 << 10
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     body = _INVALID.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -50,10 +50,12 @@ class PatientProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol that hangs up on clients who take too long."""
 
     patience = Patience()
+    flow: OrderlyFlow
 
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for a request."""
         super().connection_made(transport)
+        self.flow = OrderlyFlow(transport, self.pipeline)
         self._heard = self._began = time.monotonic()
         self._head_bytes = 0
         self._unsent = 0
@@ -72,6 +74,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes in what the client has sent."""
+        if self.flow.is_over:
+            return
         self._heard = time.monotonic()
         self._is_idle = False
         if self._is_in_head:
@@ -143,17 +147,16 @@ class PatientProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no request: after the answers to those before it, and ends with it."""
+        self.flow.end_reading()
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             super().send_400_response(msg)
         elif not cycle.more_body:
             # What has come before is whole, and its answer is the last one.
             cycle.keep_alive = False
-            self.flow.pause_reading()
         elif self.pipeline:
             # Of those that wait for their turn the latest comes first.
             self.pipeline[0] = (cycle, _refuse)
-            self.flow.pause_reading()
         else:
             # Who is at it is to answer no more.
             cycle.disconnected = True

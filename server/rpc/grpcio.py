@@ -81,7 +81,9 @@ def _receives_as_expected() -> bool:
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
     operation = SimpleNamespace(message=lambda: _RECEIVED)
-    told = _server._receive_message(state, None, None)(SimpleNamespace(batch_operations=[operation]))
+    told = _server._receive_message(state, None, None)(
+        SimpleNamespace(batch_operations=[operation])
+    )
     return bool(state.request == _RECEIVED and not state.due and told == (None, ()))
 
 

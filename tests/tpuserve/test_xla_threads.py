@@ -1,0 +1,49 @@
+"""XLA's threads are as those of requests, whoever loads the first model that needs them."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import os, sys, threading
+import numpy as np
+import tensorflow as tf
+from tpuserve import loader
+from tpuserve.devices import Hardware
+
+class Compiled(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def serve(self, x):
+        return {"y": tf.function(lambda x: x + 1, jit_compile=True)(x)}
+
+model = Compiled()
+tf.saved_model.save(model, sys.argv[1], signatures=model.serve)
+
+def last(work):
+    found = []
+    def run():
+        os.setpriority(os.PRIO_PROCESS, 0, 10)
+        found.append(work())
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+loaded = loader.load(sys.argv[1], hardware=Hardware(), aside=last)
+print(last(lambda: loaded.run("serving_default", {"x": np.array([2], np.float32)}))["y"][0])
+nice = {}
+for each in os.listdir("/proc/self/task"):
+    name, _, rest = open(f"/proc/self/task/{each}/stat").read().partition("(")[2].rpartition(")")
+    nice.setdefault(name, set()).add(rest.split()[16])
+print(*nice["tf_XLAEigen"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own there")
+def test_threads_of_requests_do_not_go_last_as_those_of_loads(tmp_path: object) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.split() == ["3.0", "0"]
