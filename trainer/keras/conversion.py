@@ -50,10 +50,15 @@ def model_to_tpu_estimator(
     no checkpoint in model_dir yet, one is written with the model's own values; else the estimator
     goes on from that.
 
-    What differs from model.fit: batch normalization normalizes by the rows of a replica, and the
-    moving averages are means over the replicas; random layers draw other numbers; on several
-    replicas, gradients of embeddings are dense; a loss that divides by what is not the same on
-    all replicas, as by the rows that are not masked, is a mean of the replicas' means.
+    Batches for a TPU may be as for model.fit: they are cut to the batch size, and types that it is
+    not fed, as int64 labels, travel in 32 bits and reach the model as they were.
+
+    What differs from model.fit on a TPU: batch normalization normalizes by the rows of a replica,
+    unless it is synchronized, and the moving averages are means over the replicas; random layers
+    draw other numbers; gradients of embeddings are dense, while those of model.fit are sparse, to
+    which some optimizers, as Adam of Keras 3, do something else; a loss that divides by what is
+    not the same on all replicas, as by the rows that are not masked, is a mean of the replicas'
+    means.
 
     Args:
       keras_model: a compiled model, of Keras 3 or of tf_keras; or

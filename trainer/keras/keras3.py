@@ -4,9 +4,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
 import keras
 import tensorflow as tf
 from keras.src import backend
+from keras.src.legacy.saving import legacy_h5_format
 from keras.src.random import seed_generator
 
 from trainer.keras import keras3_losses, options, replica_seeds
@@ -18,7 +20,11 @@ class _Family:
     name = "Keras 3"
 
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
-        return keras.saving.load_model(path, custom_objects=custom_objects)
+        model = keras.saving.load_model(path, custom_objects=custom_objects)
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None and optimizer.built:
+            model.optimizer = _for_all_variables(optimizer, model.trainable_variables, path)
+        return model
 
     def inputs(self, model: Any) -> Any:
         structure = getattr(_functional(model), "_inputs_struct", None)
@@ -178,6 +184,23 @@ class _Family:
 
 
 FAMILY = _Family()
+
+
+def _for_all_variables(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
+    """An optimizer that was loaded, or one in its place, where it was built for other variables.
+
+    Keras builds the one of an .h5 file for the variables that the model itself has, without those
+    of its layers.
+    """
+    if len(optimizer._trainable_variables) == len(variables):
+        return optimizer
+    made = type(optimizer).from_config(optimizer.get_config())
+    made.build(variables)
+    with h5py.File(path) as file:
+        values = legacy_h5_format.load_optimizer_weights_from_hdf5_group(file)
+        for variable, value in zip(made.variables, values, strict=True):
+            variable.assign(value[()])
+    return made
 
 
 @contextlib.contextmanager

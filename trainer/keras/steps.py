@@ -168,9 +168,11 @@ def _replicas() -> int:
 
 
 def _mean(gradient: Any, replicas: int) -> Any:
-    if gradient is None or replicas == 1:
+    if gradient is None or not tracing.is_for_xla():
         return gradient
-    return cross_replica_sum(tf.convert_to_tensor(gradient) / replicas)
+    # On one core as on many; and XLA compiles few of the ops that apply sparse gradients.
+    dense = tf.convert_to_tensor(gradient)
+    return dense if replicas == 1 else cross_replica_sum(dense / replicas)
 
 
 def _masks(family: Family, outputs: Any) -> list[Any]:

@@ -87,8 +87,12 @@ def put_in(
     wanted = [each.name for each in traced.outputs]
     done = [each.name for each in traced.control_outputs]
     before = len(graph.get_operations())
+    body, used = _without(traced.as_graph_def(), {each.partition(":")[0] for each in inputs})
     returned = tf.graph_util.import_graph_def(
-        traced.as_graph_def(), input_map=inputs, return_elements=[*wanted, *done], name=name
+        body,
+        input_map={each: tensor for each, tensor in inputs.items() if each in used},
+        return_elements=[*wanted, *done],
+        name=name,
     )
     if done:
         _wait(graph.get_operations()[before:], arguments)
@@ -99,6 +103,33 @@ def put_in(
             result.set_shape(one.shape)
             results.append(result)
     return results
+
+
+def _without(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
+    """A graph without its placeholders, of which TensorFlow says that no TPU can run them.
+
+    Returns:
+      The graph, and the names of the tensors of placeholders that it uses.
+    """
+    body = tf.compat.v1.GraphDef()
+    body.CopyFrom(graph_def)
+    del body.node[:]
+    used: set[str] = set()
+    for node in graph_def.node:
+        if node.name in placeholders:
+            continue
+        kept = body.node.add()
+        kept.CopyFrom(node)
+        # An op on a variable wants to be where that is, which it is without a word.
+        kept.attr.pop("_class", None)
+        del kept.input[:]
+        kept.input.extend(
+            each for each in node.input if not (each[0] == "^" and each[1:] in placeholders)
+        )
+        used.update(
+            each if ":" in each else f"{each}:0" for each in kept.input if not each.startswith("^")
+        )
+    return body, used
 
 
 def _wait(operations: Sequence[Any], arguments: Sequence[Any]) -> None:

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.slow
 
 _each_kind = pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind.__name__)
 
+# About what Keras 3 does.
+_numpy_warns = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 
 def _check(kind: Any, make: Any, place: Path, dataset: Any) -> None:
     """Steps, weights and metrics on four cores are those of fit and evaluate."""
@@ -133,6 +136,39 @@ def test_moving_averages_are_means_over_the_replicas(kind: Any, tmp_path: Path) 
 
 
 @_each_kind
+def test_synchronized_batch_normalization_is_that_of_the_whole_batch(
+    kind: Any, tmp_path: Path
+) -> None:
+    def make() -> Any:
+        layers = [kind.layers.Input((4,)), kind.layers.BatchNormalization(synchronized=True)]
+        model = kind.Sequential([*layers, kind.layers.Dense(3)])
+        return models.with_weights(models.compiled_model(kind, model, kind.optimizers.SGD(0.1)))
+
+    fitted = make()
+    models.fit(kind, fitted)
+    models.assert_same(to_keras(models.train(make(), tmp_path, 4)), fitted)
+
+
+@_each_kind
+def test_batches_as_fit_takes_them_are_made_ready_for_a_tpu(kind: Any, tmp_path: Path) -> None:
+    fitted = models.dense(kind, metrics=["accuracy"])
+    x, y = models.X[:44].astype("float64"), models.Y[:44].astype("int64")
+
+    def dataset(rows: int = 8) -> Any:
+        return tf.data.Dataset.from_tensor_slices((x, y)).batch(rows)
+
+    models.fit(kind, fitted, lambda: dataset().take(5))
+    metrics = fitted.evaluate(dataset(), verbose=0, return_dict=True)
+    made = models.estimator(models.dense(kind, metrics=["accuracy"]), tmp_path, use_tpu=True)
+    with models.emulated(2):
+        made.train(lambda: dataset(11), steps=5)
+        found = made.evaluate(lambda: dataset(11))
+    # 44 rows: five batches of 8 in training, and one of 4 besides in evaluation.
+    assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-5)
+    models.assert_same(to_keras(made), fitted)
+
+
+@_each_kind
 def test_each_replica_and_step_drops_other_units(kind: Any, tmp_path: Path) -> None:
     def make() -> Any:
         x = kind.layers.Input((16,))
@@ -217,6 +253,23 @@ def test_a_recurrent_layer_has_gradients_that_xla_compiles(tmp_path: Path) -> No
         np.testing.assert_allclose(found, one, rtol=1e-5, atol=1e-6)
 
 
+def test_embeddings_have_gradients_that_xla_compiles_on_one_core(tmp_path: Path) -> None:
+    (_, kind) = models.KINDS
+    layers = [kind.layers.Input((4,)), kind.layers.Embedding(7, 2), kind.layers.Flatten()]
+    words = np.arange(48 * 4).reshape([48, 4]).astype("int32") % 7
+
+    def dataset(rows: int = 8) -> Any:
+        return models.batches(words, rows=rows)
+
+    model = kind.Sequential([*layers, kind.layers.Dense(3)])
+    momentum = kind.optimizers.legacy.SGD(0.1, momentum=0.9)
+    before = models.with_weights(models.compiled_model(kind, model, momentum)).get_weights()[0]
+    made = models.estimator(model, tmp_path, use_tpu=True)
+    with models.emulated(1, compiled=True):
+        made.train(models.of(dataset), steps=1)
+    assert (to_keras(made).get_weights()[0] != before).all()
+
+
 @_each_kind
 def test_mixed_bfloat16_trains_on_cores_as_in_fit(kind: Any, tmp_path: Path) -> None:
     def make() -> Any:
@@ -260,13 +313,16 @@ def test_training_goes_on_from_fit_and_fit_from_training(kind: Any, tmp_path: Pa
     models.assert_same(model, whole)
 
 
-# Of NumPy, about what Keras 3 does.
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@_numpy_warns
+@pytest.mark.filterwarnings("ignore:.* HDF5 file:UserWarning")
 @_each_kind
-def test_a_file_of_a_model_trains_on_from_where_it_was_saved(kind: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_a_file_of_a_model_trains_on_from_where_it_was_saved(
+    kind: Any, suffix: str, tmp_path: Path
+) -> None:
     model = models.dense(kind, "adam")
     models.fit(kind, model)
-    path = tmp_path / "model.keras"
+    path = tmp_path / f"model.{suffix}"
     model.save(path)
     made = models.estimator(None, tmp_path / "run", keras_model_path=str(path))
     made.train(models.of(models.batches), steps=6)
@@ -289,6 +345,22 @@ def test_a_model_dir_goes_on_with_a_model_made_by_the_same_lines(
         models.estimator(models.dense(kind, "adam"), tmp_path)
 
 
+@_numpy_warns
+@_each_kind
+def test_a_file_that_needs_classes_of_its_own_says_so(kind: Any, tmp_path: Path) -> None:
+    class Twice(kind.layers.Layer):
+        def call(self, x: Any) -> Any:
+            return 2.0 * x
+
+    model = kind.Sequential([kind.layers.Input((4,)), Twice(), kind.layers.Dense(3)])
+    models.compiled_model(kind, model).save(tmp_path / "model.keras")
+    path = str(tmp_path / "model.keras")
+    with pytest.raises(InvalidSetting, match="cannot load it: .* as custom_objects"):
+        models.estimator(None, tmp_path, keras_model_path=path)
+    made = models.estimator(None, tmp_path, keras_model_path=path, custom_objects={"Twice": Twice})
+    assert isinstance(to_keras(made).layers[0], Twice)
+
+
 def test_what_is_no_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="neither is"):
         trainer.model_to_tpu_estimator()
@@ -296,5 +368,7 @@ def test_what_is_no_model_is_an_error(tmp_path: Path) -> None:
         trainer.model_to_tpu_estimator(7)
     with pytest.raises(InvalidSetting, match="there is nothing"):
         trainer.model_to_tpu_estimator(keras_model_path=str(tmp_path / "none"))
+    with pytest.raises(InvalidSetting, match="without a SavedModel in it"):
+        trainer.model_to_tpu_estimator(keras_model_path=str(tmp_path))
     with pytest.raises(InvalidType, match="model_to_tpu_estimator has made"):
         to_keras(7)  # type: ignore[arg-type]

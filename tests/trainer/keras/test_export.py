@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.trainer import exports
 from tests.trainer.keras import models
@@ -17,7 +18,9 @@ _each_kind = pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind
 
 
 @_each_kind
-def test_both_metagraphs_answer_what_the_model_does(kind: Any, tmp_path: Path) -> None:
+def test_both_metagraphs_answer_what_the_model_does(
+    kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     a, b = kind.layers.Input((4,), name="a"), kind.layers.Input((2,), name="b")
     hidden = kind.layers.BatchNormalization()(kind.layers.Concatenate()([a, b]))
     outputs = [
@@ -32,8 +35,19 @@ def test_both_metagraphs_answer_what_the_model_does(kind: Any, tmp_path: Path) -
     expected = [np.asarray(each) for each in model([rows["a"], rows["b"]], training=False)]
     answer = exports.answers(Path(path), rows)
     assert set(answer) == {"left", "right"}
+    assert "is not supported on the TPU" not in caplog.text
     np.testing.assert_allclose(answer["left"], expected[0], rtol=1e-5)
     np.testing.assert_allclose(answer["right"], expected[1], rtol=1e-5)
+
+
+def test_an_input_of_strings_is_refused_by_its_name(tmp_path: Path) -> None:
+    kind = models.KINDS[1]
+    x = kind.layers.Input((), dtype="string", name="text")
+    lengths = kind.layers.Lambda(lambda s: tf.cast(tf.strings.length(s), tf.float32)[:, None])(x)
+    model = models.compiled_model(kind, kind.Model(x, kind.layers.Dense(3)(lengths)))
+    made = models.estimator(model, tmp_path / "run")
+    with pytest.raises(InvalidSetting, match="takes strings as its input text, and a TPU"):
+        made.export_saved_model(str(tmp_path / "export"))
 
 
 @_each_kind

@@ -1,5 +1,8 @@
 """What cannot be converted is an error that names the option, and the layer that has it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +63,11 @@ def _looking_up(kind: Any) -> Any:
     return models.compiled_model(kind, kind.Model(x, kind.layers.Dense(3)(table(x))))
 
 
+def _in_strategy(kind: Any) -> Any:
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        return _of_layers(kind)
+
+
 _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "not compiled": (
         "",
@@ -78,6 +86,7 @@ _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "stateful": ("memory", _stateful),
     "lookup table": ("words", _looking_up),
+    "distribute strategy": ("OneDeviceStrategy", _in_strategy),
     "reduction='none'": (
         "MeanSquaredError",
         lambda kind: _of_layers(kind, loss=kind.losses.MeanSquaredError(reduction="none")),
@@ -130,6 +139,36 @@ def test_features_that_lack_an_input_say_which(tmp_path: Path) -> None:
     made = models.estimator(model, tmp_path)
     with pytest.raises(InvalidSetting, match="has the inputs a, b, and the features have a: b is"):
         made.evaluate(models.of(lambda rows: models.batches({"a": models.X}, rows=rows)))
+
+
+def test_an_optimizer_of_tensorflow_1_is_refused(tmp_path: Path) -> None:
+    descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    with pytest.raises(InvalidSetting, match="because of TFOptimizer: a tf"):
+        models.estimator(models.dense(tf_keras, descent), tmp_path)
+
+
+def test_another_backend_is_refused() -> None:
+    program = """if True:
+        import keras, trainer
+        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        try:
+            trainer.model_to_tpu_estimator(model)
+        except ValueError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "(numpy) cannot become a TPUEstimator because of KERAS_BACKEND" in said.stdout
+
+
+def test_a_model_that_is_compiled_anew_is_refused(tmp_path: Path) -> None:
+    model = models.dense(keras)
+    made = models.estimator(model, tmp_path)
+    models.compiled_model(keras, model, "adam")
+    with pytest.raises(InvalidSetting, match="was compiled anew"):
+        made.train(models.of(models.batches), steps=1)
 
 
 def test_what_a_tpu_has_no_op_for_is_refused_there_alone(tmp_path: Path) -> None:
