@@ -42,6 +42,7 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.rpc
 	$(BIN)/python -m benchmarks.serve.swap
 	$(BIN)/python -m benchmarks.serve.memory
+	$(BIN)/python -m benchmarks.serve.allocation
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
 protos:  ## Compile tpuserve/proto/*.proto.
