@@ -35,5 +35,10 @@ def with_items(params: Any, items: Mapping[str, Any]) -> Any:
     return extended
 
 
+def item(params: Any, name: str) -> Any:
+    """One of the hyperparameters, which is there."""
+    return getattr(params, name) if _is_hparams(params) else params[name]
+
+
 def _is_hparams(params: Any) -> bool:
     return hasattr(params, "add_hparam") and hasattr(params, "set_hparam")

@@ -1,6 +1,6 @@
 """What the parts of an EstimatorSpec and of a TPUEstimatorSpec have to be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf

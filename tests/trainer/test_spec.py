@@ -5,6 +5,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import model_utils
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer import spec_checks
 from trainer.spec import EstimatorSpec, TPUEstimatorSpec, call_on_host
 
 pytestmark = pytest.mark.slow
@@ -123,3 +124,8 @@ def test_a_tpu_spec_is_an_estimator_spec_with_its_host_functions_called() -> Non
     assert list(spec.eval_metric_ops or ()) == ["m"]
     assert isinstance(spec.scaffold, tf.compat.v1.train.Scaffold)
     assert len(spec.evaluation_hooks or ()) == len(spec.training_hooks or ()) == 1
+
+
+def test_what_is_no_list_of_hooks_is_refused_with_what_to_give() -> None:
+    with pytest.raises(InvalidType, match=r"train\(\) hooks is 40\. Give a list .* steps="):
+        spec_checks.checked_hooks("train() hooks", 40)  # type: ignore[arg-type]

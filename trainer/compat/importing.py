@@ -20,6 +20,7 @@ from trainer.compat.program import Program
 _CONTRIB = "tensorflow.contrib"
 _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
+_ESTIMATOR_TPU = tuple(f"{each}.tpu" for each in estimator_forms.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
 # What is below these is found as Python finds it.
 _INNER = ("compat", "contrib", "core", "python")
@@ -56,6 +57,10 @@ class Finder(MetaPathFinder):
             if home is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _alias(fullname, home)
         if fullname.startswith(tuple(f"{each}." for each in estimator_forms.ROOTS)):
+            package, _, form = fullname.rpartition(".")
+            home = module_forms.MODULES.get(f"tpu.python.tpu.{form}")
+            if home is not None and package in _ESTIMATOR_TPU:
+                return _alias(fullname, home)
             raise ModuleNotFoundError(
                 f"{fullname} is not supplied. Take what the program needs of it from tf.estimator; "
                 f"`tpuserve migrate` says what is there.",
@@ -86,14 +91,16 @@ class Finder(MetaPathFinder):
 
 
 class _AliasLoader(Loader):
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str | ModuleType) -> None:
         self._home = home
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        home = importlib.import_module(self._home)
+        home = self._home
+        if isinstance(home, str):
+            home = importlib.import_module(home)
         if not hasattr(home, "__path__"):
             # Modules are imported from below this one, and Python asks for a package.
             home.__path__ = []
@@ -101,11 +108,18 @@ class _AliasLoader(Loader):
         sys.modules[module.__name__] = home
 
 
-def _alias(name: str, home: str) -> ModuleSpec:
+def _alias(name: str, home: str | ModuleType) -> ModuleSpec:
     return ModuleSpec(name, _AliasLoader(home), is_package=True)
 
 
-def _contrib_home(path: str) -> str:
+class _Forms(Namespace):
+    """A package of tf.contrib that is not one of ours: "tf.contrib.tpu.python"."""
+
+    def _missing(self, name: str) -> str:
+        return str(absence.missing(self.shown, name, self.__all__))
+
+
+def _contrib_home(path: str) -> str | ModuleType:
     """The module that is tf.contrib.PATH."""
     forms = module_forms.MODULES
     if not path:
@@ -117,9 +131,7 @@ def _contrib_home(path: str) -> str:
     parts = {each[len(path) + 1 :].split(".")[0] for each in forms if each.startswith(f"{path}.")}
     name = f"{_CONTRIB}.{path}"
     if parts:
-        return Namespace(
-            name, f"tf.contrib.{path}", {each: f"{name}.{each}:" for each in parts}, {}
-        ).__name__
+        return _Forms(name, f"tf.contrib.{path}", {each: f"{name}.{each}:" for each in parts}, {})
     replaced = absence.replacement(f"tf.contrib.{path}") or "See `tpuserve migrate` for the rest."
     raise ModuleNotFoundError(
         f"tf.contrib.{path} is not supplied: TensorFlow 2 has no tf.contrib. {replaced}", name=name

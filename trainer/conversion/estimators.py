@@ -109,10 +109,11 @@ def _taken_out(params: Any) -> int | None:
     """The batch size among hyperparameters, which a TPUEstimator puts there itself."""
     if BATCH_SIZE not in params:
         return None
+    size = int(hyperparameters.item(params, BATCH_SIZE))
     if isinstance(params, dict):
-        return int(params.pop(BATCH_SIZE))
-    size = int(getattr(params, BATCH_SIZE))
-    params.del_hparam(BATCH_SIZE)
+        del params[BATCH_SIZE]
+    else:
+        params.del_hparam(BATCH_SIZE)
     return size
 
 
@@ -142,7 +143,8 @@ def _model_fn(model_fn: Callable[..., Any], wire: Wire) -> Callable[..., Any]:
             with metrics.recorded() as records:
                 spec = call()
         calls = records.calls_of(getattr(spec, "eval_metric_ops", None) or {})
-        host_metrics = metrics.HostMetrics(calls, params[BATCH_SIZE]).pair() if calls else None
+        rows = hyperparameters.item(params, BATCH_SIZE)
+        host_metrics = metrics.HostMetrics(calls, rows).pair() if calls else None
         return _for_tpu(spec, host_metrics)
 
     return converted

@@ -87,8 +87,8 @@ def _narrow(tensor: Any) -> Any:
 
 
 def _rows(spec: Any) -> int | None:
-    shape = spec.shape
-    return None if shape.rank in (None, 0) else shape[0]
+    # TensorFlow 1's behaviour makes a Dimension of shape[0], which no set takes.
+    return spec.shape.as_list()[0] if spec.shape.rank else None
 
 
 def _restored(part: Any, kinds: Any) -> Any:

@@ -137,7 +137,7 @@ class HostMetrics:
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
             # The mean over the batch of one value for all its rows is that value.
             tensor = tf.fill([self.rows], tensor)
-        if tensor.shape.rank in (None, 0) or tensor.shape[0] != self.rows:
+        if not tensor.shape.rank or tensor.shape.as_list()[0] != self.rows:
             raise InvalidSetting(
                 f"metric {name!r} is made of {tensor.name} of shape {tensor.shape}, which has not "
                 f"one row for each of the {self.rows} examples of a replica, so that the host "

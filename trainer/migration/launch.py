@@ -71,9 +71,7 @@ def command(sources: Sequence[Source], *, says_tf1: bool) -> str:
     }
     if on_tpu:
         given |= {
-            each.name: each.turned_on()
-            for each in flags
-            if _is_tpu_flag(each) and not each.is_on
+            each.name: each.turned_on() for each in flags if _is_tpu_flag(each) and not each.is_on
         }
     return " ".join([*words, *given.values()])
 

@@ -29,6 +29,8 @@ _GONE = {
         "It was a part of the samples, not of the API: read the data with tf.data; MNIST is "
         "tf.keras.datasets.mnist."
     ),
+    "keras.utils.multi_gpu_model": "Use TPUEstimator, whose replicas are the cores.",
+    "tools.graph_transforms": "Edit the GraphDef, or use tf.graph_util and tf.lite.",
     "models": "The models moved to a repository of their own: pip install tf-models-official.",
 }
 

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-
 _YES = ("1", "on", "t", "true", "y", "yes")
 
 

@@ -1,3 +1,6 @@
+import importlib.util
+import sys
+
 import pytest
 
 from trainer.compat.importing import Finder
@@ -16,9 +19,11 @@ def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: Finder
 @pytest.mark.parametrize(
     "name",
     ["tensorflow.contrib", "tensorflow.contrib.tpu", "tensorflow.contrib.tpu.python"]
-    + ["tensorflow.contrib.tpu.python.tpu", "tensorflow.contrib.tpu.python.tpu.tpu_config"],
+    + ["tensorflow.contrib.tpu.python.tpu", "tensorflow.contrib.tpu.python.tpu.tpu_config"]
+    + ["tensorflow_estimator.python.estimator.tpu.tpu_estimator"]
+    + ["tensorflow.python.estimator.tpu.tpu_config"],
 )
-def test_modules_of_contrib_are_found(name: str, finder: Finder) -> None:
+def test_modules_of_contrib_and_estimator_are_found(name: str, finder: Finder) -> None:
     spec = finder.find_spec(name)
     assert spec is not None
     assert spec.name == name
@@ -38,3 +43,13 @@ def test_modules_that_are_not_supplied_say_what_to_do(
     with pytest.raises(ModuleNotFoundError, match=message) as error:
         finder.find_spec(name)
     assert error.value.name == name
+
+
+def test_a_package_inside_of_contrib_says_what_replaces_a_module_of_it(finder: Finder) -> None:
+    spec = finder.find_spec("tensorflow.contrib.tpu.python.tpu")
+    assert spec is not None
+    package = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(package)
+    with pytest.raises(AttributeError, match="Use trainer.model_to_tpu_estimator"):
+        _ = sys.modules.pop(package.__name__).keras_support

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import trainer
 from tests.trainer.programs import variable
 from tpuserve import metagraph
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.compat.contrib.training.hparam import HParams
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -52,6 +55,15 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
     return trainer.EstimatorSpec(mode, loss=loss, train_op=step)
 
 
+@contextmanager
+def sizes_as_dimensions() -> Iterator[None]:
+    v1.disable_v2_tensorshape()
+    try:
+        yield
+    finally:
+        v1.enable_v2_tensorshape()
+
+
 def plain(model_dir: Path, **params: Any) -> trainer.Estimator:
     config = trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=3))
     params = {"rate": 0.5, **params}
@@ -90,6 +102,23 @@ def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimato
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
     assert found_classes == classes
     assert len(classes) == 22
+
+
+def test_hparams_are_as_good_as_a_dict(tmp_path: Path) -> None:
+    def tuned(features: Any, labels: Any, mode: str, params: HParams) -> Any:
+        return model_fn(features, labels, mode, params.values())
+
+    before = trainer.Estimator(tuned, str(tmp_path), params=HParams(rate=0.5, batch_size=8))
+    expected = before.train(repeated, steps=2).evaluate(input_fn)
+    after = trainer.to_tpu_estimator(before)
+    with tpuserve.emulated_tpu(cores=2):
+        assert after.evaluate(input_fn)["accuracy"] == expected["accuracy"]
+
+
+def test_batches_are_cut_anew_where_a_size_is_a_dimension(tmp_path: Path) -> None:
+    with sizes_as_dimensions(), tpuserve.emulated_tpu(cores=2):
+        estimator = converted(tmp_path).train(repeated, steps=1)
+        assert estimator.evaluate(input_fn)["global_step"] == 1
 
 
 def test_batch_size_reaches_an_input_fn_that_takes_params(tmp_path: Path) -> None:

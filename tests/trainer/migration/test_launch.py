@@ -30,6 +30,14 @@ def command(directory: Path, source: str) -> str:
             "flags.DEFINE_bool('use_tpu', True, 'x')\n" + ESTIMATOR.format(", use_tpu=F.use_tpu"),
             "tpuserve run --emulate-tpu 8",
         ),
+        (
+            "p.add_argument('--use-tpu', action='store_true')\n" + ESTIMATOR.format(""),
+            "tpuserve run --emulate-tpu 8 --use-tpu",
+        ),
+        (
+            "p.add_argument('--use_tpu', choices=['no', 'yes'])\n" + ESTIMATOR.format(""),
+            "tpuserve run --emulate-tpu 8 --use_tpu=yes",
+        ),
         ("p.add_argument('--data-dir', required=True)", "tpuserve run --data-dir=DATA_DIR"),
         (
             "import tensorflow as tf\ntf.data.Dataset.range(3).make_one_shot_iterator()",

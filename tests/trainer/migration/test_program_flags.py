@@ -26,8 +26,13 @@ def test_options_of_argparse_are_found() -> None:
     assert flags(
         "parser.add_argument('-d', '--data', required=True)\n"
         "parser.add_argument('--use_tpu', action='store_true')\n"
+        "parser.add_argument('--mode', choices=['train', 'eval'])\n"
         "parser.add_argument('script')"
-    ) == [Flag("data", is_required=True), Flag("use_tpu", is_switch=True)]
+    ) == [
+        Flag("data", is_required=True),
+        Flag("use_tpu", is_switch=True),
+        Flag("mode", choices=("train", "eval")),
+    ]
 
 
 def test_a_switch_is_given_without_a_value() -> None:

@@ -27,6 +27,7 @@ _TPU = {
     "TPUEmbedding": _EMBEDDING,
     "TPUDistributionStrategy": _KERAS,
     "keras_to_tpu_model": _KERAS,
+    "proto": "Import it from tensorflow.core.protobuf.tpu.",
     "profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",
     "python.tpu.keras_support": _KERAS,
     "python.tpu.session_support": "The trainer looks after its sessions itself.",
@@ -262,6 +263,18 @@ _GONE = {
     "kinesis": "Use the package tensorflow-io.",
     "labeled_tensor": "Use tf.Tensor.",
     "learn": _LEARN,
+    "learn.datasets": "Read the data with tf.data; MNIST is tf.keras.datasets.mnist.",
+    "learn.Experiment": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
+    "learn.learn_runner": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
+    "learn.ModeKeys": "Use tf.estimator.ModeKeys.",
+    "learn.monitors": "Use tf.train.SessionRunHook and those derived from it.",
+    "learn.python.learn.datasets": (
+        "Read the data with tf.data; MNIST is tf.keras.datasets.mnist."
+    ),
+    "learn.python.learn.learn_runner": (
+        "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec)."
+    ),
+    "learn.RunConfig": "Use tf.estimator.RunConfig, or tf.contrib.tpu.RunConfig.",
     "legacy_seq2seq": "Write the loop with tf.while_loop.",
     "linalg": "Use tf.linalg.",
     "linear_optimizer": "Use tf.train.FtrlOptimizer.",
