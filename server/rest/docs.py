@@ -44,8 +44,9 @@ _HTML = f"""<!DOCTYPE html>
 <form id="key-form" hidden>
 <label>This server wants an API key:
 <input id="key" type="password" autocomplete="off"></label>
-<button>Authorize</button> <span id="refusal" role="alert"></span>
+<button>Authorize</button>
 </form>
+<p id="refusal" role="alert"></p>
 <div id="swagger-ui"></div>
 <script src="{_STATIC}/swagger-ui-bundle.js"></script>
 <script src="{_STATIC}/page.js"></script>
@@ -54,20 +55,24 @@ _HTML = f"""<!DOCTYPE html>
 """
 _SCRIPT = f"""
 const form = document.getElementById("key-form");
-async function show(key) {{
+function refuse(why) {{
+  document.getElementById("refusal").textContent = why;
+}}
+async function describe(key) {{
   const headers = key ? {{Authorization: "Bearer " + key}} : {{}};
   const reply = await fetch("{_DESCRIPTION}", {{headers}});
   form.hidden = reply.status !== 401;
-  if (!reply.ok) {{
-    const refusal = document.getElementById("refusal");
-    refusal.textContent = key || reply.status !== 401 ? (await reply.json()).error : "";
-    return;
-  }}
+  if (reply.status === 401) return refuse(key && "This is not a key of this server.");
+  if (!reply.ok) return refuse(`{_DESCRIPTION}: ${{reply.status}} ${{await reply.text()}}`);
+  refuse("");
   const ui = SwaggerUIBundle({{
     spec: await reply.json(),
     dom_id: "#swagger-ui",
     onComplete: () => key && ui.preauthorizeApiKey("{openapi.SECURITY}", key),
   }});
+}}
+function show(key) {{
+  describe(key).catch((error) => refuse(`{_DESCRIPTION}: ${{error.message}}`));
 }}
 form.addEventListener("submit", (event) => {{
   event.preventDefault();

@@ -1,5 +1,6 @@
 """JSON schemas of the tensors of a signature."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -15,6 +16,9 @@ _BASE64: Json = {
 }
 _STRING: Json = {"anyOf": [{"type": "string"}, _BASE64]}
 _VALUE: Json = {"anyOf": [{"type": "number"}, {"type": "boolean"}, *_STRING["anyOf"]]}
+# Pages that show the schema make up an example of all that it demands. With an image of
+# 224 x 224 x 3 a browser hangs over that for minutes.
+_MOST_DEMANDED = 4096
 _BITS = {"int8": 32, "int16": 32, "int32": 32, "uint8": 32, "int64": 64}
 
 EXAMPLE: Json = {
@@ -30,7 +34,7 @@ def is_described(definition: Any) -> bool:
 
 
 def rows(tensors: Mapping[str, Any]) -> Json:
-    """The schema of tensors in row form: a list with a value or an object a row.
+    """The schema of tensors in row form: a list with an object a row, or of one tensor a value.
 
     Args:
       tensors: alias → TensorInfo message.
@@ -38,10 +42,9 @@ def rows(tensors: Mapping[str, Any]) -> Json:
     items = {name: _nested(each, 1) for name, each in sorted(tensors.items())}
     if len(items) == 1:
         (plain,) = items.values()
-        item = {"anyOf": [plain, _object(items)]}
-    else:
-        item = _object(items)
-    return {"type": "array", "items": item, "minItems": 1}
+        # All rows are in the form of the first: items of either form would allow a mixture.
+        return {"anyOf": [_filled(plain), _filled(_object(items))]}
+    return _filled(_object(items))
 
 
 def columns(tensors: Mapping[str, Any]) -> Json:
@@ -57,16 +60,27 @@ def _object(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": sorted(properties)}
 
 
+def _filled(item: Json) -> Json:
+    return {"type": "array", "items": item, "minItems": 1}
+
+
 def _nested(tensor: Any, first: int) -> Json:
     # The tensor from its so-manieth dimension on.
     shape = tensor.tensor_shape
     schema = _element(dtypes.name_of(tensor.dtype))
     if shape.unknown_rank:
         return {"description": f"{dtypes.name_of(tensor.dtype)} of any shape"}
-    for dimension in reversed(shape.dim[first:]):
+    sizes = [each.size for each in shape.dim[first:]]
+    is_demanded = math.prod(size for size in sizes if size >= 0) <= _MOST_DEMANDED
+    for size in reversed(sizes):
         schema = {"type": "array", "items": schema}
-        if dimension.size >= 0:
-            schema.update(minItems=dimension.size, maxItems=dimension.size)
+        if size >= 0:
+            schema["maxItems"] = size
+        if size >= 0 and is_demanded:
+            schema["minItems"] = size
+    if not is_demanded:
+        told = " x ".join(str(size) if size >= 0 else "any" for size in sizes)
+        schema["description"] = f"{dtypes.name_of(tensor.dtype)}, {told}: all of it"
     return schema
 
 
