@@ -38,12 +38,9 @@ class Health:
         self._threads = threads
         self._pool = pool
         self._books = books
-        self._servicer = health.HealthServicer()
-        self._watchers: set[Send] = set()
+        self._watchers: set[_Watcher] = set()
         self._is_draining = False
         self._lock = threading.Lock()
-        for name in _NAMES:
-            self._servicer.set(name, _STATUS.SERVING)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What gRPC calls."""
@@ -54,8 +51,7 @@ class Health:
                 request = calls.parse(health_pb2.HealthCheckRequest, message or b"")
             except InvalidInput as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            self._servicer.Watch(request, context, send)
-            self._keep(send, context)
+            self._watch(_Watcher(request.service in _NAMES, send), context)
 
         watch.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
         # Who watches then gets a thread when there is news alone.
@@ -76,13 +72,12 @@ class Health:
 
         It would keep the server from stopping for as long as requests in flight may take.
         """
-        self._servicer.enter_graceful_shutdown()
         with self._lock:
-            # A stream can be ended once.
-            watchers = [] if self._is_draining else list(self._watchers)
             self._is_draining = True
+            watchers, self._watchers = self._watchers, set()
         for each in watchers:
-            each(None)
+            # One that reads nothing keeps who sends to it.
+            self._pool.submit(each.end)
 
     def _check(self, raw: bytes, request: Request) -> bytes:
         name = calls.parse(health_pb2.HealthCheckRequest, raw).service
@@ -91,11 +86,46 @@ class Health:
         status = _STATUS.NOT_SERVING if self._is_draining else _STATUS.SERVING
         return bytes(_STATUS(status=status).SerializeToString())
 
-    def _keep(self, send: Send, context: grpc.ServicerContext) -> None:
+    def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
+        # gRPC calls it in a thread that it needs for what is being sent: nobody may send while
+        # they hold this lock.
+        def forget() -> None:
+            with self._lock:
+                self._watchers.discard(watcher)
+
         with self._lock:
-            self._watchers.add(send)
             is_draining = self._is_draining
+            if not is_draining:
+                self._watchers.add(watcher)
         if is_draining:
-            send(None)
-        elif not context.add_callback(lambda: self._watchers.discard(send)):
-            self._watchers.discard(send)
+            watcher.end()
+            return
+        if not context.add_callback(forget):
+            forget()
+        watcher.begin()
+
+
+class _Watcher:
+    """Who watches a service, and is told one thing at a time."""
+
+    def __init__(self, is_known: bool, send: Send) -> None:
+        self._is_known = is_known
+        self._send = send
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Says what is, unless that has changed by now."""
+        with self._lock:
+            if not self._is_over:
+                self._tell(_STATUS.SERVING)
+
+    def end(self) -> None:
+        """Says that nothing is served, and that there is no more to come."""
+        with self._lock:
+            self._is_over = True
+            self._tell(_STATUS.NOT_SERVING)
+            self._send(None)
+
+    def _tell(self, status: Any) -> None:
+        self._send(_STATUS(status=status if self._is_known else _STATUS.SERVICE_UNKNOWN))

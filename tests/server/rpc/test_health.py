@@ -63,6 +63,23 @@ def test_more_watchers_than_threads_stop_nobody(stub: Any) -> None:
         each.cancel()
 
 
+def test_watchers_that_leave_while_it_drains_do_not_hold_it_up(dataplane: DataPlane) -> None:
+    from grpc_health.v1 import health_pb2_grpc
+
+    for _ in range(10):
+        with (
+            clients.serving(dataplane, enable_grpc_healthcheck_service=True) as server,
+            clients.client_of(server.address) as client,
+        ):
+            stub = health_pb2_grpc.HealthStub(client.channel)
+            watching = [stub.Watch(request(""), timeout=30) for _ in range(20)]
+            assert {next(each).status for each in watching} == {SERVING}
+            for each in watching:
+                each.cancel()
+            server.stop()
+            server.join()
+
+
 def test_health_is_off_unless_it_is_asked_for(dataplane: DataPlane) -> None:
     from grpc_health.v1 import health_pb2_grpc
 
