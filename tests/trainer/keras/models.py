@@ -1,6 +1,5 @@
 """Keras models of both kinds, each with its twin as an estimator."""
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +116,3 @@ def assert_same(model: Any, other: Any, tolerance: float = 1e-5) -> None:
     """Weights and optimizer are alike."""
     for one, two in zip(state(model), state(other), strict=True):
         np.testing.assert_allclose(one, two, rtol=tolerance, atol=tolerance)
-
-
-logging.getLogger("tensorflow").setLevel(logging.ERROR)
