@@ -20,6 +20,7 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
+from server.rpc.solo import Solo
 from server.rpc.task import Task
 from server.rpc.waiting import MESSAGE_SECONDS, Waiting
 
@@ -32,8 +33,9 @@ logger = logging.getLogger(__name__)
 class Pollers:
     """Runs calls, so many at a time at most; does what `Threads` does, for less.
 
-    One thread more than calls run waits for events, always, so that what is quick is answered
-    while all others are busy; no thread waits for a message.
+    One thread more than calls run waits for events, so that what is quick is answered while all
+    others are busy; but as long as all calls are quick, one thread answers them alone. No thread
+    waits for a message.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Pollers:
         self._state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
+        self._solo = Solo()
         self._queue: deque[Task] = deque()
         self._lock = threading.Lock()
 
@@ -116,6 +119,7 @@ class Pollers:
     def shutdown(self) -> None:
         """Ends the threads; after the server has stopped."""
         self._waiting.close()
+        self._solo.close()
         if self._state is not None:
             self._state.completion_queue.shutdown()
         with self._lock:
@@ -159,19 +163,30 @@ class Pollers:
         self._threads.append(thread)
 
     def _poll(self) -> None:
+        try:
+            while self._poll_once():
+                pass
+        finally:
+            # Others are not to wait for a thread that has ended.
+            self._solo.stop()
+
+    def _poll_once(self) -> bool:
+        """Deals with the next event, if one comes in time; False if there will be no more."""
+        self._solo.await_turn()
         state = self._state
-        queue = state.completion_queue
-        while True:
-            event = queue.poll(time.time() + _POLL_SECONDS)
-            kind = event.completion_type
-            if kind == cygrpc.CompletionType.queue_shutdown:
-                return
-            if state.server_deallocated:
-                _server._begin_shutdown_once(state)
-            if kind != cygrpc.CompletionType.queue_timeout:
+        event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
+        kind = event.completion_type
+        if kind == cygrpc.CompletionType.queue_shutdown:
+            return False
+        if state.server_deallocated:
+            _server._begin_shutdown_once(state)
+        if kind != cygrpc.CompletionType.queue_timeout:
+            began = self._solo.begin()
+            try:
                 self._process(event)
-            # Not to be kept alive until the next one comes: it may hold a whole message.
-            del event
+            finally:
+                self._solo.end(began)
+        return True
 
     def _process(self, event: Any) -> None:
         try:

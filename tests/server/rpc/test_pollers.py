@@ -101,6 +101,19 @@ def test_so_many_calls_run_at_once_and_the_rest_after_them(echo: Echo) -> None:
         assert [each.result() for each in begun] == [b"echo a"] * 7
 
 
+def test_after_many_quick_calls_those_that_wait_hold_nobody_up(echo: Echo) -> None:
+    with serving(echo, Pollers(3)) as begin:
+        for _ in range(200):
+            assert begin([b"a"]).result() == b"echo a"
+            assert echo.entered.acquire(timeout=10)
+        echo.gate.clear()
+        begun = [begin([b"b"]) for _ in range(3)]
+        for _ in range(3):
+            assert echo.entered.acquire(timeout=10)
+        echo.gate.set()
+        assert [each.result() for each in begun] == [b"echo b"] * 3
+
+
 @pytest.mark.parametrize("is_quick", [True, False])
 def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
     with serving(echo, Pollers(0), is_quick=is_quick) as begin:
