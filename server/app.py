@@ -80,6 +80,7 @@ class Server:
             ),
             load_threads=settings.num_load_threads,
             unload_threads=settings.num_unload_threads,
+            moving=memory.of_models,
             after_unload=memory.give_back,
         )
         self._source = Source(self._manager)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 
@@ -67,6 +68,7 @@ class Manager:
         load_threads: int = 0,
         unload_threads: int = 0,
         on_change: Callable[[Servable, State], None] = lambda servable, state: None,
+        moving: Callable[[], AbstractContextManager[None]] = nullcontext,
         after_unload: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes what turns a version's directory into a model.
@@ -75,11 +77,13 @@ class Manager:
           make_runner, warm_up: see `Loading`.
           load_threads, unload_threads: how many loads, or unloads, run at once; 0 for a few.
           on_change: called with each new state of a version.
+          moving: entered for each load and each unload, also several at once.
           after_unload: called once the memory of a version can be had back.
         """
         self._loading = Loading(load, make_runner, warm_up)
         self._retries = retries
         self._tell_change = on_change
+        self._moving = moving
         self._after_unload = after_unload
         self._aspired: dict[str, dict[int, Path]] = {}
         # Newest version first. Replaced as a whole, so that requests read them without a lock.
@@ -234,7 +238,8 @@ class Manager:
         servable.loading()
         logger.info("%s: loading %s", servable, servable.directory)
         try:
-            model, runner = self._loading.prepare(servable, servable.directory)
+            with self._moving():
+                model, runner = self._loading.prepare(servable, servable.directory)
         except TpuserveError as error:
             self._failed(servable, error, look, tries_left if may_pass(error) else 0)
             return
@@ -310,11 +315,12 @@ class Manager:
             self._unloads.submit(self._finish_unload, servable)
 
     def _finish_unload(self, servable: Servable) -> None:
-        try:
-            servable.finish_unload()
-        except Exception:
-            logger.exception("%s: cannot be closed", servable)
-        self._after_unload()
+        with self._moving():
+            try:
+                servable.finish_unload()
+            except Exception:
+                logger.exception("%s: cannot be closed", servable)
+            self._after_unload()
 
     def _is_wanted(self, servable: Servable) -> bool:
         return self._aspired.get(servable.name, {}).get(servable.version) == servable.directory

@@ -54,3 +54,44 @@ def test_memory_of_models_is_the_systems_again_once_they_are_unloaded() -> None:
     before, during, after = map(int, said.split())
     assert during - before > 200
     assert after - before < 60
+
+
+# In a thread, so that the C library takes them from one of the heaps that it cannot trim.
+_TAKE_AND_FREE = """
+import ctypes
+import threading
+from pathlib import Path
+from server import memory
+
+memory.be_returnable()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+def take_and_free():
+    with memory.of_models(), memory.of_models():
+        pieces = [ctypes.c_void_p(libc.malloc(8 << 20)) for _ in range(5)]
+        for piece in pieces:
+            ctypes.memset(piece, 1, 8 << 20)
+        during.append(resident())
+        for piece in pieces:
+            libc.free(piece)
+
+before, during = resident(), []
+thread = threading.Thread(target=take_and_free)
+thread.start()
+thread.join()
+memory.give_back()
+print(before, *during, resident())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
+def test_what_a_model_takes_in_any_thread_is_the_systems_once_it_is_freed() -> None:
+    command = [sys.executable, "-c", _TAKE_AND_FREE]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    before, during, after = map(int, said.split())
+    assert during - before >= 40
+    assert after - before < 8
