@@ -56,6 +56,8 @@ def join(
       UnbatchableTensor: rows of different sizes, where those are not padded.
     """
     missing = parameters.padded(size) - size
+    if len(pieces) == 1 and not missing:
+        return dict(pieces[0])
     joined: dict[str, Array] = {}
     for alias in pieces[0]:
         arrays = [piece[alias] for piece in pieces]
@@ -88,6 +90,9 @@ def split(
                 "Batched output tensor's 0th dimension does not equal the sum of the 0th "
                 "dimension sizes of the input tensors"
             )
+    if len(sizes) == 1 and sizes[0] == run_size:
+        yield dict(outputs)
+        return
     start = 0
     for size in sizes:
         yield {alias: array[start : start + size] for alias, array in outputs.items()}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from server import haste
 from server.batching import joining
 from server.batching import parameters as files
 from server.batching.execution import Execution, Run
@@ -17,6 +18,7 @@ from server.metrics import Metrics
 from server.servable import Array, Model, Runner
 from server.together import RunsTogether
 from tpuserve import signature as signatures
+from tpuserve.errors import TpuserveError
 from tpuserve.signature import Signature
 
 
@@ -62,6 +64,7 @@ class BatchingRunner:
           UnbatchableTensor: inputs or outputs that cannot be in one batch.
           DeadlineExceeded: the time is up.
           TpuserveError: whatever the model raises.
+          WouldWait: it must wait for a batch, in a thread that may not.
         """
         signature = signatures.find(self._model.signatures, signature_name)
         if not inputs:
@@ -122,12 +125,24 @@ class BatchingRunner:
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
     ) -> dict[str, Array]:
+        scheduler = self._scheduler
         size = joining.count_rows(inputs)
-        self._metrics.batched_request(size)
-        now = self._scheduler.clock()
+        now = scheduler.clock()
         task = Task(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
-        self._scheduler.submit((id(self), *key), make_queue, task)
-        return task.wait(self._scheduler.clock())
+        try:
+            taken = scheduler.begin((id(self), *key), make_queue, task, haste.may_wait())
+        except TpuserveError:
+            self._metrics.batched_request(size)
+            raise
+        self._metrics.batched_request(size)
+        if taken is None:
+            return task.wait(scheduler.clock())
+        run, batch = taken
+        try:
+            run(batch)
+        finally:
+            scheduler.end()
+        return task.wait(now)
 
     def _queue(self, name: str, run: Run, signature: Signature) -> Queue:
         execution = Execution(

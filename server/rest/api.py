@@ -6,16 +6,18 @@ from functools import partial
 from starlette.types import Receive, Scope
 
 from server.dataplane import DataPlane, Target
+from server.haste import WouldWait
 from server.limits import Limits
 from server.metrics import Metrics
 from server.rest import bodies, errors, inference, models, paths
 from server.rest.bodies import Bodies, Room
+from server.rest.hasty import Hasty
 from server.rest.options import Options
 from server.rest.paths import Route
 from server.rest.prompt import AtOnce
 from server.rest.replies import JSON, Headers, Peer, Reply
 from server.rest.workers import Pace, Workers
-from tpuserve.errors import InvalidInput
+from tpuserve.errors import Code, InvalidInput
 from tpuserve.signature import DEFAULT_SIGNATURE
 
 # Beyond so many paths in use how quick each is gets forgotten.
@@ -38,6 +40,7 @@ class Api:
         self._limits = Limits() if limits is None else limits
         self._timeout_ms = options.timeout_ms
         self._bodies = Bodies(options.max_request_bytes)
+        self._is_batched = options.is_batched
         self._workers = Workers(options.threads, options.timeout_ms, not options.is_batched)
         self._paces: dict[Route, Pace] = {}
         self._at_once: dict[bytes, tuple[Pace, AtOnce]] = {}
@@ -53,10 +56,12 @@ class Api:
             # One path can be spelt in many ways.
             if len(self._at_once) >= _MAX_PATHS:
                 self._at_once.clear()
-            known = self._pace(route), partial(self._infer_at_once, route, self._pace(route))
+            pace = self._pace(route)
+            answer: AtOnce = partial(self._infer_at_once, route, pace)
+            known = pace, Hasty(answer, pace) if self._is_batched else answer
             self._at_once[url] = known
         pace, answer = known
-        return answer if pace.is_quick and self._workers.may_run_inline else None
+        return answer if pace.is_quick else None
 
     async def answer(self, path: str, scope: Scope, receive: Receive) -> Reply:
         """The reply to a request.
@@ -65,10 +70,12 @@ class Api:
           path: undecoded, with its query string.
         """
         method = scope["method"]
-        if method == "OPTIONS":
-            return _preflight(scope)
         started = time.perf_counter_ns()
         route = _NO_ROUTE
+        if method == "OPTIONS":
+            reply = _preflight(scope)
+            self._count(route, reply.code, started)
+            return reply
         try:
             route = paths.route(method, path)
             if method == "POST":
@@ -94,22 +101,28 @@ class Api:
         except BaseException:
             room.free()
             raise
-        work = partial(self._infer_body, route, body, is_gzip, room)
+        work = partial(self._infer_body, route, body, is_gzip, room, time.monotonic())
         # What is inflated may be of any size.
         size = self._bodies.max_inflated_bytes if is_gzip else len(body)
-        return await self._workers.run(work, size, self._pace(route))
+        dropped = partial(self._leave, room)
+        return await self._workers.run(work, size, self._pace(route), dropped)
 
-    def _infer_body(self, route: Route, body: bytes, is_gzip: bool, room: Room) -> Reply:
+    def _infer_body(
+        self, route: Route, body: bytes, is_gzip: bool, room: Room, asked: float
+    ) -> Reply:
         try:
             if is_gzip:
                 body = self._bodies.inflate(body, room)
-            return self._answer(route, body)
+            return self._answer(route, body, time.monotonic() - asked)
         except Exception as error:
             return _about(route, errors.reply_to(error))
         finally:
             # In flight until here, even if nobody waits for the answer any more.
-            self._limits.leave()
-            room.free()
+            self._leave(room)
+
+    def _leave(self, room: Room) -> None:
+        self._limits.leave()
+        room.free()
 
     def _infer_at_once(
         self, route: Route, pace: Pace, headers: Headers, body: bytes, peer: Peer
@@ -124,6 +137,8 @@ class Api:
                 reply = self._answer(route, body)
             finally:
                 self._limits.leave()
+        except WouldWait:
+            raise
         except Exception as error:
             reply = _about(route, errors.reply_to(error))
         took = time.perf_counter_ns() - started
@@ -132,14 +147,19 @@ class Api:
             self._metrics.request_done(route.model, route.verb, "REST", reply.code, took // 1000)
         return reply
 
-    def _answer(self, route: Route, body: bytes) -> Reply:
+    def _answer(self, route: Route, body: bytes, waited_seconds: float = 0) -> Reply:
         signature = ""
+        timeout_ms: float | None = self._timeout_ms
+        if timeout_ms is not None:
+            timeout_ms = max(1, timeout_ms - waited_seconds * 1000)
         try:
             request, named = inference.read(body)
             signature = named or DEFAULT_SIGNATURE
             target = Target(route.model, route.version, signature, route.label)
             answer = inference.ANSWERS[route.verb]
-            written, version = answer(self._dataplane, target, request, self._timeout_ms)
+            written, version = answer(self._dataplane, target, request, timeout_ms)
+        except WouldWait:
+            raise
         except Exception as error:
             return _about(route, errors.reply_to(error), signature)
         return Reply(200, written, JSON, (), "OK", route.model, version, signature)
@@ -188,4 +208,6 @@ def _preflight(scope: Scope) -> Reply:
     # What a browser asks before it sends a page's request to another origin.
     origins = [value for name, value in scope["headers"] if name == b"origin"]
     is_web = any(b"http://" in each or b"https://" in each for each in origins)
-    return Reply(200 if is_web else 400, b"", JSON)
+    if is_web:
+        return Reply(200, b"", JSON)
+    return Reply(400, b"", JSON, code=Code.FAILED_PRECONDITION.name)

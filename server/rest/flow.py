@@ -1,30 +1,31 @@
-"""When a connection is read: not before those requests have begun that were sent already."""
+"""When a connection is read: not while a request that has come whole waits for its answer."""
 
-from collections.abc import Sized
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
 
 class OrderlyFlow(FlowControl):
-    """uvicorn's flow control, which reads on only once no request waits for its turn.
+    """uvicorn's flow control, which reads on only once no whole request is left to answer.
 
     By itself it reads on at the end of each: who sends many at a time, and takes no answer, would
-    fill the memory with them.
+    fill the memory with them. And it reads on while one is answered: whoever has said meanwhile
+    that there is no more to come would be hung up on.
 
     Attributes:
       is_over: whether nothing is read any more.
     """
 
-    def __init__(self, transport: Any, waiting: Sized) -> None:
-        """Takes a connection, and the requests on it that wait for their turn."""
+    def __init__(self, transport: Any, is_time: Callable[[], bool]) -> None:
+        """Takes a connection, and what tells whether to read on."""
         super().__init__(transport)
-        self._waiting = waiting
+        self._is_time = is_time
         self.is_over = False
 
     def resume_reading(self) -> None:
         """Reads on, if it is time to."""
-        if not self._waiting and not self.is_over:
+        if not self.is_over and self._is_time():
             super().resume_reading()
 
     def end_reading(self) -> None:

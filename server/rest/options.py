@@ -17,7 +17,7 @@ class Options:
       allow_origins: whether every reply says that pages from anywhere may read it.
       access_log: whether each request is logged.
       open_metrics, open_health: whether these want no API key.
-      is_batched: whether requests wait for others, so that none may run in the event loop.
+      is_batched: whether requests may wait for others, which none may do in the event loop.
     """
 
     max_request_bytes: int = 256 << 20

@@ -55,7 +55,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for a request."""
         super().connection_made(transport)
-        self.flow = OrderlyFlow(transport, self.pipeline)
+        self.flow = OrderlyFlow(transport, self._is_time_to_read)
         self._heard = self._began = time.monotonic()
         self._head_bytes = 0
         self._unsent = 0
@@ -113,9 +113,18 @@ class PatientProtocol(HttpToolsProtocol):
             # Its body has not come yet: to the parser that is of another protocol.
             return
         super().on_message_complete()
+        if not self._is_time_to_read():
+            self.flow.pause_reading()
         self._is_in_head = True
         self._head_bytes = 0
         self._began = self._heard
+
+    def _is_time_to_read(self) -> bool:
+        # The latest request is the one that is being answered where none waits for its turn.
+        cycle = self.cycle
+        if self.pipeline:
+            return False
+        return cycle is None or cycle.more_body or cycle.response_complete
 
     def _note_framing(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if self.parser.should_upgrade():

@@ -131,28 +131,38 @@ class Workers:
         self._timeout_ms = timeout_ms
         self.may_run_inline = may_run_inline
 
-    async def run(self, work: Callable[[], Result], size: int, pace: Pace) -> Result:
+    async def run(
+        self,
+        work: Callable[[], Result],
+        size: int,
+        pace: Pace,
+        dropped: Callable[[], object] = lambda: None,
+    ) -> Result:
         """What some work returns.
 
         Args:
           size: of the request, in bytes.
+          dropped: called if the work has not begun when nobody waits for it any more; then it
+            never begins.
 
         Raises:
-          DeadlineExceeded: it takes longer than it may; then it goes on, unheard.
+          DeadlineExceeded: it takes longer than it may; if it has begun it goes on, unheard.
         """
         if self.may_run_inline and size <= _MAX_INLINE_BYTES and pace.is_quick:
             return _timed(pace, work)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, _timed, pace, work)
+        submitted = self._pool.submit(_timed, pace, work)
+        submitted.add_done_callback(lambda it: it.cancelled() and dropped())
+        # Who gives up waiting cancels what has not begun.
+        future = asyncio.wrap_future(submitted)
         if self._timeout_ms is None:
             return await future
-        done, _ = await asyncio.wait([future], timeout=self._timeout_ms / 1000)
-        if not done:
-            future.add_done_callback(lambda late: late.cancelled() or late.exception())
+        try:
+            return await asyncio.wait_for(future, self._timeout_ms / 1000)
+        except asyncio.TimeoutError:
             raise DeadlineExceeded(
                 f"the request was not answered within {self._timeout_ms:g} ms "
                 f"(--rest_api_timeout_in_ms)"
-            )
-        return future.result()
+            ) from None
 
     def close(self) -> None:
         """Takes no more work."""

@@ -12,6 +12,7 @@ import pytest
 from server.batching.parameters import BatchingParameters
 from server.batching.runner import BatchingRunner, BatchingRunners
 from server.dataplane import DataPlane, Target
+from server.haste import Haste, WouldWait
 from server.manager import Manager
 from server.metrics import Metrics
 from server.servable import Array
@@ -286,6 +287,30 @@ def test_version_brings_its_own_parameters_or_is_not_batched(
     with pytest.raises(InvalidConfig):
         runners.wrap(model, tmp_path)
     runners.close()
+
+
+def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
+    threads = threading.active_count()
+    runners = BatchingRunners(BatchingParameters(num_batch_threads=1))
+    runner = runners.wrap(model, Path("/models/half/3"))
+    for _ in range(3):
+        assert runner.run("serving_default", half(1), timeout_ms=10_000)["y"].tolist() == [2.5]
+    assert threading.active_count() == threads
+    with pytest.raises(ModelExecutionError):
+        runner.run("failing", half(1))
+    with Haste():
+        assert runner.run("serving_default", half(1))["y"].tolist() == [2.5]
+    runners.close()
+
+
+def test_who_may_not_wait_is_told_and_not_counted(model: CountingModel) -> None:
+    metrics = Metrics()
+    clients = Clients(FOUR, model, metrics=metrics)
+    with Haste(), pytest.raises(WouldWait):
+        clients.runner.run("serving_default", half(1))
+    assert clients.waiting == 0
+    assert b"input_batch_size_count" not in metrics.exposition()
+    clients.close()
 
 
 def test_without_batching_nothing_stands_before_the_model(model: CountingModel) -> None:

@@ -1,6 +1,7 @@
 """Queues share the threads, one after the other, and none is forgotten."""
 
 import threading
+import time
 
 import pytest
 
@@ -8,6 +9,7 @@ from server.batching.parameters import BatchingParameters
 from server.batching.scheduler import Queue, RunBatch, Scheduler
 from server.batching.tasks import Batch, Task
 from server.batching.timed_policy import TimedPolicy
+from server.haste import WouldWait
 from tests.server.batching.waiting import Waiting
 from tpuserve.errors import Unavailable
 
@@ -140,7 +142,58 @@ def test_open_batch_is_run_in_time_while_another_runs() -> None:
     scheduler.close()
 
 
+def test_task_that_is_due_at_once_is_its_callers_as_long_as_a_thread_is_free() -> None:
+    scheduler, done = Scheduler(1, "batch-test"), threading.Event()
+    taken = scheduler.begin("a", lambda: timed(0), first := task())
+    assert taken is not None
+    assert [piece.task for piece in taken[1].pieces] == [first]
+    assert scheduler.begin("b", lambda: timed(0, lambda batch: done.set()), task()) is None
+    assert not done.wait(0.05)
+    scheduler.end()
+    assert done.wait(10)
+    scheduler.close()
+
+
+def test_task_that_is_not_due_or_too_large_for_one_batch_is_run_by_threads() -> None:
+    scheduler, sizes = Scheduler(1, "batch-test"), list[int]()
+    splitting = BatchingParameters(
+        max_batch_size=4, enable_large_batch_splitting=True, max_execution_batch_size=3
+    )
+    queue = Queue(TimedPolicy(splitting), lambda batch: sizes.append(batch.size))
+    assert scheduler.begin("a", lambda: timed(60), task()) is None
+    assert scheduler.begin("b", lambda: queue, task(4)) is None
+    scheduler.close()
+    assert sizes == [3, 1]
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_who_may_not_wait_leaves_nothing_behind(seconds: float) -> None:
+    scheduler = Scheduler(1, "batch-test")
+    if not seconds:
+        assert scheduler.begin("a", lambda: timed(0), task(), may_wait=False) is not None
+    for key in "ab":
+        with pytest.raises(WouldWait):
+            scheduler.begin(key, lambda: timed(seconds), task(), may_wait=False)
+    assert scheduler.waiting == 0
+    scheduler.close()
+
+
+def test_who_comes_anew_each_time_keeps_no_queue_from_its_turn() -> None:
+    scheduler, done, turn = Scheduler(1, "batch-test"), threading.Event(), threading.Semaphore(0)
+    scheduler.submit("open", lambda: timed(0.02, lambda batch: done.set()), task())
+    end = time.monotonic() + 10
+    while not done.is_set():
+        assert time.monotonic() < end
+        if scheduler.begin("hot", lambda: timed(0, lambda batch: turn.release()), task()) is None:
+            assert turn.acquire(timeout=10)
+        else:
+            scheduler.end()
+    scheduler.close()
+
+
 def test_closed_scheduler_takes_nothing(scheduler: Scheduler) -> None:
     scheduler.close()
     with pytest.raises(Unavailable):
         scheduler.submit("a", timed, task())
+    with pytest.raises(Unavailable):
+        scheduler.begin("a", timed, task())

@@ -41,10 +41,13 @@ def test_outside_the_api_is_the_page_of_libevent(dataplane: DataPlane, serve: Se
 def test_preflight_is_answered_for_pages_of_the_web(
     dataplane: DataPlane, serve: Serve, origin: str | None, status: int
 ) -> None:
-    headers = {} if origin is None else {"Origin": origin}
-    reply, body = ask(serve(build(dataplane)), "OPTIONS", PREDICT, headers=headers)
+    headers, metrics = {} if origin is None else {"Origin": origin}, Metrics()
+    address = serve(build(dataplane, metrics=metrics))
+    reply, body = ask(address, "OPTIONS", PREDICT, headers=headers)
     assert (reply.status, body) == (status, b"")
     assert reply.getheader("access-control-allow-origin") is None
+    code = b"OK" if status == 200 else b"FAILED_PRECONDITION"
+    assert b'request_count{model_name="",status="%s"} 1' % code in metrics.exposition()
 
 
 def test_every_reply_allows_origins_where_that_is_set(dataplane: DataPlane, serve: Serve) -> None:

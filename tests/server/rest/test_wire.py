@@ -4,6 +4,7 @@ import gzip
 import json
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -147,12 +148,52 @@ def test_model_that_takes_too_long_is_not_waited_for(
     reply, body = ask(address, "POST", PREDICT, BODY)
     assert reply.status == 504
     assert "not answered within 50 ms" in json.loads(body)["error"]
-    assert model.timeout_ms == 50
+    assert model.timeout_ms is not None
+    assert 0 < model.timeout_ms <= 50
     # It is in flight for as long as it runs.
     assert limits.in_flight == 1
     model.gate.set()
     assert limits.wait_until_idle(10)
     check_served(address)
+
+
+def test_request_whose_time_is_up_before_its_turn_is_never_run(
+    dataplane: DataPlane, serve: Serve, loader: FakeLoader
+) -> None:
+    limits, model = Limits(2), loader.models[3]
+    settings = Settings(**SETTINGS, rest_api_num_threads=1, rest_api_timeout_in_ms=100)
+    address = serve(build(dataplane, settings, limits=limits))
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask, address, "POST", PREDICT, BODY)
+        assert model.entered.wait(10)
+        model.entered.clear()
+        assert ask(address, "POST", PREDICT, BODY)[0].status == 504
+        assert first.result()[0].status == 504
+        # Its place is free again, while the one before it still has its own.
+        assert limits.in_flight == 1
+        model.gate.set()
+        assert limits.wait_until_idle(10)
+        assert not model.entered.is_set()
+    check_served(address)
+
+
+def test_time_in_the_queue_is_not_there_for_the_model(
+    dataplane: DataPlane, serve: Serve, loader: FakeLoader
+) -> None:
+    limits, model = Limits(2), loader.models[3]
+    settings = Settings(**SETTINGS, rest_api_num_threads=1, rest_api_timeout_in_ms=20_000)
+    address = serve(build(dataplane, settings, limits=limits))
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(ask, address, "POST", PREDICT, BODY) for _ in range(2)]
+        while limits.in_flight < 2 and not asked[0].done():
+            time.sleep(0.001)
+        time.sleep(0.3)
+        model.gate.set()
+        assert [each.result()[1] for each in asked] == [ANSWER] * 2
+    assert model.timeout_ms is not None
+    assert model.timeout_ms < 19_900
 
 
 def test_slow_model_does_not_keep_others_from_their_answer(
