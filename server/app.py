@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server import faces, logs, memory, runners
+from server import faces, logs, memory, ports, runners
 from server.auth import ApiKeys
 from server.catalogue import Catalogue
 from server.config import model_file, monitoring, text_file, tls
@@ -126,7 +126,7 @@ class Server:
           before_serving: called between the two.
 
         Raises:
-          PortInUse, InvalidSetting: a port that cannot be listened on.
+          PortInUse, InvalidSetting: a port or a socket that cannot be listened on.
           InvalidConfig: the model config file is wrong.
           BasePathNotFound, VersionNotFound: the only model is not there.
           ModelsNotAvailable: no model can be loaded.
@@ -135,6 +135,8 @@ class Server:
         with ExitStack() as on_error:
             rest = faces.reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
             rpc = faces.reserve(on_error, settings.host, settings.port, "--port")
+            if settings.grpc_socket_path:
+                ports.check_socket(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
                 # Told before TensorFlow is waited for.
                 Repository(settings.model_base_path).aspired()

@@ -116,10 +116,16 @@ class Manager:
             known = self._aspired.get(name, {})
             self._aspired[name] = dict(versions)
             for timer, servable in list(self._timers.items()):
-                if servable in mended and not self._is_closed:
+                is_gone = servable.name == name and not self._is_wanted(servable)
+                if not (is_gone or servable in mended) or self._is_closed:
+                    continue
+                timer.cancel()
+                del self._timers[timer]
+                if is_gone:
+                    # Nobody is to wait for its next try.
+                    servable.cancelled()
+                else:
                     # Its time of waiting is over as soon as it may have become another.
-                    timer.cancel()
-                    del self._timers[timer]
                     self._loads.submit(self._load, servable, self._retries.count)
             for version in sorted(versions, reverse=True):
                 directory = versions[version]
@@ -231,11 +237,13 @@ class Manager:
 
     def _load(self, servable: Servable, tries_left: int) -> None:
         assert servable.directory is not None
-        if not self._is_wanted(servable):
-            servable.cancelled()
-            return
         look = fingerprint.of(servable.directory)
-        servable.loading()
+        with self._changed:
+            # In one step: who wants it again takes what is about to end for what is being loaded.
+            if not self._is_wanted(servable):
+                servable.cancelled()
+                return
+            servable.loading()
         logger.info("%s: loading %s", servable, servable.directory)
         try:
             with self._moving():
@@ -260,12 +268,6 @@ class Manager:
         # The frames of the failed load would keep what it has read in memory.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         logger.error("%s: cannot be loaded: %s", servable, error)
-        with self._changed:
-            self._looks[servable] = (look, look)
-        is_last = tries_left <= 0 or self._is_closed or not self._is_wanted(servable)
-        servable.failed(error, is_final=is_last)
-        if is_last:
-            return
 
         def again() -> None:
             with self._changed:
@@ -279,8 +281,12 @@ class Manager:
         timer = threading.Timer(self._retries.interval_seconds, again)
         timer.daemon = True
         with self._changed:
-            self._timers[timer] = servable
-        timer.start()
+            self._looks[servable] = (look, look)
+            is_last = tries_left <= 0 or self._is_closed or not self._is_wanted(servable)
+            servable.failed(error, is_final=is_last)
+            if not is_last:
+                self._timers[timer] = servable
+                timer.start()
 
     def _mended(self, name: str) -> list[Servable]:
         """The versions that have failed and whose files have changed since, and are still now."""

@@ -7,6 +7,7 @@ from tpuserve.errors import InvalidSetting, PortInUse
 
 # All addresses of a machine, of whichever kind: one socket serves both.
 _EVERYWHERE = ("0.0.0.0", "::")
+_ANSWER_SECONDS = 1
 
 
 def reserve(host: str, port: int, flag: str) -> socket.socket:
@@ -31,6 +32,30 @@ def reserve(host: str, port: int, flag: str) -> socket.socket:
             f"cannot listen on {joined(host, port)} ({flag}): {error.strerror or error}. Give an "
             f"address of this machine in --host and a port that you may use."
         ) from error
+
+
+def check_socket(path: str, flag: str) -> None:
+    """Sees that nobody listens at a UNIX socket: gRPC would take it from them, unnoticed.
+
+    Args:
+      path: where one may lie that a server has left which was killed; that is no hindrance.
+      flag: the flag that the path comes from, for error texts.
+
+    Raises:
+      PortInUse: somebody listens.
+    """
+    with socket.socket(socket.AF_UNIX) as made:
+        made.settimeout(_ANSWER_SECONDS)
+        try:
+            made.connect(path)
+        except TimeoutError:
+            # As many wait for who listens as may.
+            pass
+        except OSError:
+            return
+    raise PortInUse(
+        f"{flag} is {path}, and something else listens there. Stop it, or give another path."
+    )
 
 
 def joined(host: str, port: int) -> str:

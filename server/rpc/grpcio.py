@@ -20,10 +20,16 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_process_event_and_continue": ("state", "event"),
     "_receive_message": ("state", "call", "request_deserializer"),
     "_request_call": ("state",),
+    "_Context": ("rpc_event", "state", "request_deserializer"),
+    "_get_initial_metadata_operation": ("state", "metadata"),
+    "_is_rpc_state_active": ("state",),
+    "_send_message": ("state", "token"),
+    "_status": ("rpc_event", "state", "serialized_response"),
     "_handle_stream_unary": ("rpc_event", "state", "method_handler", "default_thread_pool"),
 }
 _NAMES = (
     "_RECEIVE_MESSAGE_TOKEN",
+    "_SEND_MESSAGE_TOKEN",
     "_REQUEST_CALL_TAG",
     "_EMPTY_FLAGS",
     "_RPCState",
@@ -35,8 +41,10 @@ _CYTHON_NAMES = (
     "CompletionQueue.poll",
     "CompletionQueue.shutdown",
     "ReceiveMessageOperation",
+    "SendMessageOperation",
 )
-_STATE_NAMES = ("request", "due", "context")
+_STATE_NAMES = ("request", "due", "context", "condition", "callbacks", "initial_metadata_allowed")
+_CONTEXT_NAMES = ("_state", "_rpc_event")
 # Of a server.
 _SERVER_STATE_NAMES = (
     "lock",
@@ -60,6 +68,7 @@ def fits() -> bool:
         return (
             _submits_as_expected()
             and _receives_as_expected()
+            and _has(_server._Context(None, None, None), _CONTEXT_NAMES)
             and _has(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
         )
     except Exception:

@@ -1,9 +1,9 @@
 """grpc.health.v1.Health: whether to send requests here."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2
@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2
 from server.rpc import calls
 from server.rpc.books import Books
 from server.rpc.request import Request
-from server.rpc.threads import Threads
+from server.rpc.threads import Send, Threads
 from tpuserve.errors import InvalidInput, NotFound
 
 SERVICE_NAME: str = health.SERVICE_NAME
@@ -19,9 +19,6 @@ SERVICE_NAME: str = health.SERVICE_NAME
 # The bare names, as TensorFlow Serving registers them.
 _NAMES = (health.OVERALL_HEALTH, "ModelService", "PredictionService")
 _STATUS = health_pb2.HealthCheckResponse
-
-Send: TypeAlias = Callable[[Any], None]
-"""Sends a message to who watches; None ends it."""
 
 
 class Health:
@@ -51,9 +48,10 @@ class Health:
                 request = calls.parse(health_pb2.HealthCheckRequest, message or b"")
             except InvalidInput as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            send = self._threads.sender(context, send)
             self._watch(_Watcher(request.service in _NAMES, send), context)
 
-        watch.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
+        self._threads.place(watch, pool=self._pool)
         # Who watches then gets a thread when there is news alone.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         methods = {
@@ -61,9 +59,7 @@ class Health:
                 f"/{SERVICE_NAME}/Check", self._check, self._threads, self._books, is_quick=True
             ),
             # To gRPC the one request is a stream, so that it, too, has a time to arrive in.
-            "Watch": grpc.stream_stream_rpc_method_handler(
-                watch, response_serializer=_STATUS.SerializeToString
-            ),
+            "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
@@ -128,4 +124,5 @@ class _Watcher:
             self._send(None)
 
     def _tell(self, status: Any) -> None:
-        self._send(_STATUS(status=status if self._is_known else _STATUS.SERVICE_UNKNOWN))
+        message = _STATUS(status=status if self._is_known else _STATUS.SERVICE_UNKNOWN)
+        self._send(message.SerializeToString())

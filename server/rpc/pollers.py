@@ -11,7 +11,7 @@ That uses what is grpcio's own matter; `grpcio.fits` says whether it can be used
 import logging
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
@@ -20,6 +20,7 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
+from server.rpc.sending import Sender
 from server.rpc.solo import Solo
 from server.rpc.task import Task
 from server.rpc.waiting import MESSAGE_SECONDS, Waiting
@@ -51,7 +52,8 @@ class Pollers:
         self._threads: list[threading.Thread] = []
         self._running = 0
         self._solo = Solo()
-        self._queue: deque[Task] = deque()
+        # Each of them may leave it at any time.
+        self._queue: OrderedDict[Task, bool] = OrderedDict()
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
@@ -77,7 +79,7 @@ class Pollers:
         if is_quick:
             behavior.runs = _run_now
         elif pool is not None:
-            behavior.runs = lambda task: pool.submit(task.run)
+            behavior.runs = lambda task, state: pool.submit(task.run)
         else:
             behavior.runs = self._run
 
@@ -101,7 +103,12 @@ class Pollers:
         def arrived(received: Any) -> Any:
             told = receive(received)
             waiting.end(call)
-            behavior.runs(task)
+            try:
+                behavior.runs(task, state)
+            except Exception:
+                # As where no thread can be started. Nobody will answer it.
+                logger.exception("a call cannot be taken on")
+                call.cancel()
             return told
 
         waiting.begin(call)
@@ -115,6 +122,12 @@ class Pollers:
             return next(messages, None)
         with self._waiting.of(call):
             return next(messages, None)
+
+    def sender(
+        self, context: Any, send: Callable[[bytes | None], object]
+    ) -> Callable[[bytes | None], object]:
+        """What sends the messages of a stream; arguments as of `Threads.sender`."""
+        return Sender(context)
 
     def shutdown(self) -> None:
         """Ends the threads; after the server has stopped."""
@@ -132,22 +145,41 @@ class Pollers:
         """The number of threads: one more than calls have run at a time."""
         return len(self._threads)
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: Task, state: Any) -> None:
         with self._lock:
-            if self._running >= self._count:
-                self._queue.append(task)
-                return
-            self._running += 1
-            is_last = self._running >= len(self._threads)
-            if is_last:
-                self._try_to_add()
+            is_queued = self._running >= self._count
+            if is_queued:
+                self._queue[task] = True
+            else:
+                self._running += 1
+                if self._running >= len(self._threads):
+                    self._try_to_add()
+        if is_queued:
+            self._drop_at_end(task, state)
+            return
         while True:
             task.run()
             with self._lock:
                 if not self._queue:
                     self._running -= 1
                     return
-                task = self._queue.popleft()
+                task, _ = self._queue.popitem(last=False)
+
+    def _drop_at_end(self, task: Task, state: Any) -> None:
+        """Has a call that ends in the queue leave it, and the place that it takes elsewhere."""
+
+        def drop() -> None:
+            with self._lock:
+                was_queued = self._queue.pop(task, False)
+            if was_queued:
+                # It sees that nobody waits for an answer any more.
+                task.run()
+
+        with state.condition:
+            if state.callbacks is not None:
+                state.callbacks.append(drop)
+                return
+        drop()
 
     def _try_to_add(self) -> None:
         try:
@@ -229,5 +261,5 @@ class _Message:
         return message
 
 
-def _run_now(task: Task) -> None:
+def _run_now(task: Task, state: Any) -> None:
     task.run()

@@ -79,6 +79,12 @@ class Pool:
         with self._waiting.of(call):
             return next(messages, None)
 
+    def sender(
+        self, context: Any, send: Callable[[bytes | None], object]
+    ) -> Callable[[bytes | None], object]:
+        """What sends the messages of a stream; arguments as of `Threads.sender`."""
+        return send
+
     def look(self) -> None:
         """Makes up for threads that wait for slow messages, and gives up the slowest ones."""
         self._lend()

@@ -58,7 +58,7 @@ class Profiler(grpc.GenericRpcHandler):
             message = self._threads.receive(messages, context)
             return self._forward(method, message or b"", context)
 
-        call.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
+        self._threads.place(call, pool=self._pool)
         return grpc.stream_unary_rpc_method_handler(call)
 
     def close(self) -> None:

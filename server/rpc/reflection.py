@@ -1,39 +1,75 @@
 """Server reflection: what services there are, for tools that have no protos."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
+from typing import Any
 
 import grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 from tensorflow_serving.apis import model_service_pb2 as model_service_pb2
 from tensorflow_serving.apis import prediction_service_pb2
 
+from server.rpc.threads import Threads
+
 # The messages of both versions are alike on the wire.
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
 _METHOD = "ServerReflectionInfo"
+# Each is taken by one stream for as long as that is open: nothing else may have to wait for them.
+_THREADS = 8
 
 
-def handlers(
-    service_names: Sequence[str], pool: futures.ThreadPoolExecutor
-) -> list[grpc.GenericRpcHandler]:
-    """What answers questions about these services.
+class Reflection:
+    """Answers questions, in streams that are ended when none comes for long.
 
-    Args:
-      pool: threads of its own, since a question may stay open for as long as a client likes.
+    Nothing is lost with a stream between two questions, so that none keeps a server from stopping.
     """
-    names = [*service_names, *SERVICE_NAMES]
-    servicer = reflection.ReflectionServicer(names, prediction_service_pb2.DESCRIPTOR.pool)
 
-    def info(requests: object, context: grpc.ServicerContext) -> object:
-        return servicer.ServerReflectionInfo(requests, context)
+    def __init__(self, service_names: Sequence[str], threads: Threads) -> None:
+        """Takes what there is.
 
-    info.experimental_thread_pool = pool  # type: ignore[attr-defined]
-    handler = grpc.stream_stream_rpc_method_handler(
-        info,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    return [
-        grpc.method_handlers_generic_handler(name, {_METHOD: handler}) for name in SERVICE_NAMES
-    ]
+        Args:
+          threads: where questions are waited for in time; they are answered elsewhere.
+        """
+        self._threads = threads
+        self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
+        self._servicer = reflection.ReflectionServicer(
+            [*service_names, *SERVICE_NAMES], prediction_service_pb2.DESCRIPTOR.pool
+        )
+        self._open: set[grpc.ServicerContext] = set()
+        self._is_draining = False
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """What gRPC calls, for each version."""
+
+        def info(questions: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            return self._answer(questions, context)
+
+        info.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
+        handler = grpc.stream_stream_rpc_method_handler(
+            info,
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        return [
+            grpc.method_handlers_generic_handler(name, {_METHOD: handler}) for name in SERVICE_NAMES
+        ]
+
+    def drain(self) -> None:
+        """Ends the streams, also those that begin from here on."""
+        self._is_draining = True
+        # A copy, since streams end meanwhile; it is made in one step.
+        for each in self._open.copy():
+            each.cancel()
+
+    def close(self) -> None:
+        """Ends the threads; after the server has stopped."""
+        self._pool.shutdown(wait=False)
+
+    def _answer(self, questions: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        self._open.add(context)
+        if self._is_draining or not context.add_callback(lambda: self._open.discard(context)):
+            self._open.discard(context)
+            context.cancel()
+        in_time = iter(lambda: self._threads.receive(questions, context), None)
+        return self._servicer.ServerReflectionInfo(in_time, context)

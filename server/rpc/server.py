@@ -1,6 +1,7 @@
 """The gRPC face as something to start and stop."""
 
 import threading
+import time
 from concurrent import futures
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from server.settings import Settings
 
 # For what is seldom asked and may take long.
 _ADMIN_THREADS = 8
+# From the last request to the end of accepting.
+_HOLD_SECONDS = 0.05
 
 
 class RpcServer:
@@ -57,6 +60,7 @@ class RpcServer:
         self._grace_seconds = grace_seconds
         self._stopped: threading.Event | None = None
         self._tls = tls
+        self._limits = limits
         self._addresses = [self.address] if port else []
         # The models of these are the data plane's matter.
         chosen = Settings(Path("/models")) if settings is None else settings
@@ -64,6 +68,8 @@ class RpcServer:
             self._addresses.append(f"unix:{chosen.grpc_socket_path}")
         self._threads = threads.make(chosen.grpc_max_threads)
         self._admin = futures.ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="grpc-admin")
+        # One thread: they wait for nothing, and must not for what does.
+        self._refusals = futures.ThreadPoolExecutor(1, thread_name_prefix="grpc-refusals")
         self._books = Books(metrics, AccessLog() if chosen.access_log else None)
         self._server = grpc.server(
             self._threads,
@@ -92,11 +98,22 @@ class RpcServer:
         """Says to who asks for health that nothing is served any more; before `stop`, if at all."""
         if self._health is not None:
             self._health.drain()
+        self._reflection.drain()
 
     def stop(self) -> None:
         """Stops accepting, and lets the requests in flight finish meanwhile."""
         self.drain()
-        self._stopped = self._server.stop(self._grace_seconds)
+        told = threading.Event()
+        if self._limits is not None and self._limits.is_draining:
+            # A call that arrives in the moment that gRPC stops is ended as cancelled, which no
+            # client takes for a reason to ask another server. Who is refused at once may send
+            # the next one just then; so the last are refused when their clients know of the end.
+            self._refusals.submit(told.wait)
+            time.sleep(_HOLD_SECONDS)
+        try:
+            self._stopped = self._server.stop(self._grace_seconds)
+        finally:
+            told.set()
 
     def join(self) -> None:
         """Waits until the last request is answered, after `stop`."""
@@ -105,7 +122,9 @@ class RpcServer:
         if self._profiler is not None:
             self._profiler.close()
         self._threads.shutdown()
-        self._admin.shutdown(wait=False)
+        self._reflection.close()
+        for each in (self._admin, self._refusals):
+            each.shutdown(wait=False)
 
     def _add_services(
         self,
@@ -120,7 +139,7 @@ class RpcServer:
             services.PredictionService(
                 dataplane,
                 own,
-                admin,
+                self._refusals,
                 self._books,
                 limits,
                 as_content=settings.enable_serialization_as_tensor_content,
@@ -136,7 +155,8 @@ class RpcServer:
             self._health = health.Health(own, admin, self._books)
             handlers.append(self._health.handler())
             names.append(health.SERVICE_NAME)
-        handlers += reflection.handlers(names, admin)
+        self._reflection = reflection.Reflection(names, own)
+        handlers += self._reflection.handlers()
         self._server.add_generic_rpc_handlers(tuple(handlers))
 
     def _interceptors(
@@ -144,4 +164,4 @@ class RpcServer:
     ) -> list[grpc.ServerInterceptor]:
         if keys is None:
             return []
-        return [KeyInterceptor(keys, self._admin, self._books, open_health=settings.open_health)]
+        return [KeyInterceptor(keys, self._refusals, self._books, open_health=settings.open_health)]

@@ -12,6 +12,9 @@ from collections.abc import Callable
 # So many in a row are quick before one thread goes on alone.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
+# For the one that is alone, one call that is not quick takes back as many that were: what else
+# the machine does makes some of all calls slow.
+_SLOW_WEIGHT = 8
 # How long others may be kept waiting by a call that turns out not to be quick.
 _TICK_SECONDS = 0.002
 # So many ticks without an event, and nobody needs to look any more.
@@ -48,28 +51,31 @@ class Solo:
 
     def end(self, began: float) -> None:
         """It has dealt with it."""
-        if self._thread == threading.get_ident():
+        is_alone = self._thread == threading.get_ident()
+        if is_alone:
             self._busy_since = None
             self._events += 1
-        if self._clock() - began > _QUICK_SECONDS:
-            self._quick_calls = 0
-            return
         # Counted without a lock: one more or less does not matter.
-        self._quick_calls += 1
-        if self._quick_calls >= _QUICK_CALLS and self._thread is None:
-            self._start()
+        if self._clock() - began <= _QUICK_SECONDS:
+            self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
+            if self._quick_calls == _QUICK_CALLS and self._thread is None:
+                self._start()
+        elif is_alone and self._quick_calls > _SLOW_WEIGHT:
+            self._quick_calls -= _SLOW_WEIGHT
+        elif is_alone:
+            # Too short for who watches, and too long for all others to wait for.
+            self.stop()
+        else:
+            self._quick_calls = 0
 
     def await_turn(self) -> None:
         """Returns once the calling thread is to wait for events, at once unless one is alone."""
         if self._thread is None or self._thread == threading.get_ident():
             return
-        if not self._is_watched.acquire(blocking=False):
-            self._is_over.wait()
-            return
-        try:
+        # One of those that wait watches. When it goes on the next one takes its place, and goes
+        # on too, unless one thread is alone again by then.
+        with self._is_watched:
             self._watch()
-        finally:
-            self._is_watched.release()
 
     def stop(self) -> None:
         """All threads are to wait for events."""

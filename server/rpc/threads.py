@@ -1,9 +1,9 @@
 """The threads that calls are answered in: few, and not to be held up by slow senders."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 
@@ -11,6 +11,9 @@ from server.rpc import grpcio
 from server.rpc.pool import Pool
 
 logger = logging.getLogger(__name__)
+
+Send: TypeAlias = Callable[[bytes | None], object]
+"""Sends a message of a stream; None ends it."""
 
 
 class Threads(Protocol):
@@ -47,6 +50,13 @@ class Threads(Protocol):
 
         Raises:
           grpc.RpcError: the call was cancelled, by the client or because its message is late.
+        """
+
+    def sender(self, context: Any, send: Send) -> Send:
+        """What sends the messages of a stream without waiting for its reader, as far as it can.
+
+        Args:
+          send: what gRPC gives to do so, which may wait.
         """
 
     def shutdown(self) -> None:

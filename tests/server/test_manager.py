@@ -307,6 +307,47 @@ def test_version_that_is_no_longer_wanted_is_not_loaded() -> None:
     assert states(manager) == {3: State.AVAILABLE, 4: State.END}
 
 
+def test_version_that_waits_for_its_next_try_keeps_nobody_waiting_once_it_is_not_wanted() -> None:
+    loader = FakeLoader()
+    loader.failures[3] = OSError("disk busy")
+    manager = Manager(loader, retries=Retries(count=5, interval_seconds=3600))
+    manager.begin("half", versions(3))
+    assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
+    manager.begin("half", versions(4))
+    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert states(manager) == {4: State.AVAILABLE, 3: State.END}
+    del loader.failures[3]
+    manager.aspire("half", versions(3))
+    assert states(manager) == {4: State.END, 3: State.AVAILABLE}
+
+
+def test_version_that_is_wanted_again_as_it_is_given_up_is_loaded() -> None:
+    gate, given_up, wanted = threading.Event(), threading.Event(), threading.Event()
+
+    class Hesitant(Manager):
+        def _is_wanted(self, servable: Servable) -> bool:
+            is_wanted = super()._is_wanted(servable)
+            if not is_wanted:
+                given_up.set()
+                wanted.wait(0.2)
+            return is_wanted
+
+    def load(directory: Path) -> FakeModel:
+        assert gate.wait(10)
+        return FakeModel()
+
+    manager = Hesitant(load, load_threads=1)
+    manager.begin("slow", {1: Path("/models/slow/1")})
+    manager.begin("half", versions(3))
+    manager.begin("half", {})
+    gate.set()
+    assert given_up.wait(10)
+    manager.begin("half", versions(3))
+    wanted.set()
+    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert states(manager) == {3: State.AVAILABLE}
+
+
 def test_warm_up_comes_before_a_version_is_available() -> None:
     seen = []
     manager = Manager(

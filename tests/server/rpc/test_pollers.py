@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -218,6 +219,21 @@ def test_call_that_cannot_be_taken_on_is_ended_and_the_next_one_is(echo: Echo) -
             return super().submit(*args)
 
     with serving(echo, Full(1)) as begin:
+        assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
+        assert begin([b"b"]).result() == b"echo b"
+
+
+def test_call_that_no_other_pool_takes_is_ended_and_the_next_one_is_answered(echo: Echo) -> None:
+    class Full(ThreadPoolExecutor):
+        left = 1
+
+        def submit(self, *args: Any, **options: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            return super().submit(*args, **options)
+
+    with Full(1) as pool, serving(echo, Pollers(1), pool=pool) as begin:
         assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
         assert begin([b"b"]).result() == b"echo b"
 

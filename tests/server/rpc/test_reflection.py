@@ -1,5 +1,9 @@
 """A tool without protos finds out what there is to call, and with what."""
 
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import grpc
 import pytest
 
@@ -50,3 +54,24 @@ def test_service_that_is_off_is_not_listed(dataplane: DataPlane) -> None:
         pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"),
     ):
         client.channel.unary_unary("/tensorflow.ProfilerService/Monitor")(b"", timeout=10)
+
+
+def test_stream_that_is_open_ends_as_the_server_drains(dataplane: DataPlane) -> None:
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    end = threading.Event()
+
+    def one() -> Iterator[Any]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        end.wait()
+
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+        before = stub.ServerReflectionInfo(one(), timeout=10)
+        assert next(before).list_services_response.service
+        server.drain()
+        after = stub.ServerReflectionInfo(one(), timeout=10)
+        for each in (before, after):
+            with pytest.raises(grpc.RpcError, match="CANCELLED"):
+                next(each)
+        end.set()

@@ -61,6 +61,38 @@ def test_others_go_on_once_a_call_takes_long() -> None:
     assert not solo.is_on
 
 
+def test_others_go_on_once_many_calls_are_no_longer_quick() -> None:
+    clock = Clock()
+    solo = alone(clock)
+    # One that answers calls deals with two events between two of them.
+    for _ in range(64):
+        for seconds in (QUICK, QUICK, 0.001):
+            answer(solo, clock, seconds)
+    assert not solo.is_on
+
+
+def test_a_call_now_and_then_that_is_not_quick_ends_nothing() -> None:
+    clock = Clock()
+    solo = alone(clock)
+    for _ in range(64):
+        for seconds in (*[QUICK] * 10, 0.001):
+            answer(solo, clock, seconds)
+    assert solo.is_on
+
+
+def test_who_watches_is_replaced_while_one_is_alone() -> None:
+    clock = Clock()
+    solo = alone(clock)
+    with solo._is_watched:
+        waiting = other(solo)
+        waiting.join(0.1)
+        assert waiting.is_alive()
+    solo.begin()
+    clock.now += SLOW
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
 def test_others_go_on_once_nothing_comes() -> None:
     solo = alone(Clock())
     waiting = [other(solo) for _ in range(3)]

@@ -23,7 +23,7 @@ def proto(shape: tuple[int, ...] = (), dtype: int = DT_FLOAT, **fields: Any) -> 
     return made
 
 
-def decode(made: Any) -> np.ndarray:
+def decode(made: Any) -> np.ndarray[Any, Any]:
     from server.rpc import tensors
 
     return tensors.decode(made, "x")
@@ -51,7 +51,7 @@ EVERY_TYPE = [
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE, ids=lambda array: str(array.dtype))
-def test_every_type_survives_the_way_there_and_back(array: np.ndarray) -> None:
+def test_every_type_survives_the_way_there_and_back(array: np.ndarray[Any, Any]) -> None:
     from server.rpc import tensors
 
     made = tensors.encode(array)
@@ -67,7 +67,9 @@ def test_every_type_survives_the_way_there_and_back(array: np.ndarray) -> None:
     [*EVERY_TYPE, np.arange(6.0).reshape(2, 3).T, np.arange(5000, dtype=np.float32)[::2]],
     ids=lambda array: f"{array.dtype} {array.shape}",
 )
-def test_entry_of_a_map_is_what_the_api_reads(array: np.ndarray, as_content: bool) -> None:
+def test_entry_of_a_map_is_what_the_api_reads(
+    array: np.ndarray[Any, Any], as_content: bool
+) -> None:
     from tensorflow_serving.apis import predict_pb2
 
     from server.rpc import tensors, wire
@@ -85,7 +87,7 @@ def test_entry_of_a_map_is_what_the_api_reads(array: np.ndarray, as_content: boo
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE, ids=lambda array: str(array.dtype))
-def test_tensorflow_reads_what_is_written(array: np.ndarray) -> None:
+def test_tensorflow_reads_what_is_written(array: np.ndarray[Any, Any]) -> None:
     import tensorflow as tf
 
     from server.rpc import tensors
@@ -94,7 +96,7 @@ def test_tensorflow_reads_what_is_written(array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE[:-2], ids=lambda array: str(array.dtype))
-def test_content_is_read_too(array: np.ndarray) -> None:
+def test_content_is_read_too(array: np.ndarray[Any, Any]) -> None:
     import tensorflow as tf
 
     assert decode(tf.make_tensor_proto(array)).tolist() == array.tolist()

@@ -3,7 +3,8 @@
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,6 +28,14 @@ pytestmark = pytest.mark.slow
 X = np.array([1, 2, 5], np.float32)
 Y = [2.5, 3.0, 4.5]
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
+RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def values(client: clients.Client) -> list[float]:
@@ -203,6 +212,33 @@ def test_server_that_drains_is_unavailable(dataplane: DataPlane) -> None:
             values(client)
 
 
+def test_calls_that_arrive_as_the_server_stops_are_refused_as_those_before(
+    dataplane: DataPlane,
+) -> None:
+    limits, answered = Limits(), threading.Semaphore(0)
+
+    def ask_again_and_again(address: str) -> str:
+        with clients.client_of(address) as client:
+            try:
+                while values(client) == Y:
+                    answered.release()
+            except grpc.RpcError as error:
+                return str(error.code().name)
+        return "another answer"
+
+    with (
+        clients.serving(dataplane, limits=limits) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        asking = [pool.submit(ask_again_and_again, server.address) for _ in range(8)]
+        for _ in range(100):
+            assert answered.acquire(timeout=10)
+        limits.drain()
+        assert limits.wait_until_idle(10)
+        server.stop()
+        assert {each.result() for each in asking} == {"UNAVAILABLE"}
+
+
 def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> None:
     end = threading.Event()
 
@@ -223,6 +259,38 @@ def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> No
             each.cancel()
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/tensorflow.ProfilerService/Monitor",
+    ],
+)
+def test_calls_that_stay_open_keep_neither_refusals_nor_reloads_waiting(
+    dataplane: DataPlane, method: str
+) -> None:
+    end, limits = threading.Event(), Limits()
+
+    def nothing() -> Iterator[bytes]:
+        end.wait()
+        yield from ()
+
+    with (
+        clients.serving(dataplane, limits=limits, enable_grpc_healthcheck_service=True) as server,
+        clients.client_of(server.address) as client,
+    ):
+        opened = [client.channel.stream_stream(method)(nothing()) for _ in range(20)]
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            client.channel.unary_unary(RELOAD)(b"", timeout=10)
+        limits.drain()
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            values(client)
+        end.set()
+        for each in opened:
+            each.cancel()
+
+
 def test_call_that_was_cancelled_while_it_waited_is_not_run(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
@@ -235,9 +303,14 @@ def test_call_that_was_cancelled_while_it_waited_is_not_run(
     ):
         first = client.prediction.Predict.future(predict_request(x=X))
         assert model.entered.wait(10)
-        second = client.prediction.Predict.future(predict_request(spec=None, x=X), timeout=0.2)
-        assert second.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
         model.entered.clear()
+        cancelled = client.prediction.Predict.future(predict_request(x=X), 30)
+        eventually(lambda: limits.in_flight == 2)
+        assert cancelled.cancel()
+        late = client.prediction.Predict.future(predict_request(x=X), 0.2)
+        assert late.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        # Their places are free again, though the thread that they waited for is not.
+        eventually(lambda: limits.in_flight == 1)
         model.gate.set()
         assert list(first.result().outputs["y"].float_val) == Y
         assert limits.wait_until_idle(10)
