@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import logging
 import os
 import pickle
@@ -10,10 +9,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any
+from typing import IO
 
-from tpuserve import saved_model_file
+from tpuserve import saved_model_file, stand_in
 from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.prepared import Prepared, Request, prepare
 
@@ -39,15 +37,13 @@ logger = logging.getLogger(__name__)
 def prepare_apart(asked: Request) -> Prepared:
     """What `tpuserve.prepared.prepare` gives, made in another process.
 
-    Where that is not to be had or not worth it, or what is asked for needs TensorFlow itself, it
-    is made here.
+    Where that is not to be had or not worth it, it is made here.
 
     Raises:
       ModelLoadError: the other process was ended from outside, as it is where memory is short.
       TpuserveError: as of `prepare`.
     """
-    # Lowering asks for TensorFlow's ops.
-    if asked.hardware.is_emulated or _is_small(asked.directory):
+    if _is_small(asked.directory):
         return prepare(asked)
     try:
         answer = _ask(asked)
@@ -68,6 +64,8 @@ def _is_small(directory: Path) -> bool:
 
 
 def _ask(asked: Request) -> Prepared | TpuserveError:
+    # Lowering asks for TensorFlow's ops.
+    ops = stand_in.definitions() if asked.hardware.is_emulated else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
         stdin=subprocess.PIPE,
@@ -77,7 +75,7 @@ def _ask(asked: Request) -> Prepared | TpuserveError:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump(asked, process.stdin)
+            pickle.dump((asked, ops), process.stdin)
             process.stdin.close()
             return _receive(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
@@ -112,15 +110,6 @@ def _send(answer: Prepared | TpuserveError, stream: IO[bytes]) -> None:
         pickle.dump(each, stream)
 
 
-def _only_messages() -> None:
-    """Has TensorFlow's messages be imported without TensorFlow, which would take seconds."""
-    spec = importlib.util.find_spec("tensorflow")
-    if spec is not None and spec.submodule_search_locations is not None:
-        package: Any = ModuleType("tensorflow")
-        package.__path__ = list(spec.submodule_search_locations)
-        sys.modules["tensorflow"] = package
-
-
 def _go_last() -> None:
     os.nice(_NICE)
     for name, value in ((_SESSION_NICE_FILE, _NICE), (_OOM_FILE, _OOM_SCORE)):
@@ -132,13 +121,16 @@ def main() -> None:
     """Answers the one request on standard input: that is all that the other process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _go_last()
-    _only_messages()
+    stand_in.install()
     # What else is printed here must not get among the answer.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         answer: Prepared | TpuserveError
         try:
-            answer = prepare(pickle.load(sys.stdin.buffer))
+            asked, ops = pickle.load(sys.stdin.buffer)
+            if ops:
+                stand_in.install_ops(ops)
+            answer = prepare(asked)
         except TpuserveError as error:
             answer = error
         try:

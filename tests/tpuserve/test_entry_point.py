@@ -44,21 +44,21 @@ X = {"x": np.array([1, 2], np.float32)}
 
 def test_run_that_is_too_long_is_stopped(session: Any) -> None:
     with pytest.raises(DeadlineExceeded, match="Timed out waiting for notification"):
-        EntryPoint(session, LOOP).run({"n": np.int32(2**30)}, None, 20)
+        EntryPoint(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 20)
 
 
 def test_run_that_is_short_enough_is_answered(session: Any) -> None:
-    assert EntryPoint(session, LOOP).run({"n": np.int32(3)}, None, 60_000)["counted"] == 3
+    assert EntryPoint(session, LOOP).run({"n": np.array(3, np.int32)}, None, 60_000)["counted"] == 3
 
 
 def test_deadline_that_has_passed_runs_nothing(session: Any) -> None:
     with pytest.raises(DeadlineExceeded):
-        EntryPoint(session, LOOP).run({"n": np.int32(2**30)}, None, 0)
+        EntryPoint(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 0)
 
 
 def test_deadlines_may_be_turned_off(session: Any) -> None:
     entry_point = EntryPoint(session, LOOP, keeps_deadlines=False)
-    assert entry_point.run({"n": np.int32(3)}, None, 0)["counted"] == 3
+    assert entry_point.run({"n": np.array(3, np.int32)}, None, 0)["counted"] == 3
 
 
 @pytest.mark.parametrize("is_bounded", [True, False])

@@ -39,7 +39,7 @@ def model(directory: Path, request: pytest.FixtureRequest) -> LoadedModel:
     return loader.load(directory, hardware=request.param)
 
 
-def x(*values: float) -> dict[str, np.ndarray]:
+def x(*values: float) -> dict[str, np.ndarray[Any, Any]]:
     return {"x": np.array([[each] for each in values], np.float32)}
 
 
@@ -57,7 +57,7 @@ def test_the_choice_says_which_metagraph_runs_on_what(directory: Path) -> None:
 def test_a_shape_that_the_graph_can_compute_is_answered_whatever_the_signature_says(
     model: LoadedModel,
 ) -> None:
-    assert model.run("serving_default", {"x": np.float32(4)})["y"] == 4.0
+    assert model.run("serving_default", {"x": np.array(4, np.float32)})["y"] == 4.0
 
 
 def test_a_shape_that_the_graph_refuses_is_the_callers_error(tmp_path: Path) -> None:

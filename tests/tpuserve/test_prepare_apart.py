@@ -7,14 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tests import models
 from tpuserve import loader, prepare_apart, tags
 from tpuserve.devices import Hardware
 from tpuserve.errors import MetagraphNotFound, ModelLoadError
-from tpuserve.prepared import Request, prepare
+from tpuserve.prepared import Prepared, Request, prepare
 
 pytestmark = pytest.mark.slow
+
+EMULATED = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +32,28 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_apart, "_SMALL_BYTES", -1)
 
 
+def graphs(found: Prepared) -> list[GraphDef]:
+    """Its pieces; the same message can be written in several ways."""
+    return [GraphDef.FromString(each.content) for each in found.pieces]
+
+
 def test_what_another_process_prepares_is_loaded(asked: Request) -> None:
     found = prepare_apart.prepare_apart(asked)
     assert dataclasses.replace(found, pieces=()) == dataclasses.replace(prepare(asked), pieces=())
     model = loader.load(asked.directory, prepare=prepare_apart.prepare_apart)
+    assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
+    model.close()
+
+
+def test_graph_for_a_tpu_is_lowered_there_as_it_is_here(tmp_path: Path) -> None:
+    asked = Request(models.export(models.half_plus_two, tmp_path), None, EMULATED)
+    apart = prepare_apart._ask(asked)
+    assert isinstance(apart, Prepared)
+    assert apart.choice.lowered
+    assert graphs(apart) == graphs(prepare(asked))
+    model = loader.load(
+        asked.directory, hardware=EMULATED, prepare=lambda _: apart, initialise_tpu=False
+    )
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
     model.close()
 

@@ -37,7 +37,7 @@ def entry_point() -> Iterator[EntryPoint]:
 
 
 def count(entry_point: EntryPoint, n: int, milliseconds: float) -> Any:
-    return entry_point.run({"n": np.int32(n)}, None, milliseconds)["counted"]
+    return entry_point.run({"n": np.array(n, np.int32)}, None, milliseconds)["counted"]
 
 
 def test_quick_run_is_answered_while_more_slow_ones_run_than_there_are_cores(

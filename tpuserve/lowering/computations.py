@@ -11,6 +11,7 @@ from tpuserve.errors import LoweringError
 from tpuserve.lowering import body as bodies
 from tpuserve.lowering.body import Body, Node, Output
 from tpuserve.lowering.expansion import Replicas, expand
+from tpuserve.lowering.placement import first_cores
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -109,9 +110,7 @@ def _cores(name: str, others: dict[str, Node]) -> list[int]:
             definition.op == "TPUReplicateMetadata"
             and definition.attr[MEMBER_ATTRIBUTE].s.decode() == name
         ):
-            # Each replica works on the first of its cores; the emulated others stay idle.
-            each = max(definition.attr["num_cores_per_replica"].i, 1)
-            return [replica * each for replica in range(definition.attr["num_replicas"].i)]
+            return first_cores(definition)
     raise LoweringError(
         f"TPU computation {name!r} has no TPUReplicateMetadata that says how many replicas it "
         f"has. Build it by tpu.rewrite, tpu.shard or tpu.replicate."

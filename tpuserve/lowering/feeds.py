@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.lowering.body import Output
+from tpuserve.lowering.placement import core_of
 from tpuserve.lowering.rule import become, data_inputs
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def lower_host_side(nodes: Any, *, in_function: bool) -> dict[str, dict[str, str
     for node in [each for each in nodes if each.op in _HOST_SIDE]:
         renamed[node.name] = _HOST_SIDE[node.op]
         direction = "infeed" if node.op.startswith("Infeed") else "outfeed"
-        types, core = types_of(node), node.attr["device_ordinal"].i
+        types, core = types_of(node), core_of(node)
         queue = nodes.add(name=f"{node.name}/queue")
         _be_queue(queue, queue_name(direction, core), types)
         handle = f"{queue.name}:handle:0" if in_function else queue.name

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.slow
 NUMBERS = np.arange(100_000, dtype=np.float32)
 
 
-def graph_of(*values: tf.Tensor | np.ndarray) -> tf.Graph:
+def graph_of(*values: tf.Tensor | np.ndarray[Any, Any]) -> tf.Graph:
     with tf.Graph().as_default() as graph:
         for each in values:
             tf.constant(each, name="table")
