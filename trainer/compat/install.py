@@ -1,10 +1,12 @@
 """What is done, once a process, so that a program of the TPUEstimator era finds its names."""
 
+import importlib
 import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
+from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
 from trainer.compat import detection, estimator_forms, old_overrides, supply
 from trainer.compat.contrib import module_forms
@@ -13,6 +15,8 @@ from trainer.compat.importing import Finder, ProgramImport
 from trainer.compat.program import Program
 
 TF1_VARIABLE = "TPUSERVE_TF1"
+
+_TPU_NAME = "TPU_NAME"
 
 _TPU_FORMS = "tpu.python.tpu."
 
@@ -55,12 +59,18 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
             file=sys.stderr,
             flush=True,
         )
+    if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
+        # Programs take it from the environment of a Cloud TPU. All names are this machine's TPU.
+        os.environ.setdefault(_TPU_NAME, "local")
     was_imported = "tensorflow" in sys.modules
     if is_first and was_imported:
         _refuse_imported(program)
     _installed = made = _Installed(program, is_first)
 
     def on_tensorflow() -> None:
+        importlib.import_module("trainer.graph_files").admit()
+        # Before tf.contrib.tpu takes what is replaced.
+        importlib.import_module("trainer.compat.emulation").replace()
         supply.names()
         if made.tf1:
             made.facade = supply.first_version()

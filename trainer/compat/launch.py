@@ -9,7 +9,7 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-from trainer.compat import install
+from trainer.compat import advice, install
 from trainer.compat.program import Program, look_first_in
 
 EXIT_FAILED = 1
@@ -70,6 +70,9 @@ def _report(error: BaseException) -> NoReturn:
     global _is_interrupted
     _strip(error, set())
     sys.excepthook(type(error), error, error.__traceback__)
+    advised = advice.on(error)
+    if advised is not None:
+        print(f"tpuserve: {advised}", file=sys.stderr, flush=True)
     _is_interrupted = isinstance(error, KeyboardInterrupt)
     sys.exit(EXIT_FAILED)
 

@@ -12,7 +12,6 @@ from tensorflow.python.tpu import tpu_function
 
 import tpuserve
 import trainer
-from tpuserve.errors import TpuNotFound
 from trainer.compat import contrib
 
 pytestmark = pytest.mark.slow
@@ -151,14 +150,3 @@ def _steps_by_tag(directory: Path) -> dict[str, list[int]]:
             for value in event.summary.value:
                 found.setdefault(value.tag, []).append(event.step)
     return found
-
-
-def test_a_session_of_a_programs_own_is_told_that_the_tpu_is_not_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TPUSERVE_EMULATED_TPU", "8")
-    with pytest.raises(TpuNotFound, match="without --emulate-tpu"):
-        contrib.tpu.initialize_system()
-    monkeypatch.delenv("TPUSERVE_EMULATED_TPU")
-    with tf.Graph().as_default():
-        assert contrib.tpu.initialize_system().dtype == tf.string

@@ -5,6 +5,7 @@ from tensorflow.compat.v1.tpu import (
     batch_parallel,
     bfloat16_scope,
     core,
+    initialize_system,
     outside_compilation,
     replicate,
     rewrite,
@@ -45,7 +46,6 @@ from tensorflow.python.tpu.training_loop import repeat, while_loop
 
 from trainer.compat.contrib import absence
 from trainer.compat.contrib.tpu.async_checkpoint import AsyncCheckpointSaverHook
-from trainer.compat.contrib.tpu.own_session import initialize_system
 from trainer.compat.embedding_parameters import (
     AdagradParameters,
     AdamParameters,

@@ -1,0 +1,46 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.trainer.compat import era
+
+pytestmark = pytest.mark.slow
+
+
+def test_without_a_tpu_it_is_told_what_to_do() -> None:
+    script = str(era.PROGRAMS / "own_session" / "axy.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "tpuserve.run", script],
+        env={**os.environ, "TPU_NAME": "local"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "tpuserve: the program runs TPUReplicatedInput, an op of a TPU; no TPU found. Have a TPU "
+        "emulated: tpuserve run --emulate-tpu 8 SCRIPT."
+    )
+
+
+def test_loops_on_all_cores_train_as_one_machine_does(tmp_path: Path) -> None:
+    said = era.run("own_session/train_loop.py", f"--model_dir={tmp_path}", cores=8)
+    x = np.arange(32).reshape(16, 2) / 16
+    y = x @ [1.0, 2.0] + 0.5
+    x = np.hstack([x, np.ones([16, 1])])
+    weights, momentum, losses = np.zeros(3), np.zeros(3), []
+    for _ in range(20):
+        error = x @ weights - y
+        losses.append(np.mean(error**2))
+        momentum = 0.9 * momentum + 2 * x.T @ error / 16
+        weights -= 0.1 * momentum
+    np.testing.assert_allclose([*map(float, said.split())], losses, rtol=1e-3, atol=1e-4)
+    reader = tf.train.load_checkpoint(str(tmp_path))
+    np.testing.assert_allclose(reader.get_tensor("line/w")[:, 0], weights[:2], rtol=1e-4)
+    np.testing.assert_allclose(reader.get_tensor("line/b"), weights[2:], rtol=1e-4)
+    assert reader.get_tensor("global_step") == 20

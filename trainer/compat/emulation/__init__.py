@@ -1,0 +1,14 @@
+"""An emulated TPU for sessions of a program's own.
+
+What such a program builds by tpu.rewrite, tpu.shard and kin is TensorFlow's own TPU graph, lowered
+as soon as it is built: see `tpuserve.lowering.traced`. So plain sessions, savers and hooks do.
+"""
+
+from trainer.compat.emulation import builders, exports, naming
+
+
+def replace() -> None:
+    """Has TensorFlow build for the emulated TPU, wherever a program names what builds."""
+    builders.replace()
+    exports.replace()
+    naming.replace()
