@@ -1,24 +1,38 @@
 """What is said of a name of tf.contrib that is not supplied."""
 
+import contextlib
 import difflib
+import importlib
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any
 
+from trainer.compat.contrib.module_forms import MODULES
 from trainer.compat.contrib.replacements import REPLACEMENTS
 
 
-def of(module: str, names: Sequence[str]) -> Callable[[str], NoReturn]:
-    """A module's `__getattr__`: raises what `missing` says.
+def of(module: str, names: Sequence[str]) -> Callable[[str], Any]:
+    """A module's `__getattr__`: gives the forms below it, and raises what `missing` says.
+
+    "tf.contrib.tpu.python.tpu.tpu_estimator" is found so by a program that has not imported it.
 
     Args:
       module: as a program names it: "tf.contrib.data".
       names: what the module has.
     """
 
-    def __getattr__(name: str) -> NoReturn:
+    def __getattr__(name: str) -> Any:
+        form = f"{module}.{name}".removeprefix("tf.contrib.")
+        if _is_form(form):
+            # Without the finder of `trainer.compat.install` there is no tensorflow.contrib.
+            with contextlib.suppress(ModuleNotFoundError):
+                return importlib.import_module(f"tensorflow.contrib.{form}")
         raise missing(module, name, names)
 
     return __getattr__
+
+
+def _is_form(path: str) -> bool:
+    return any(f"{each}.".startswith(f"{path}.") for each in MODULES)
 
 
 def missing(module: str, name: str, names: Sequence[str]) -> AttributeError:

@@ -11,6 +11,7 @@ from trainer.compat.contrib import absence
 
 __all__ = [
     "ClusterResolver",
+    "GCEClusterResolver",
     "GceClusterResolver",
     "KubernetesClusterResolver",
     "SimpleClusterResolver",
@@ -25,7 +26,7 @@ logger = logging.getLogger("tensorflow.trainer")
 _tensorflows = tf.distribute.cluster_resolver
 
 ClusterResolver = _tensorflows.ClusterResolver
-GceClusterResolver = _tensorflows.GCEClusterResolver
+GCEClusterResolver = GceClusterResolver = _tensorflows.GCEClusterResolver
 KubernetesClusterResolver = _tensorflows.KubernetesClusterResolver
 SimpleClusterResolver = _tensorflows.SimpleClusterResolver
 SlurmClusterResolver = _tensorflows.SlurmClusterResolver
@@ -51,7 +52,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
           tpu: name or grpc:// address, or a list of one; None, '' or 'local' for this machine,
             unless the environment names a TPU as Google's platforms do.
           zone, project: where a named TPU is looked for.
-          more: as in TensorFlow's own.
+          more: as in TensorFlow's own; this machine needs no coordinator.
 
         Raises:
           TpuNotFound: nothing can be known of a TPU of that name.
@@ -62,6 +63,8 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named, so it is this machine", tpu)
+            # The server of a coordinator is for workers elsewhere; here it would find no address.
+            more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)
         except Exception as error:

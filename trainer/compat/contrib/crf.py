@@ -109,7 +109,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
         lambda tag, pointers: tf.gather(pointers, tag, batch_dims=1), back, end, reverse=True
     )
     tags = tf.transpose(tf.concat([earlier, end[None]], 0))
-    mask = _is_inside(sequence_length, tf.shape(tags)[1], tf.int32)
+    mask = _is_inside(tf.maximum(sequence_length, 1), tf.shape(tags)[1], tf.int32)
     return tags * mask, tf.reduce_max(last, 1)
 
 

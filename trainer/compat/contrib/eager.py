@@ -2,6 +2,7 @@
 
 from tensorflow import (
     GradientTape,
+    TensorSpec,
     Variable,
     custom_gradient,
     executing_eagerly,
@@ -11,7 +12,7 @@ from tensorflow import (
 from tensorflow import executing_eagerly as in_eager_mode
 from tensorflow import function as defun
 from tensorflow import py_function as py_func
-from tensorflow.compat.v1 import enable_eager_execution, wrap_function
+from tensorflow.compat.v1 import enable_eager_execution, make_template, wrap_function
 from tensorflow.compat.v1.train import Checkpoint
 from tensorflow.python.eager.backprop import gradients_function
 from tensorflow.python.eager.backprop import implicit_grad as implicit_gradients
@@ -42,6 +43,7 @@ __all__ = [
     "DEVICE_PLACEMENT_WARN",
     "GradientTape",
     "SYNC",
+    "TensorSpec",
     "Variable",
     "custom_gradient",
     "defun",
@@ -54,6 +56,7 @@ __all__ = [
     "implicit_value_and_gradients",
     "in_eager_mode",
     "init_scope",
+    "make_template",
     "num_gpus",
     "py_func",
     "set_execution_mode",

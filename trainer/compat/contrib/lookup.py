@@ -75,6 +75,11 @@ class HashTable(lookup_ops.StaticHashTableV1):
         """
         super().__init__(initializer, default_value, name or shared_name)
 
+    @property
+    def init(self) -> Any:
+        """The op that fills it."""
+        return self.initializer
+
 
 class MutableHashTable(lookup_ops.MutableHashTable):
     """A table that ops insert into."""

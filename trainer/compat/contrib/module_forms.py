@@ -104,6 +104,9 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
     "seq2seq": ("python.ops.loss",),
     "slim": ("python.slim",),
     "slim.learning": ("",),
+    "slim.nets": ("",),
+    "slim.nets.inception": ("",),
+    "slim.tfexample_decoder": ("",),
     "summary": ("summary", "summary_ops"),
     "tfprof.model_analyzer": ("",),
     "training": (
@@ -117,6 +120,7 @@ MODULES: Mapping[str, str] = {
     **{f"tpu.python.tpu.{form}": module for form, module in _TPU_MODULES.items()},
     "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
     "layers.python.layers.utils": f"{_OURS}.slim.named_outputs",
+    "slim.python.slim.learning": f"{_OURS}.slim.learning",
     **{
         f"{module}.{form}".rstrip("."): f"{_OURS}.{module}"
         for module, forms in _FORMS.items()

@@ -16,6 +16,8 @@ def sequence_loss(
     weights: Any,
     average_across_timesteps: bool = True,
     average_across_batch: bool = True,
+    sum_over_timesteps: bool = False,
+    sum_over_batch: bool = False,
     softmax_loss_function: Any = None,
     name: str | None = None,
 ) -> Any:
@@ -27,6 +29,8 @@ def sequence_loss(
       weights: [b, steps]; 0 for padding.
       average_across_timesteps, average_across_batch: the dimensions that a mean is taken over,
         weights counted.
+      sum_over_timesteps, sum_over_batch: the dimensions that a sum is taken over, divided by how
+        many weights there are not 0.
       softmax_loss_function: takes labels and logits by name, both flat; the sparse cross entropy
         by default.
       name: of the ops.
@@ -39,6 +43,13 @@ def sequence_loss(
         raise InvalidSetting(
             f"sequence_loss got logits of the shape {logits.shape}. Give [batch, steps, classes]."
         )
+    if (average_across_timesteps or average_across_batch) and (
+        sum_over_timesteps or sum_over_batch
+    ):
+        raise InvalidSetting(
+            "sequence_loss is to take both means and sums. Give either average_across_... or "
+            "sum_over_..."
+        )
     with tf.name_scope(name or "sequence_loss"):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
         flat = function(
@@ -46,11 +57,18 @@ def sequence_loss(
         )
         weights = tf.cast(weights, flat.dtype)
         losses = tf.reshape(flat, tf.shape(weights)) * weights
-        axes = [0] * average_across_batch + [1] * average_across_timesteps
-        if not axes:
-            return losses
-        total = tf.reduce_sum(losses, axes)
-        return total / (tf.reduce_sum(weights, axes) + 1e-12)
+        averaged = [0] * average_across_batch + [1] * average_across_timesteps
+        summed = [0] * sum_over_batch + [1] * sum_over_timesteps
+        if averaged:
+            return _quotient(losses, weights, averaged)
+        if summed:
+            counted = tf.cast(tf.not_equal(weights, 0), flat.dtype)
+            return _quotient(losses, counted, summed)
+        return losses
+
+
+def _quotient(losses: Any, counts: Any, axes: list[int]) -> Any:
+    return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 
 __getattr__ = absence.of("tf.contrib.seq2seq", __all__)

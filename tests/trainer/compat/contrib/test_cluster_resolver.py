@@ -22,6 +22,11 @@ def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(found, tf.distribute.cluster_resolver.TPUClusterResolver)
 
 
+def test_this_machine_needs_no_coordinator() -> None:
+    found = TPUClusterResolver("local", coordinator_name="coordinator")
+    assert (found.master(), found.cluster_spec().as_dict()) == ("", {})
+
+
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_program_that_names_no_tpu_trains(use_tpu: bool, tmp_path: Path) -> None:
     config = trainer.RunConfig(

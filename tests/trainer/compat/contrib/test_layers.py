@@ -294,7 +294,6 @@ def test_update_ops_come_before_the_loss_and_summaries_are_made() -> None:
     _run(train)
     names = {each.op.name for each in v1.get_collection(v1.GraphKeys.SUMMARIES)}
     assert names == {
-        "OptimizeLoss/learning_rate_1",
         "OptimizeLoss/loss",
         "OptimizeLoss/global_norm/gradient_norm",
     }

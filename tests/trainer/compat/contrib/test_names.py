@@ -1,4 +1,6 @@
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -27,3 +29,27 @@ def test_module_forms_and_public_names_are_the_same_classes() -> None:
     assert tpu_estimator.TPUEstimator is contrib.tpu.TPUEstimator
     assert tpu_config.RunConfig is contrib.tpu.RunConfig
     assert tpu_optimizer.CrossShardOptimizer is contrib.tpu.CrossShardOptimizer
+
+
+def test_forms_are_there_without_an_import() -> None:
+    code = """if True:
+        import tensorflow as tf
+        contrib = tf.contrib
+        estimator = contrib.tpu.python.tpu.tpu_estimator.TPUEstimator
+        assert estimator is contrib.tpu.TPUEstimator
+        assert contrib.layers.python.layers.layers.conv2d is contrib.layers.conv2d
+        assert contrib.slim.python.slim.learning is contrib.slim.learning
+        assert contrib.summary.summary_ops.scalar is contrib.summary.scalar
+        try:
+            contrib.layers.python.nothing
+        except AttributeError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", f"import trainer.compat\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "tf.contrib.layers.python.nothing is not" in done.stdout

@@ -50,14 +50,15 @@ def _nadam() -> list[Any]:
 
 def _lars(nesterov: bool) -> list[Any]:
     # |w| = 5, |g| = 2.0616; decay 0.1, trust 0.5 |w| / (|g| + 0.1 |w|), rate 0.1, momentum 0.9.
-    w, m = np.array([3.0, 4.0]), np.zeros(2)
+    w: np.ndarray[Any, Any] = np.array([3.0, 4.0])
+    m: np.ndarray[Any, Any] = np.zeros(2)
     moves = []
     for _ in range(2):
         size = np.linalg.norm(w)
         rate = 0.1 * 0.5 * size / (np.linalg.norm(G) + 0.1 * size)
-        gradient = G + 0.1 * w
-        m = 0.9 * m + gradient
-        w = w - rate * (gradient + 0.9 * m if nesterov else m)
+        taken = rate * (G + 0.1 * w)
+        m = 0.9 * m + taken
+        w = w - (taken + 0.9 * m if nesterov else m)
         moves.append(w - [3.0, 4.0])
     return moves
 

@@ -20,7 +20,6 @@ from trainer.compat.contrib import (
     metrics,
     predictor,
     seq2seq,
-    slim,
     tfprof,
     training,
 )
@@ -100,7 +99,6 @@ def test_a_train_op_clips_and_counts() -> None:
         assert session.run(train) == 25.0
         np.testing.assert_allclose(session.run(w), [2.7, 3.6], rtol=1e-6)
         assert session.run(v1.train.get_global_step()) == 1
-    assert slim.learning.create_train_op is training.create_train_op
 
 
 def test_a_predictor_goes_from_arrays_to_arrays(tmp_path: Path) -> None:

@@ -6,18 +6,18 @@ from tensorflow.compat.v1.train import (
     create_global_step,
     get_global_step,
     get_or_create_global_step,
-    init_from_checkpoint,
-    list_variables,
-    load_checkpoint,
-    load_variable,
 )
-from tensorflow.python.framework.smart_cond import smart_cond, smart_constant_value
+from tensorflow.python.framework.smart_cond import smart_case, smart_cond, smart_constant_value
 from tensorflow.python.framework.tensor_spec import BoundedTensorSpec, TensorSpec
 from tensorflow.python.ops.array_ops import invert_permutation
 from tensorflow.python.ops.check_ops import assert_same_float_dtype
-from tensorflow.python.ops.confusion_matrix import remove_squeezable_dimensions
 from tensorflow.python.ops.critical_section_ops import CriticalSection
-from tensorflow.python.ops.init_ops import zeros_initializer as zero_initializer
+from tensorflow.python.ops.init_ops import (
+    convolutional_delta_orthogonal,
+    convolutional_orthogonal_1d,
+    convolutional_orthogonal_2d,
+    convolutional_orthogonal_3d,
+)
 from tensorflow.python.util import nest
 from tensorflow.python.util.deprecation import (
     deprecated,
@@ -39,6 +39,10 @@ from trainer.compat.contrib.framework.checkpoints import (
     assign_from_checkpoint_fn,
     assign_from_values,
     assign_from_values_fn,
+    init_from_checkpoint,
+    list_variables,
+    load_checkpoint,
+    load_variable,
 )
 from trainer.compat.contrib.framework.tensors import (
     assert_scalar,
@@ -47,16 +51,19 @@ from trainer.compat.contrib.framework.tensors import (
     get_name_scope,
     get_placeholders,
     reduce_sum_n,
+    remove_squeezable_dimensions,
     with_same_shape,
     with_shape,
 )
 from trainer.compat.contrib.framework.variables import (
     add_model_variable,
+    assert_or_get_global_step,
     filter_variables,
     get_local_variables,
     get_model_variables,
     get_trainable_variables,
     get_unique_variable,
+    get_variable_full_name,
     get_variables,
     get_variables_by_name,
     get_variables_by_suffix,
@@ -65,6 +72,7 @@ from trainer.compat.contrib.framework.variables import (
     local_variable,
     model_variable,
     variable,
+    zero_initializer,
 )
 
 __all__ = [
@@ -78,6 +86,7 @@ __all__ = [
     "arg_scoped_arguments",
     "argsort",
     "assert_global_step",
+    "assert_or_get_global_step",
     "assert_same_float_dtype",
     "assert_scalar",
     "assert_scalar_int",
@@ -86,6 +95,10 @@ __all__ = [
     "assign_from_values",
     "assign_from_values_fn",
     "convert_to_tensor_or_sparse_tensor",
+    "convolutional_delta_orthogonal",
+    "convolutional_orthogonal_1d",
+    "convolutional_orthogonal_2d",
+    "convolutional_orthogonal_3d",
     "create_global_step",
     "current_arg_scope",
     "deprecated",
@@ -100,6 +113,7 @@ __all__ = [
     "get_placeholders",
     "get_trainable_variables",
     "get_unique_variable",
+    "get_variable_full_name",
     "get_variables",
     "get_variables_by_name",
     "get_variables_by_suffix",
@@ -117,6 +131,7 @@ __all__ = [
     "nest",
     "reduce_sum_n",
     "remove_squeezable_dimensions",
+    "smart_case",
     "smart_cond",
     "smart_constant_value",
     "sort",

@@ -13,6 +13,31 @@ v1 = tf.compat.v1
 logger = logging.getLogger("tensorflow.trainer")
 
 
+def load_checkpoint(filepattern: str) -> Any:
+    """A reader of a checkpoint, or of the newest in a directory."""
+    return v1.train.load_checkpoint(filepattern)
+
+
+def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
+    """Name and shape of each variable of a checkpoint, or of the newest in a directory."""
+    return list(v1.train.list_variables(checkpoint_dir))
+
+
+def load_variable(checkpoint_dir: str, name: str) -> Any:
+    """The array of one variable of a checkpoint, or of the newest in a directory."""
+    return v1.train.load_variable(checkpoint_dir, name)
+
+
+def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
+    """Has variables start with a checkpoint's values; see tf.train.init_from_checkpoint.
+
+    Args:
+      checkpoint_dir: a checkpoint, or a directory of some.
+      assignment_map: name or scope in the checkpoint → name, scope or variable.
+    """
+    v1.train.init_from_checkpoint(checkpoint_dir, assignment_map)
+
+
 def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dict[Any, Any]]:
     """An op that assigns arrays to variables, and the dict to feed it with.
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import confusion_matrix
 
 from tpuserve.errors import InvalidSetting
 
@@ -20,8 +21,13 @@ def get_placeholders(graph: Any) -> list[Any]:
     return [each.outputs[0] for each in graph.get_operations() if each.type == "Placeholder"]
 
 
-def assert_scalar(tensor: Any, name: str | None = None) -> Any:
+def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Any:
     """The tensor, whose shape is known to be [].
+
+    Args:
+      tensor: any.
+      name: of the ops.
+      message: what the error begins with.
 
     Raises:
       InvalidSetting: it is not.
@@ -29,7 +35,8 @@ def assert_scalar(tensor: Any, name: str | None = None) -> Any:
     with tf.name_scope(name or "assert_scalar"):
         tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != 0:
-        raise InvalidSetting(f"{tensor.name} has the shape {tensor.shape}. Give a scalar.")
+        said = f"{message} " if message else ""
+        raise InvalidSetting(f"{said}{tensor.name} has the shape {tensor.shape}. Give a scalar.")
     return tensor
 
 
@@ -54,6 +61,21 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
     """The tensor, of the shape of another."""
     with tf.control_dependencies([v1.assert_equal(tf.shape(expected_tensor), tf.shape(tensor))]):
         return tf.identity(tensor)
+
+
+def remove_squeezable_dimensions(
+    predictions: Any, labels: Any, name: str | None = None
+) -> tuple[Any, Any]:
+    """Predictions and labels; that which has one dimension more, of size 1 at its end, without.
+
+    Args:
+      predictions, labels: of one shape but for that.
+      name: of the ops.
+    """
+    labels, predictions = confusion_matrix.remove_squeezable_dimensions(
+        labels, predictions, name=name
+    )
+    return predictions, labels
 
 
 def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:

@@ -67,7 +67,13 @@ def model_variable(
     regularizer: Any = None,
     trainable: bool = True,
     collections: Any = None,
-    **more: Any,
+    caching_device: Any = None,
+    device: Any = None,
+    partitioner: Any = None,
+    custom_getter: Any = None,
+    use_resource: Any = None,
+    synchronization: Any = tf.VariableSynchronization.AUTO,
+    aggregation: Any = v1.VariableAggregation.NONE,
 ) -> Any:
     """A variable that is also in tf.GraphKeys.MODEL_VARIABLES; see `variable`."""
     collections = [*(collections or []), _Keys.GLOBAL_VARIABLES, _Keys.MODEL_VARIABLES]
@@ -79,7 +85,13 @@ def model_variable(
         regularizer=regularizer,
         trainable=trainable,
         collections=collections,
-        **more,
+        caching_device=caching_device,
+        device=device,
+        partitioner=partitioner,
+        custom_getter=custom_getter,
+        use_resource=use_resource,
+        synchronization=synchronization,
+        aggregation=aggregation,
     )
 
 
@@ -108,6 +120,30 @@ def _made(initial_value: Any, validate_shape: bool, name: Any, resource: Any, ke
     )
 
 
+def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initializer") -> Any:
+    """An op that sets a variable to zeros.
+
+    Args:
+      ref: the variable.
+      use_locking: not needed here.
+      name: of the op.
+    """
+    return v1.assign(ref, tf.zeros(ref.get_shape(), ref.dtype.base_dtype), name=name)
+
+
+def get_variable_full_name(var: Any) -> str:
+    """The name that a checkpoint has a variable by."""
+    return str(getattr(var, "_shared_name", None) or var.op.name)
+
+
+def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
+    """The given global step, once it is checked, or else the graph's, which may be None."""
+    if global_step_tensor is None:
+        return v1.train.get_global_step(graph)
+    v1.train.assert_global_step(global_step_tensor)
+    return global_step_tensor
+
+
 def add_model_variable(var: Any) -> None:
     """Puts a variable into tf.GraphKeys.MODEL_VARIABLES."""
     if not any(each is var for each in v1.get_collection(_Keys.MODEL_VARIABLES)):
@@ -121,13 +157,13 @@ def get_variables(
 
     Args:
       scope: a scope, or the regular expression that names begin with; None for all.
-      suffix: the last part of their names: "weights"; None for all.
+      suffix: what their names end in: "weights"; None for all.
       collection: its key.
     """
     found = v1.get_collection(collection, getattr(scope, "name", scope))
     if suffix is None:
         return list(found)
-    return [each for each in found if f"/{each.op.name}".endswith(f"/{suffix.split(':')[0]}")]
+    return [each for each in found if each.op.name.endswith(suffix.split(":")[0])]
 
 
 def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
@@ -152,7 +188,11 @@ def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
 
 def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
     """Global variables whose names are that, or end in a slash and that."""
-    return get_variables(scope, given_name)
+    return [
+        each
+        for each in get_variables(scope)
+        if f"/{each.op.name}".endswith(f"/{given_name.split(':')[0]}")
+    ]
 
 
 def get_unique_variable(var_op_name: str) -> Any:

@@ -18,9 +18,11 @@ from trainer.compat.contrib.layers.convolution import (
 from trainer.compat.contrib.layers.dense import (
     bias_add,
     dropout,
+    elu,
     flatten,
     fully_connected,
     linear,
+    maxout,
     one_hot_encoding,
     relu,
     relu6,
@@ -40,7 +42,7 @@ from trainer.compat.contrib.layers.optimization import (
     OPTIMIZER_SUMMARIES,
     optimize_loss,
 )
-from trainer.compat.contrib.layers.pooling import avg_pool2d, max_pool2d
+from trainer.compat.contrib.layers.pooling import avg_pool2d, avg_pool3d, max_pool2d, max_pool3d
 from trainer.compat.contrib.layers.regularizers import (
     apply_regularization,
     l1_l2_regularizer,
@@ -63,6 +65,7 @@ __all__ = [
     "OPTIMIZER_SUMMARIES",
     "apply_regularization",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_norm",
     "bias_add",
     "conv1d",
@@ -75,6 +78,7 @@ __all__ = [
     "convolution2d_transpose",
     "convolution3d",
     "dropout",
+    "elu",
     "embed_sequence",
     "flatten",
     "fully_connected",
@@ -86,6 +90,8 @@ __all__ = [
     "layer_norm",
     "linear",
     "max_pool2d",
+    "max_pool3d",
+    "maxout",
     "one_hot_encoding",
     "optimize_loss",
     "relu",

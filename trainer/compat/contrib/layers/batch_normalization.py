@@ -8,7 +8,7 @@ from tensorflow.python.training import moving_averages
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from trainer.compat.contrib.layers.scopes import Made, channels_first
+from trainer.compat.contrib.layers.scopes import Made, channels_first, dimensions_of
 
 v1 = tf.compat.v1
 
@@ -62,8 +62,9 @@ def batch_norm(
       zero_debias_moving_mean: whether the moving mean does without its start from zero.
       scope: "BatchNorm" by default.
       renorm, renorm_clipping, renorm_decay, adjustment: not supplied.
-      activation_fn, reuse, variables_collections, outputs_collections, trainable: see
-        `fully_connected`.
+      trainable: whether beta and gamma are; if not, with all else left as it is, the moving
+        averages stay as they are too, except for [b, c].
+      activation_fn, reuse, variables_collections, outputs_collections: see `fully_connected`.
 
     Raises:
       InvalidSetting: renorm or adjustment is asked for, or the channels are unknown.
@@ -73,10 +74,12 @@ def batch_norm(
             "batch_norm got renorm or an adjustment, which are not supplied. Leave them out, or "
             "use tf.compat.v1.layers.batch_normalization."
         )
+    if data_format not in ("NHWC", "NCHW"):
+        raise InvalidSetting(f"batch_norm has the data_format {data_format!r}. Give NHWC or NCHW.")
     inputs = tf.convert_to_tensor(inputs)
     is_first, rank = channels_first(data_format), inputs.shape.rank
     axis = 1 if is_first else (rank or 0) - 1
-    channels = inputs.shape[axis] if rank is not None else None
+    channels = dimensions_of(inputs)[axis] if rank is not None else None
     if channels is None:
         raise InvalidSetting(f"batch_norm got the shape {inputs.shape}. Set its channels.")
     with v1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as found:
@@ -85,11 +88,16 @@ def batch_norm(
         dtype = tf.float32 if is_half else inputs.dtype.base_dtype
         made = Made(found, dtype, trainable, variables_collections, outputs_collections)
         parts = _Parts(made, channels, param_initializers or {}, param_regularizers or {})
-        beta = parts.of("beta", v1.zeros_initializer()) if center else tf.zeros([channels], dtype)
-        gamma = parts.of("gamma", v1.ones_initializer()) if scale else tf.ones([channels], dtype)
+        is_fused = fused is not False and batch_weights is None and rank in (2, 4)
+        as_layer = (
+            batch_weights is None
+            and updates_collections == v1.GraphKeys.UPDATE_OPS
+            and not zero_debias_moving_mean
+            and not (is_fused and rank == 2)
+        )
+        beta, gamma = parts.beta_and_gamma(center, scale, gamma_first=as_layer)
         mean = parts.of("moving_mean", v1.zeros_initializer(), trainable=False)
         variance = parts.of("moving_variance", v1.ones_initializer(), trainable=False)
-        is_fused = fused is not False and batch_weights is None and rank in (2, 4)
         normalise = _fused if is_fused else _in_steps
 
         def with_batch() -> Any:
@@ -102,7 +110,7 @@ def batch_norm(
         training = is_training if isinstance(is_training, tf.Tensor) else bool(is_training)
         outputs, batch_mean, batch_variance = smart_cond(training, with_batch, with_averages)
         outputs.set_shape(inputs.shape)
-        if training is not False:
+        if training is not False and (trainable or not as_layer):
             kept = smart_cond(training, lambda: tf.constant(decay), lambda: tf.constant(1.0))
             updates = [
                 moving_averages.assign_moving_average(
@@ -128,6 +136,21 @@ class _Parts:
         self._made, self._channels = made, channels
         self._initializers, self._regularizers = initializers, regularizers
 
+    def beta_and_gamma(self, center: bool, scale: bool, gamma_first: bool) -> tuple[Any, Any]:
+        """Both of them, in the order in which a program finds them among its variables."""
+        makers: dict[str, tuple[bool, Any, Any]] = {
+            "beta": (center, v1.zeros_initializer(), tf.zeros),
+            "gamma": (scale, v1.ones_initializer(), tf.ones),
+        }
+        made: dict[str, Any] = {}
+        for name in ("gamma", "beta") if gamma_first else ("beta", "gamma"):
+            is_wanted, initializer, constant = makers[name]
+            if is_wanted:
+                made[name] = self.of(name, initializer)
+            else:
+                made[name] = constant([self._channels], self._made.dtype)
+        return made["beta"], made["gamma"]
+
     def of(self, name: str, initializer: Any, trainable: bool = True) -> Any:
         return self._made.variable(
             name,
@@ -143,7 +166,7 @@ def _fused(
 ) -> Any:
     """The result, and the mean and the variance that moving averages take in; of one op."""
     rank = inputs.shape.rank
-    flat = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]]) if rank == 2 else inputs
+    flat = tf.reshape(inputs, [-1, 1, 1, dimensions_of(inputs)[-1]]) if rank == 2 else inputs
     data_format = "NCHW" if rank == 4 and axis == 1 else "NHWC"
     mean, variance = moving or (None, None)
     outputs, *moments = v1.nn.fused_batch_norm(

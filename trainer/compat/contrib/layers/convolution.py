@@ -9,7 +9,15 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
-from trainer.compat.contrib.layers.scopes import Made, biased, channels_first, pair, sizes
+from trainer.compat.contrib.layers.scopes import (
+    Made,
+    biased,
+    channels_first,
+    channels_of,
+    dimensions_of,
+    pair,
+    sizes,
+)
 
 v1 = tf.compat.v1
 
@@ -65,7 +73,11 @@ def convolution(
         )
         weights = made.variable(
             "weights",
-            [*sizes(kernel_size, dimensions), inputs.shape[1 if is_first else -1], num_outputs],
+            [
+                *sizes(kernel_size, dimensions),
+                channels_of(inputs, 1 if is_first else -1),
+                num_outputs,
+            ],
             weights_initializer,
             weights_regularizer,
         )
@@ -144,11 +156,11 @@ def convolution2d_transpose(
         kernel, strides = pair(kernel_size), pair(stride)
         weights = made.variable(
             "weights",
-            [*kernel, num_outputs, inputs.shape[1 if is_first else -1]],
+            [*kernel, num_outputs, channels_of(inputs, 1 if is_first else -1)],
             weights_initializer,
             weights_regularizer,
         )
-        shape, static = tf.shape(inputs), inputs.shape.as_list()
+        shape, static = tf.shape(inputs), dimensions_of(inputs)
         known = [shape[each] if size is None else size for each, size in enumerate(static)]
         places = [
             known[each + (2 if is_first else 1)] * strides[each]

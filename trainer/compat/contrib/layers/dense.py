@@ -8,7 +8,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
-from trainer.compat.contrib.layers.scopes import Made, collected
+from trainer.compat.contrib.layers.scopes import Made, channels_of, collected, dimensions_of
 
 v1 = tf.compat.v1
 
@@ -47,8 +47,9 @@ def fully_connected(
       [..., num_outputs].
     """
     inputs = tf.convert_to_tensor(inputs)
-    size = inputs.shape[-1] if inputs.shape.rank is not None else None
-    if not size or inputs.shape.rank < 2:
+    rank = inputs.shape.rank or 0
+    size = dimensions_of(inputs)[-1] if rank else None
+    if not size or rank < 2:
         raise InvalidSetting(
             f"fully_connected got the shape {inputs.shape}. Give at least two dimensions, the "
             f"last of a known size."
@@ -62,10 +63,10 @@ def fully_connected(
         )
         outputs = (
             tf.matmul(inputs, weights)
-            if inputs.shape.rank == 2
-            else tf.tensordot(inputs, weights, [[inputs.shape.rank - 1], [0]])
+            if rank == 2
+            else tf.tensordot(inputs, weights, [[rank - 1], [0]])
         )
-        outputs.set_shape([*inputs.shape[:-1], num_outputs])
+        outputs.set_shape([*dimensions_of(inputs)[:-1], num_outputs])
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
@@ -76,6 +77,7 @@ def fully_connected(
 
 linear = functools.partial(fully_connected, activation_fn=None)
 relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)
+elu = functools.partial(fully_connected, activation_fn=tf.nn.elu)
 relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)
 
 
@@ -98,7 +100,7 @@ def bias_add(
         made = Made(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        channels = inputs.shape[1 if data_format == "NCHW" else -1]
+        channels = channels_of(inputs, 1 if data_format == "NCHW" else -1)
         biases = made.variable("biases", [channels], initializer, regularizer)
         return made.result(tf.nn.bias_add(inputs, biases, data_format=data_format), activation_fn)
 
@@ -108,8 +110,10 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> 
     """[b, ...] as [b, the product of the others]."""
     with v1.name_scope(scope, "Flatten", [inputs]) as name:
         inputs = tf.convert_to_tensor(inputs)
+        if not inputs.shape.rank:
+            raise InvalidSetting(f"flatten got the shape {inputs.shape}. Give [batch, ...].")
         size = inputs.shape[1:].num_elements()
-        batch = inputs.shape[0]
+        batch = dimensions_of(inputs)[0]
         if size is None:
             shape = [tf.shape(inputs)[0], tf.reduce_prod(tf.shape(inputs)[1:])]
         else:
@@ -139,7 +143,7 @@ def dropout(
       outputs_collections, scope: see `fully_connected`.
       seed: of the random numbers.
     """
-    with v1.name_scope(scope, "Dropout", [inputs]) as name:
+    with v1.variable_scope(scope, "Dropout", [inputs]) as found:
         inputs = tf.convert_to_tensor(inputs)
 
         def dropped() -> Any:
@@ -150,7 +154,7 @@ def dropout(
         else:
             known = tf.get_static_value(is_training)
             outputs = dropped() if known else tf.identity(inputs)
-        return collected(outputs_collections, name, outputs)
+        return collected(outputs_collections, found.name, outputs)
 
 
 @add_arg_scope
@@ -174,6 +178,33 @@ def softmax(logits: Any, scope: Any = None) -> Any:
     """The softmax over the last dimension."""
     with v1.variable_scope(scope, "softmax", [logits]):
         return tf.nn.softmax(logits)
+
+
+@add_arg_scope
+def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
+    """The largest of each group of a dimension, of which num_units are left.
+
+    Source: Goodfellow et al., "Maxout Networks", 2013.
+
+    Raises:
+      InvalidSetting: the dimension is no multiple of num_units.
+    """
+    with v1.variable_scope(scope, "MaxOut", [inputs]):
+        inputs = tf.convert_to_tensor(inputs)
+        sizes = dimensions_of(inputs)
+        axis %= len(sizes)
+        size = sizes[axis]
+        if size is None or size % num_units:
+            raise InvalidSetting(
+                f"maxout got the shape {inputs.shape} and num_units={num_units}. Give a divisor "
+                f"of dimension {axis}."
+            )
+        shape = tf.shape(inputs)
+        split = [num_units, size // num_units]
+        grouped = tf.reshape(inputs, tf.concat([shape[:axis], split, shape[axis + 1 :]], 0))
+        outputs = tf.reduce_max(grouped, axis=axis + 1)
+        outputs.set_shape([*sizes[:axis], num_units, *sizes[axis + 1 :]])
+        return outputs
 
 
 @add_arg_scope

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from trainer.compat.contrib.layers.scopes import Made, channels_first
+from trainer.compat.contrib.layers.scopes import Made, channels_first, channels_of, dimensions_of
 
 v1 = tf.compat.v1
 
@@ -105,7 +105,7 @@ def group_norm(
     inputs = tf.convert_to_tensor(inputs)
     axis = _axis(channels_axis, inputs)
     others = sorted(_axis(each, inputs) for each in reduction_axes)
-    channels = inputs.shape[axis]
+    channels = dimensions_of(inputs)[axis]
     if channels is None or channels % groups or axis in others:
         raise InvalidSetting(
             f"group_norm got the shape {inputs.shape}, groups={groups}, channels_axis="
@@ -169,7 +169,7 @@ def instance_norm(
         made = Made(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        channels = inputs.shape[axis]
+        channels = channels_of(inputs, axis)
         aligned = [channels if each == axis else 1 for each in range(rank)]
         beta, gamma = _beta_and_gamma(made, channels, center, scale, param_initializers)
         axes = [each for each in range(1, rank) if each != axis]

@@ -63,8 +63,8 @@ def optimize_loss(
       update_ops: run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
       variables: all trainable ones by default.
       name: of the scope; "OptimizeLoss" by default.
-      summaries: those of OPTIMIZER_SUMMARIES that are wanted; the rate, the loss and the global
-        norm by default.
+      summaries: those of OPTIMIZER_SUMMARIES that are wanted; the rate, where it decays, the loss
+        and the global norm by default.
       colocate_gradients_with_ops: see tf.gradients.
       increment_global_step: whether the step is counted.
 
@@ -88,7 +88,7 @@ def optimize_loss(
             with tf.control_dependencies(list(dict.fromkeys(update_ops))):
                 loss = tf.identity(loss)
         rate = _rate(learning_rate, learning_rate_decay_fn, global_step)
-        if rate is not None and "learning_rate" in wanted:
+        if learning_rate_decay_fn is not None and "learning_rate" in wanted:
             v1.summary.scalar("learning_rate", rate)
         applied = _optimizer(optimizer, rate)
         gradients = applied.compute_gradients(
@@ -102,9 +102,11 @@ def optimize_loss(
         if "loss" in wanted:
             v1.summary.scalar("loss", loss)
         _summarize(gradients, wanted)
-        step = applied.apply_gradients(
-            gradients, global_step=global_step if increment_global_step else None, name="train"
-        )
+        # Else the loss might be that of the variables after the step.
+        with tf.control_dependencies([loss]):
+            step = applied.apply_gradients(
+                gradients, global_step=global_step if increment_global_step else None, name="train"
+            )
         with tf.control_dependencies([step]):
             return tf.identity(loss)
 
@@ -191,7 +193,7 @@ def _summarize(gradients: Any, wanted: Any) -> None:
         if gradient is None:
             continue
         values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-        name = variable.op.name
+        name = variable.name.replace(":", "_")
         if "gradients" in wanted:
             v1.summary.histogram(f"gradients/{name}", values)
         if "gradient_norm" in wanted:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from trainer.compat.contrib.layers.scopes import collected, pair
+from trainer.compat.contrib.layers.scopes import collected, sizes
 
 v1 = tf.compat.v1
 
@@ -54,6 +54,40 @@ def avg_pool2d(
     )  # fmt: skip
 
 
+@add_arg_scope
+def max_pool3d(
+    inputs: Any,
+    kernel_size: Any,
+    stride: Any = 2,
+    padding: str = "VALID",
+    data_format: str = "NDHWC",
+    outputs_collections: Any = None,
+    scope: Any = None,
+) -> Any:
+    """The largest of each window of [b, depth, height, width, c]; see `max_pool2d`."""
+    return _pooled(
+        tf.nn.max_pool3d, "MaxPool3D", inputs, kernel_size, stride, padding, data_format,
+        outputs_collections, scope,
+    )  # fmt: skip
+
+
+@add_arg_scope
+def avg_pool3d(
+    inputs: Any,
+    kernel_size: Any,
+    stride: Any = 2,
+    padding: str = "VALID",
+    data_format: str = "NDHWC",
+    outputs_collections: Any = None,
+    scope: Any = None,
+) -> Any:
+    """The mean of each window of [b, depth, height, width, c]; see `max_pool2d`."""
+    return _pooled(
+        tf.nn.avg_pool3d, "AvgPool3D", inputs, kernel_size, stride, padding, data_format,
+        outputs_collections, scope,
+    )  # fmt: skip
+
+
 def _pooled(
     pool: Callable[..., Any],
     default_scope: str,
@@ -66,10 +100,11 @@ def _pooled(
     scope: Any,
 ) -> Any:
     with v1.name_scope(scope, default_scope, [inputs]) as name:
+        dimensions = len(data_format) - 2
         outputs = pool(
             tf.convert_to_tensor(inputs),
-            pair(kernel_size),
-            pair(stride),
+            sizes(kernel_size, dimensions),
+            sizes(stride, dimensions),
             padding,
             data_format=data_format,
         )

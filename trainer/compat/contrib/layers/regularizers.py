@@ -40,9 +40,9 @@ def sum_regularizer(
         return None
 
     def regularize(weights: Any) -> Any:
-        with tf.name_scope(scope or "sum_regularizer"):
+        with v1.name_scope(scope, "sum_regularizer", [weights]) as whole:
             losses = [loss for each in present if (loss := each(weights)) is not None]
-            return tf.add_n(losses) if losses else None
+            return tf.add_n(losses, name=whole) if losses else None
 
     return regularize
 
@@ -78,8 +78,8 @@ def _scaled(scale: float, scope: str | None, name: str, of: Callable[[Any], Any]
         return lambda weights: None
 
     def regularize(weights: Any) -> Any:
-        with tf.name_scope(scope or name):
+        with v1.name_scope(scope, name, [weights]) as whole:
             loss = of(weights)
-            return tf.multiply(tf.cast(scale, loss.dtype), loss, name="loss")
+            return tf.multiply(tf.cast(scale, loss.dtype), loss, name=whole)
 
     return regularize

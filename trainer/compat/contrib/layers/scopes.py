@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.variables import model_variable
 
 v1 = tf.compat.v1
@@ -23,7 +24,11 @@ def collections_of(variables_collections: Any, name: str) -> list[Any] | None:
 
 
 class Made:
-    """Makes the variables of one layer, and ends it."""
+    """Makes the variables of one layer, and ends it.
+
+    Attributes:
+      dtype: of the variables.
+    """
 
     def __init__(
         self, scope: Any, dtype: Any, trainable: bool, collections: Any, outputs: Any
@@ -37,7 +42,7 @@ class Made:
           collections: variables_collections of the layer.
           outputs: outputs_collections of the layer.
         """
-        self._scope, self._dtype, self._trainable = scope, dtype, trainable
+        self._scope, self.dtype, self._trainable = scope, dtype, trainable
         self._collections, self._outputs = collections, outputs
 
     def variable(
@@ -52,7 +57,7 @@ class Made:
         return model_variable(
             name,
             shape=shape,
-            dtype=self._dtype,
+            dtype=self.dtype,
             initializer=initializer,
             regularizer=regularizer,
             trainable=trainable and self._trainable,
@@ -63,16 +68,44 @@ class Made:
         """What the layer returns."""
         if activation_fn is not None:
             outputs = activation_fn(outputs)
-        return collected(self._outputs, self._scope.original_name_scope, outputs)
+        return collected(self._outputs, self._scope.name, outputs)
 
 
 def collected(collections: Any, scope: str, outputs: Any) -> Any:
-    """A layer's result, put into collections, where it is known by the layer's scope."""
+    """A layer's result, put into collections, where it is known by the layer's scope.
+
+    That of a layer with variables is its variable scope, which no name scope around it changes.
+    """
     if collections is not None:
         # slim.utils.convert_collection_to_dict goes by it.
         outputs.aliases = [*getattr(outputs, "aliases", ()), scope.rstrip("/")]
         v1.add_to_collections(collections, outputs)
     return outputs
+
+
+def dimensions_of(tensor: Any) -> list[int | None]:
+    """The sizes of a tensor's dimensions, None for unknown ones.
+
+    Single items of a shape are objects of their own, never None, where a program has TensorFlow
+    1's behaviour.
+    """
+    found: list[int | None] = tensor.shape.as_list()
+    return found
+
+
+def channels_of(tensor: Any, axis: int) -> int:
+    """The size of the dimension that is the channels.
+
+    Raises:
+      InvalidSetting: it is unknown.
+    """
+    found = dimensions_of(tensor)[axis]
+    if found is None:
+        raise InvalidSetting(
+            f"a layer got the shape {tensor.shape}, and needs to know dimension {axis}, the "
+            f"channels. Set it."
+        )
+    return found
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
-from trainer.compat.contrib.layers.scopes import Made, biased, channels_first, pair
+from trainer.compat.contrib.layers.scopes import Made, biased, channels_first, channels_of, pair
 
 v1 = tf.compat.v1
 
@@ -55,7 +55,7 @@ def separable_convolution2d(
         made = Made(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        channels = inputs.shape[1 if is_first else -1]
+        channels = channels_of(inputs, 1 if is_first else -1)
         depthwise = made.variable(
             "depthwise_weights",
             [*pair(kernel_size), channels, depth_multiplier],

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.compat.contrib.framework.variables import model_variable
 
 v1 = tf.compat.v1
 
@@ -39,8 +40,6 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
       kwargs: arguments that all share; scope names them all, the n-th SCOPE_n.
     """
     scope = kwargs.pop("scope", None)
-    if not stack_args:
-        raise InvalidSetting("stack has no stack_args. Give one item for each layer.")
     with v1.variable_scope(scope, "Stack", [inputs]):
         name = scope or _name_of(layer)
         for number, each in enumerate(stack_args, 1):
@@ -83,7 +82,7 @@ def embed_sequence(
         )
     ids = tf.convert_to_tensor(ids)
     with v1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
-        embeddings = v1.get_variable(
+        embeddings = model_variable(
             "embeddings",
             None if vocab_size is None else [vocab_size, embed_dim],
             initializer=initializer,
@@ -94,6 +93,6 @@ def embed_sequence(
             return tf.nn.embedding_lookup(embeddings, ids)
         different, places = tf.unique(tf.reshape(ids, [-1]))
         rows = tf.gather(tf.nn.embedding_lookup(embeddings, different), places)
-        found = tf.reshape(rows, tf.concat([tf.shape(ids), [embeddings.shape[-1]]], 0))
-        found.set_shape([*ids.shape, embeddings.shape[-1]])
+        found = tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(embeddings)[-1:]], 0))
+        found.set_shape([*ids.shape.as_list(), embeddings.shape.as_list()[-1]])
         return found

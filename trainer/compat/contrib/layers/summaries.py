@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 
 def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
     """A scalar's scalar summary, any other tensor's histogram."""
-    tag = tag or tensor.op.name
+    tag = tag or f"{tensor.op.name}_summary"
     if tensor.shape.rank == 0:
         return v1.summary.scalar(tag, tensor)
     return v1.summary.histogram(tag, tensor)

@@ -16,8 +16,8 @@ class LARSOptimizer(Rule):
 
     With g the gradient and w the variable, both norms above 0:
       trust = eeta |w| / (|g| + weight_decay |w| + epsilon), else 1
-      m ← momentum m + g + weight_decay w
-      w ← w - learning_rate trust m
+      m ← momentum m + learning_rate trust (g + weight_decay w)
+      w ← w - m
     Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017.
     """
 
@@ -43,7 +43,7 @@ class LARSOptimizer(Rule):
           name: of the ops and slots.
           skip_list: parts of the names of variables, such as "batch_normalization" and "bias",
             that neither decay nor have their rate scaled.
-          use_nesterov: whether w moves by g + weight_decay w + momentum m, m being the new one.
+          use_nesterov: whether w moves by what m took in + momentum m, m being the new one.
 
         Raises:
           InvalidSetting: the momentum is below 0.
@@ -65,16 +65,21 @@ class LARSOptimizer(Rule):
 
     def step(self, gradient: Any, variable: Any) -> Any:
         """The op that updates a variable."""
-        rate = number(self._learning_rate, variable)
-        if not any(each in variable.name for each in self._skip_list or ()):
-            weights = tf.convert_to_tensor(variable)
-            rate *= self._trust(weights, gradient)
-            gradient = gradient + self._weight_decay * weights
+        rate, gradient = self.compute_lr(gradient, variable)
         slot = self.get_slot(variable, "momentum")
         momentum = number(self._momentum, variable)
-        accumulated = momentum * slot + gradient
-        move = gradient + momentum * accumulated if self._use_nesterov else accumulated
-        return tf.group(v1.assign(slot, accumulated), v1.assign_sub(variable, rate * move))
+        taken = rate * gradient
+        accumulated = momentum * slot + taken
+        move = taken + momentum * accumulated if self._use_nesterov else accumulated
+        return tf.group(v1.assign(slot, accumulated), v1.assign_sub(variable, move))
+
+    def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
+        """The rate of a variable, and its gradient with the decay in it."""
+        rate = number(self._learning_rate, var)
+        if any(each in var.name for each in self._skip_list or ()):
+            return rate, grad
+        weights = tf.convert_to_tensor(var)
+        return rate * self._trust(weights, grad), grad + self._weight_decay * weights
 
     def _trust(self, weights: Any, gradient: Any) -> Any:
         size, slope = tf.norm(weights), tf.norm(gradient)

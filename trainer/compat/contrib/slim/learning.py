@@ -1,10 +1,14 @@
 """tf.contrib.slim.learning: train ops; the loop is the estimator's."""
 
-from trainer.compat.contrib import absence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer.compat.contrib import absence, training
 from trainer.compat.contrib.training.train_op import (
+    USE_GLOBAL_STEP,
+    Gradients,
     add_gradients_summaries,
     clip_gradient_norms,
-    create_train_op,
     multiply_gradients,
 )
 
@@ -14,5 +18,52 @@ __all__ = [
     "create_train_op",
     "multiply_gradients",
 ]
+
+
+def create_train_op(
+    total_loss: Any,
+    optimizer: Any,
+    global_step: Any = USE_GLOBAL_STEP,
+    update_ops: Sequence[Any] | None = None,
+    variables_to_train: Sequence[Any] | None = None,
+    clip_gradient_norm: float = 0,
+    summarize_gradients: bool = False,
+    gate_gradients: int = 1,
+    aggregation_method: Any = None,
+    colocate_gradients_with_ops: bool = False,
+    gradient_multipliers: Mapping[Any, Any] | None = None,
+    check_numerics: bool = True,
+) -> Any:
+    """A tensor of the loss, which is there once a step is made.
+
+    Args:
+      clip_gradient_norm: the most that the norm of each gradient is left at; 0 for any.
+      gradient_multipliers: variable, or its name → factor of its gradient, before it is clipped.
+      total_loss, optimizer, global_step, update_ops, variables_to_train, summarize_gradients,
+        gate_gradients, aggregation_method, colocate_gradients_with_ops, check_numerics: see
+        tf.contrib.training.create_train_op.
+    """
+
+    def changed(gradients: Gradients) -> Gradients:
+        if gradient_multipliers:
+            gradients = multiply_gradients(gradients, gradient_multipliers)
+        if clip_gradient_norm > 0:
+            gradients = clip_gradient_norms(gradients, clip_gradient_norm)
+        return gradients
+
+    return training.create_train_op(
+        total_loss,
+        optimizer,
+        global_step=global_step,
+        update_ops=update_ops,
+        variables_to_train=variables_to_train,
+        transform_grads_fn=changed,
+        summarize_gradients=summarize_gradients,
+        gate_gradients=gate_gradients,
+        aggregation_method=aggregation_method,
+        colocate_gradients_with_ops=colocate_gradients_with_ops,
+        check_numerics=check_numerics,
+    )
+
 
 __getattr__ = absence.of("tf.contrib.slim.learning", __all__)

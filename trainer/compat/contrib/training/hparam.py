@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import numbers
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -176,6 +177,10 @@ class HParams:
             self.set_hparam(name, self._whole(name, value))
         return self
 
+    def set_from_map(self, values_map: Mapping[str, Any]) -> "HParams":
+        """The old name of `override_from_dict`."""
+        return self.override_from_dict(values_map)
+
     def parse_json(self, values_json: str) -> "HParams":
         """Itself, with the values of a JSON object."""
         return self.override_from_dict(json.loads(values_json))
@@ -243,20 +248,20 @@ class HParams:
         return key in self._types
 
     def __str__(self) -> str:
-        return str(sorted(self.values().items()))
+        return ",".join(f"{name}={value}" for name, value in self.values().items())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self})"
+        return f"{type(self).__name__}({sorted(self.values().items())})"
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
     """A value as one of a type; an int is a float too, and nothing else changes its kind."""
-    if value is None or kind is type(None) or isinstance(value, kind) and kind is not int:
+    if kind is type(None) or isinstance(value, kind) and kind is not int:
         return value
     is_number = isinstance(value, (int, float)) or hasattr(value, "dtype")
     try:
         if is_number and not isinstance(value, bool) and kind in (int, float):
-            if kind is float or int(value) == value and not isinstance(value, float):
+            if kind is float or isinstance(value, numbers.Integral):
                 return kind(value)
         elif kind not in (int, float, bool, str):
             return kind(value)

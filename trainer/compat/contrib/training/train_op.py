@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 
 Gradients = list[tuple[Any, Any]]
 
-_USE_GLOBAL_STEP = 0
+USE_GLOBAL_STEP = 0
 
 
 def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
@@ -51,10 +51,7 @@ def multiply_gradients(
     grads_and_vars: Gradients, gradient_multipliers: Mapping[Any, Any]
 ) -> Gradients:
     """Gradients times factors: variable, or its name → factor; others are left as they are."""
-    names = {
-        getattr(getattr(key, "op", None), "name", key): factor
-        for key, factor in gradient_multipliers.items()
-    }
+    names = {_name(key): factor for key, factor in gradient_multipliers.items()}
 
     def scaled(gradient: Any, factor: Any) -> Any:
         factor = tf.cast(factor, gradient.dtype)
@@ -72,10 +69,16 @@ def multiply_gradients(
     ]
 
 
+def _name(variable: Any) -> str:
+    """The name of a variable, or that which is given in its place: "w", or "w:0"."""
+    name = variable if isinstance(variable, str) else variable.op.name
+    return str(name).removesuffix(":0")
+
+
 def create_train_op(
     total_loss: Any,
     optimizer: Any,
-    global_step: Any = _USE_GLOBAL_STEP,
+    global_step: Any = USE_GLOBAL_STEP,
     update_ops: Sequence[Any] | None = None,
     variables_to_train: Sequence[Any] | None = None,
     transform_grads_fn: Callable[[Gradients], Gradients] | None = None,
@@ -99,7 +102,7 @@ def create_train_op(
         tf.compat.v1.train.Optimizer.compute_gradients.
       check_numerics: whether a loss that is no number is an error.
     """
-    if global_step is _USE_GLOBAL_STEP:
+    if global_step is USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()
     if update_ops is None:
         update_ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
@@ -115,11 +118,15 @@ def create_train_op(
     if transform_grads_fn is not None:
         gradients = transform_grads_fn(gradients)
     if summarize_gradients:
-        add_gradients_summaries(gradients)
-    step = optimizer.apply_gradients(gradients, global_step=global_step)
-    if check_numerics:
-        loss = tf.debugging.check_numerics(loss, "LossTensor is inf or nan")
-    with tf.control_dependencies([step]):
-        train_op = tf.identity(loss, name="train_op")
+        with tf.name_scope("summarize_grads"):
+            add_gradients_summaries(gradients)
+    # Else the loss might be that of the variables after the step.
+    with tf.control_dependencies([loss]):
+        step = optimizer.apply_gradients(gradients, global_step=global_step)
+    with tf.name_scope("train_op"):
+        if check_numerics:
+            loss = tf.debugging.check_numerics(loss, "LossTensor is inf or nan")
+        with tf.control_dependencies([step]):
+            train_op = tf.identity(loss, name="control_dependency")
     v1.get_collection_ref(v1.GraphKeys.TRAIN_OP).append(train_op)
     return train_op
