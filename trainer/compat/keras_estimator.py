@@ -11,6 +11,8 @@ from tpuserve.errors import InvalidSetting
 
 __all__ = ["model_to_estimator"]
 
+_FORMATS = (None, "checkpoint", "saver")
+
 
 def model_to_estimator(
     keras_model: Any = None,
@@ -20,28 +22,30 @@ def model_to_estimator(
     config: Any = None,
     checkpoint_format: str | None = None,
     use_v2_estimator: bool = False,
-    metric_names_map: Any = None,
-    export_outputs: Any = None,
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
 ) -> trainer.Estimator:
     """An Estimator that does what a compiled Keras model does, on the CPU.
 
     Args:
-      keras_model, keras_model_path, custom_objects, model_dir, config: see
-        `trainer.model_to_tpu_estimator`, which makes the same of them for a TPU.
-      checkpoint_format: taken for compatibility; checkpoints are always of one form.
+      keras_model, keras_model_path, custom_objects, model_dir, config, metric_names_map,
+        export_outputs: see `trainer.model_to_tpu_estimator`, which makes the same of them for a
+        TPU.
+      checkpoint_format: "saver" or "checkpoint", which say by what names the original stored
+        values. Here they have those of the variables, whichever is given.
       use_v2_estimator: taken for compatibility; there is one Estimator.
-      metric_names_map, export_outputs: not supported; None.
 
     Raises:
-      InvalidSetting: an argument is not supported, or see `trainer.model_to_tpu_estimator`.
+      InvalidSetting: there is no such format, or see `trainer.model_to_tpu_estimator`.
     """
-    refused = {"metric_names_map": metric_names_map, "export_outputs": export_outputs}
-    for name, value in refused.items():
-        if value is not None:
-            raise InvalidSetting(
-                f"{name} is {value!r}, which is not supported. Leave it out, and name metrics and "
-                f"outputs in the model."
-            )
+    if checkpoint_format not in _FORMATS:
+        raise InvalidSetting(
+            f"checkpoint_format is {checkpoint_format!r}. Give 'checkpoint' or 'saver'."
+        )
+    config = trainer.RunConfig() if config is None else config
+    if isinstance(config, trainer.RunConfig) and not config.has_tpu_config:
+        # Hooks of a plain Estimator are called after each step.
+        config = config.replace(tpu_config=trainer.TPUConfig(iterations_per_loop=1))
     estimator: trainer.Estimator = trainer.model_to_tpu_estimator(
         keras_model=keras_model,
         keras_model_path=keras_model_path,
@@ -49,5 +53,7 @@ def model_to_estimator(
         model_dir=model_dir,
         config=config,
         use_tpu=False,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
     )
     return estimator

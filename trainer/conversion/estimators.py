@@ -47,6 +47,9 @@ def to_tpu_estimator(
 
     Off the TPU nothing is changed but that params has "batch_size".
 
+    Of an Estimator that model_to_estimator has made of a Keras model it is what
+    `model_to_tpu_estimator` would have made, and both share the model.
+
     Example:
       tpu = to_tpu_estimator(estimator, train_batch_size=1024)
       tpu.train(input_fn, max_steps=1000)
@@ -66,7 +69,16 @@ def to_tpu_estimator(
       InvalidSetting: there is no batch size, or TPUEstimator refuses an argument.
     """
     if isinstance(estimator, TPUEstimator):
-        raise InvalidType("estimator is a TPUEstimator already. Use it as it is.")
+        return _of_keras(
+            estimator,
+            tpu_config=tpu_config,
+            config=config,
+            use_tpu=use_tpu,
+            train_batch_size=train_batch_size,
+            eval_batch_size=eval_batch_size or train_batch_size,
+            predict_batch_size=predict_batch_size or train_batch_size,
+            **options,
+        )
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")
     program = estimator._program
@@ -103,6 +115,27 @@ def to_tpu_estimator(
         predict_batch_size or train_batch_size,
     )
     return converted
+
+
+def _of_keras(
+    estimator: TPUEstimator,
+    *,
+    tpu_config: TPUConfig | None,
+    config: RunConfig | None,
+    **options: Any,
+) -> TPUEstimator:
+    # Whoever has no Keras model need not pay for the import of Keras.
+    from trainer.keras.estimator import KerasTPUEstimator
+
+    if not isinstance(estimator, KerasTPUEstimator) or estimator.uses_tpu:
+        raise InvalidType("estimator is a TPUEstimator already. Use it as it is.")
+    if options["train_batch_size"] is None:
+        raise InvalidSetting(
+            "to_tpu_estimator has no train_batch_size. Give the global batch size, in rows."
+        )
+    model_dir = estimator.model_dir
+    config = _with_tpu_config(config or estimator.config, model_dir, tpu_config)
+    return estimator.run_otherwise(config=config, model_dir=model_dir, **options)
 
 
 def _taken_out(params: Any) -> int | None:

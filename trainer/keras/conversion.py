@@ -9,12 +9,13 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.config import RunConfig
+from trainer.keras import engines, first_checkpoint, weights
 from trainer.keras import family as families
-from trainer.keras import first_checkpoint, weights
 from trainer.keras.converted import Converted
 from trainer.keras.estimator import KerasTPUEstimator
 from trainer.keras.family import Family
-from trainer.keras.refusals import refuse
+from trainer.keras.fitness import check
+from trainer.keras.names import Names
 from trainer.keras.tracing import eagerly
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -33,6 +34,8 @@ def model_to_tpu_estimator(
     predict_batch_size: int | None = None,
     params: Any = None,
     class_weight: Mapping[int, float] | None = None,
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> KerasTPUEstimator:
     """A TPUEstimator that does what a compiled Keras model does, from its current weights on.
@@ -49,6 +52,9 @@ def model_to_tpu_estimator(
     state, its count of steps included, is in the checkpoints beside the weights. Where there is
     no checkpoint in model_dir yet, one is written with the model's own values; else the estimator
     goes on from that.
+
+    A model that was made without eager execution, as programs of TensorFlow 1 do, stays as it is,
+    in its graph and its session: a twin of the same layers, settings and values is trained.
 
     Batches for a TPU may be as for model.fit: they are cut to the batch size, and types that it is
     not fed, as int64 labels, travel in 32 bits and reach the model as they were.
@@ -72,14 +78,19 @@ def model_to_tpu_estimator(
         input_fn finds in params["batch_size"].
       params: hyperparameters for the input_fn.
       class_weight: class → how much its rows count in training, as in model.fit.
+      metric_names_map: name of a metric in Keras → its name in evaluate(); all metrics have one,
+        but the losses have none.
+      export_outputs: name of an output → class, as tf.estimator.export.ClassificationOutput: an
+        export has a signature of that name besides serving_default, with that output alone.
       **options: others of `TPUEstimator`, as eval_on_tpu or export_to_tpu.
 
     Raises:
       InvalidSetting: no model or two are given, or the model has an option of
-        `trainer.keras.refusals`; it is named.
+        `trainer.keras.refusals`; it is named. Or a name is given to what the model has not.
       InvalidType: it is no Keras model.
       CheckpointMismatch: the checkpoint in model_dir is of another model.
     """
+    names = Names(metric_names_map, export_outputs)
     if (keras_model is None) == (keras_model_path is None):
         raise InvalidSetting(
             "keras_model and keras_model_path are both given, or neither is. Give one of them."
@@ -88,12 +99,15 @@ def model_to_tpu_estimator(
         family, keras_model = families.load(str(keras_model_path), custom_objects)
     else:
         family = families.of_model(keras_model)
-    with eagerly():
-        for option, where in family.refusals(keras_model, use_tpu):
-            raise refuse(option, f"{family.name} model {keras_model.name}{where and f' ({where})'}")
+    of_graph = None
+    if engines.is_of_graph(keras_model):
+        of_graph, keras_model = keras_model, _twin(keras_model, custom_objects)
+    check(family, keras_model, use_tpu=use_tpu)
     config = config or RunConfig()
     model_dir = model_dir or config.model_dir or tempfile.mkdtemp()
-    converted = Converted(family, keras_model, is_in_checkpoint=False)
+    converted = Converted(
+        family, keras_model, is_in_checkpoint=False, of_graph=of_graph, names=names
+    )
     estimator = KerasTPUEstimator(
         converted,
         config,
@@ -109,6 +123,13 @@ def model_to_tpu_estimator(
     start = _start(converted, model_dir, is_chief=config.is_chief)
     _say(family, converted, start)
     return estimator
+
+
+def _twin(model: Any, custom_objects: Mapping[str, Any] | None) -> Any:
+    # Whoever has none need not pay for the import of tf_keras.
+    from trainer.keras import graph_mode
+
+    return graph_mode.twin(model, custom_objects)
 
 
 def _start(converted: Converted, model_dir: str, *, is_chief: bool) -> str:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.keras import misfits, weights
 from trainer.keras.family import Family
+from trainer.keras.names import Names
 from trainer.keras.tracing import eagerly
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -19,28 +20,44 @@ class Converted:
     Attributes:
       family: its kind of Keras.
       model: the model itself: its values stay as they are until `to_keras`.
+      of_graph: the model that it is the twin of, where that was made without eager execution.
       inputs: the names of its inputs; see `Family.inputs`.
+      names: what its metrics and outputs are called outside.
       where: names it in messages.
     """
 
-    def __init__(self, family: Family, model: Any, *, is_in_checkpoint: bool) -> None:
+    def __init__(
+        self,
+        family: Family,
+        model: Any,
+        *,
+        is_in_checkpoint: bool,
+        of_graph: Any = None,
+        names: Names | None = None,
+    ) -> None:
         """Knows the model.
 
         Args:
-          family, model: see the class.
+          family, model, of_graph, names: see the class.
           is_in_checkpoint: whether there is a checkpoint that its variables start from.
         """
-        self.family, self.model = family, model
-        self.inputs = family.inputs(model)
+        self.family, self.model, self.of_graph = family, model, of_graph
+        self.names = names or Names()
+        with eagerly():
+            self.inputs = family.inputs(model)
+            outputs = family.output_names(model)
+        if outputs is not None:
+            self.names.check_outputs(list(outputs))
         self.where = f"{family.name} model {model.name}"
         self.is_in_checkpoint = is_in_checkpoint
         self._weights: list[weights.Weight] | None = None
-        self._optimizer = model.optimizer
+        self._optimizer = self._compiled.optimizer
 
     @property
     def is_built(self) -> bool:
         """Whether its variables are there."""
-        return bool(self.model.built) and bool(self.model.variables or not self.model.layers)
+        with eagerly():
+            return bool(self.model.built) and bool(self.model.variables or not self.model.layers)
 
     def check_compiled(self) -> None:
         """Refuses to train a model with another optimizer than the one it was converted with.
@@ -48,12 +65,17 @@ class Converted:
         Raises:
           InvalidSetting: it was compiled anew.
         """
-        if self.model.optimizer is not self._optimizer:
+        if self._compiled.optimizer is not self._optimizer:
             raise InvalidSetting(
                 f"{self.where} was compiled anew after it became a TPUEstimator, and its "
                 f"checkpoints have the state of the optimizer before. Call model_to_tpu_estimator "
                 f"again, with another model_dir."
             )
+
+    @property
+    def _compiled(self) -> Any:
+        """The model that the program has."""
+        return self.model if self.of_graph is None else self.of_graph
 
     def weights(self) -> list[weights.Weight]:
         """Its variables, and those of its optimizer."""
@@ -86,7 +108,8 @@ class Converted:
         if isinstance(outputs, dict):
             return {str(name): each for name, each in outputs.items()}
         flat = tf.nest.flatten(outputs)
-        names = self.family.output_names(self.model)
+        with eagerly():
+            names = self.family.output_names(self.model)
         if names is None or len(names) != len(flat):
             names = [f"output_{number}" for number in range(1, len(flat) + 1)]
         taken: set[str] = set()

@@ -10,6 +10,7 @@ from trainer.conversion.inputs import Wire
 from trainer.keras import model_fn, receivers
 from trainer.keras.converted import Converted
 from trainer.keras.features import with_weights
+from trainer.keras.fitness import check
 from trainer.program import TPUProgram
 from trainer.spec import ModeKeys
 from trainer.tpu_estimator import TPUEstimator
@@ -32,6 +33,7 @@ class KerasTPUEstimator(TPUEstimator):
         **options: Any,
     ) -> None:
         """Sets the estimator up; see `model_to_tpu_estimator`."""
+        self._class_weight = class_weight
         wire = Wire()
         super().__init__(
             model_fn.of(converted, class_weight, wire), config=config, params=params, **options
@@ -46,6 +48,25 @@ class KerasTPUEstimator(TPUEstimator):
     def converted(self) -> Converted:
         """The Keras model."""
         return self._converted
+
+    @property
+    def uses_tpu(self) -> bool:
+        """Whether it runs on a TPU."""
+        return self._use_tpu
+
+    def run_otherwise(
+        self, config: RunConfig, *, use_tpu: bool, **options: Any
+    ) -> "KerasTPUEstimator":
+        """The estimator of the same model with other options of `TPUEstimator`.
+
+        Raises:
+          InvalidSetting: the model has an option that cannot be where it is to run.
+        """
+        check(self._converted.family, self._converted.model, use_tpu=use_tpu)
+        options["use_tpu"] = use_tpu
+        return KerasTPUEstimator(
+            self._converted, config, self._class_weight, self._program.params, **options
+        )
 
     def _train(self, input_fn: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         super()._train(with_weights(input_fn), *arguments, **named)

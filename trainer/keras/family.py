@@ -1,11 +1,14 @@
 """The two kinds of Keras, as the rest of this package asks them."""
 
+import contextlib
 import importlib
 import json
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.keras.tracing import eagerly
@@ -16,9 +19,11 @@ class Family(Protocol):
 
     Attributes:
       name: how messages call it.
+      has_graph_mode: whether a model can be one of TensorFlow 1, made without eager execution.
     """
 
     name: str
+    has_graph_mode: bool
 
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
         """The model that a file or a SavedModel holds."""
@@ -80,6 +85,9 @@ class Family(Protocol):
     def metric_results(self, model: Any) -> dict[str, Any]:
         """Name → value, as evaluate() names them, but for the loss."""
 
+    def loss_names(self, model: Any) -> set[str]:
+        """The names of the metrics that are losses of single outputs."""
+
     def reset_metrics(self, model: Any) -> None:
         """Sets metrics back."""
 
@@ -119,8 +127,22 @@ def load(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Family, A
       InvalidSetting: there is none, or it needs classes or functions that are not given.
     """
     family = of_path(path)
+    is_zip = zipfile.is_zipfile(path)
+    if family.has_graph_mode and is_zip and not tf.__internal__.tf2.enabled():
+        raise InvalidSetting(
+            f"keras_model_path is {path!r}, and in a program with TensorFlow 1's behaviour "
+            f"{family.name} reads no .keras file. Save the model by model.save('model.h5'), or "
+            f"run the program with --no-tf1."
+        )
+    # Keras reads .keras files eagerly alone.
+    is_of_graph = (
+        family.has_graph_mode
+        and not is_zip
+        and not tf.compat.v1.executing_eagerly_outside_functions()
+    )
     try:
-        with eagerly():
+        # A program of TensorFlow 1 has use for a model of its own kind alone.
+        with contextlib.nullcontext() if is_of_graph else eagerly():
             model = family.load(path, custom_objects)
     except Exception as error:
         # Whatever a file makes Keras raise, of which there is no end.

@@ -11,6 +11,8 @@ from tpuserve.errors import InvalidSetting
 # What a trainer adds to features that are a dict.
 _ADDED = "is_padding"
 
+_WITH_WEIGHTS = {"features", "sample_weights"}
+
 
 class Weighted(NamedTuple):
     """Labels, and how much each row counts; together they are the labels of a model_fn.
@@ -49,6 +51,23 @@ def with_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
 def labels_and_weights(labels: Any) -> Weighted:
     """The labels of a model_fn, with None for weights that are not there."""
     return labels if isinstance(labels, Weighted) else Weighted(labels, None)
+
+
+def apart(features: Any, inputs: Any) -> tuple[Any, Any]:
+    """Features, and the weights of rows that are among them, or None.
+
+    An input_fn for `tf.keras.estimator.model_to_estimator` gives weights so, as the docstring of
+    that says: features are a dict of "features" and "sample_weights".
+
+    Args:
+      features: as the input_fn gives them.
+      inputs: the names of the model's inputs; see `for_model`.
+    """
+    if not isinstance(features, Mapping) or set(features) - {_ADDED} != _WITH_WEIGHTS:
+        return features, None
+    if _WITH_WEIGHTS & set([inputs] if isinstance(inputs, str) else inputs or ()):
+        return features, None
+    return features["features"], features["sample_weights"]
 
 
 def for_model(features: Any, inputs: Any, where: str) -> Any:

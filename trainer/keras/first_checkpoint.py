@@ -20,8 +20,8 @@ def write(model_dir: str, values: Mapping[str, Any], step: int) -> str:
     tf.io.gfile.makedirs(model_dir)
     name = f"model.ckpt-{step}"
     path = tf.io.gfile.join(model_dir, name)
-    tensors = {**values, checkpoints.GLOBAL_STEP: tf.constant(step, tf.int64)}
     with eagerly():
+        tensors = {**values, checkpoints.GLOBAL_STEP: tf.constant(step, tf.int64)}
         tf.raw_ops.SaveV2(
             prefix=path,
             tensor_names=list(tensors),

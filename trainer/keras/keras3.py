@@ -10,14 +10,19 @@ import tensorflow as tf
 from keras.src import backend
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.random import seed_generator
+from tensorflow.python.tpu import tpu_function
 
 from trainer.keras import keras3_losses, options, replica_seeds
+
+# Until then the loss of an activity regularizer is a sum over rows, and no mean.
+_HAS_MEAN_ACTIVITIES = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
 class _Family:
     """See `trainer.keras.family.Family`."""
 
     name = "Keras 3"
+    has_graph_mode = False
 
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
         model = keras.saving.load_model(path, custom_objects=custom_objects)
@@ -89,7 +94,8 @@ class _Family:
         return model.optimizer._iterations.value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        return model(x, training=training) if model._call_has_training_arg else model(x)
+        with _activities_of_all_rows(self.layers(model)):
+            return model(x, training=training) if model._call_has_training_arg else model(x)
 
     def loss(self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int) -> Any:
         with _replaced(model, _compile_loss=keras3_losses.quiet(model._compile_loss, replicas)):
@@ -134,6 +140,10 @@ class _Family:
             result = metric.result()
             results.update(result if isinstance(result, dict) else {metric.name: result})
         return results
+
+    def loss_names(self, model: Any) -> set[str]:
+        compiled = model._compile_loss
+        return set() if compiled is None else {each.name for each in compiled.metrics}
 
     def reset_metrics(self, model: Any) -> None:
         model.reset_metrics()
@@ -217,6 +227,22 @@ def _replaced(owner: Any, **attributes: Any) -> Iterator[None]:
                 object.__delattr__(owner, name)
             else:
                 object.__setattr__(owner, name, value)
+
+
+@contextlib.contextmanager
+def _activities_of_all_rows(layers: Iterable[Any]) -> Iterator[None]:
+    """Within it the mean over replicas of an activity regularizer's loss is one over all rows."""
+    replicas = tpu_function.get_tpu_context().number_of_shards or 1
+    with contextlib.ExitStack() as stack:
+        for layer in layers if replicas > 1 and not _HAS_MEAN_ACTIVITIES else ():
+            if layer.activity_regularizer is not None:
+                summed = _times(layer.activity_regularizer, replicas)
+                stack.enter_context(_replaced(layer, activity_regularizer=summed))
+        yield
+
+
+def _times(regularizer: Any, replicas: int) -> Any:
+    return lambda output: regularizer(output) * float(replicas)
 
 
 def _drawn_on_replica(generator: Any) -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from trainer.conversion.inputs import Wire
 from trainer.keras import weights as variables
 from trainer.keras.converted import Converted
-from trainer.keras.features import Weighted, for_model, labels_and_weights
+from trainer.keras.features import Weighted, apart, for_model, labels_and_weights
 from trainer.keras.steps import Steps
 from trainer.keras.tracing import eagerly
 from trainer.spec import ModeKeys, TPUEstimatorSpec
@@ -36,11 +36,15 @@ def of(
         # The context is there in a run on a TPU alone.
         if "context" in params:
             features, labels = wire.off(features, labels, mode)
+        features, weights = apart(features, converted.inputs)
         x = for_model(features, converted.inputs, converted.where)
+        batch = labels_and_weights(labels)
+        if weights is not None:
+            batch = batch._replace(sample_weight=weights)
         converted.build_from(x)
         graph = _InGraph(converted, mode)
         steps = Steps(family, model, graph.handles)
-        return builds[mode](converted, steps, x, labels_and_weights(labels), class_weight)
+        return builds[mode](converted, steps, x, batch, class_weight)
 
     return keras_model_fn
 
@@ -52,6 +56,8 @@ def _train(
     batch: Weighted,
     class_weight: Mapping[int, float] | None,
 ) -> TPUEstimatorSpec:
+    if converted.names.metrics:
+        _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
     with tf.control_dependencies([loss]):
         # Every other output of a step waits for what it does, so this is its end.
@@ -83,13 +89,39 @@ def _metrics(
     family, model = converted.family, converted.model
     steps = Steps(family, model, _Locals(converted, "metrics"))
     update = steps.update_metrics(labels, y_pred, weights, masks)
-    return {name: (value, update) for name, value in steps.metric_results().items()}
+    results = steps.metric_results()
+    with eagerly():
+        losses = family.loss_names(model)
+    named = converted.names.of_metrics(results, losses)
+    return {name: (value, update) for name, value in named.items()}
+
+
+def _check_metric_names(converted: Converted, x: Any, batch: Weighted) -> None:
+    """Has a wrong name found before a training, not after it.
+
+    Metrics have names as soon as they have met a batch, which they do in a graph of their own.
+    """
+    with tf.Graph().as_default():
+        x, batch = tf.nest.map_structure(
+            lambda each: each if each is None else tf.compat.v1.placeholder(each.dtype, each.shape),
+            (x, batch),
+        )
+        steps = Steps(converted.family, converted.model, _InGraph(converted, ModeKeys.EVAL).handles)
+        spec = _evaluate(converted, steps, x, batch, None)
+        assert spec.eval_metrics is not None
+        metric_fn, tensors = spec.eval_metrics
+        metric_fn(*tensors)
 
 
 def _predict(
     converted: Converted, steps: Steps, x: Any, batch: Weighted, _: Any
 ) -> TPUEstimatorSpec:
-    return TPUEstimatorSpec(ModeKeys.PREDICT, predictions=converted.named_outputs(steps.predict(x)))
+    predictions = converted.named_outputs(steps.predict(x))
+    return TPUEstimatorSpec(
+        ModeKeys.PREDICT,
+        predictions=predictions,
+        export_outputs=converted.names.of_outputs(predictions),
+    )
 
 
 class _InGraph:

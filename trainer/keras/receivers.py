@@ -1,12 +1,15 @@
 """The door of an exported Keras model: its own inputs."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
+from trainer.keras import engines
 from trainer.keras import family as families
+from trainer.keras.tracing import eagerly
 from trainer.receivers import ServingInputReceiver
 
 
@@ -24,7 +27,8 @@ def serving_input_receiver_fn(
       InvalidType: it is no Keras model.
     """
     family = families.of_model(model)
-    specs = family.input_specs(model)
+    with contextlib.nullcontext() if engines.is_of_graph(model) else eagerly():
+        specs = family.input_specs(model)
     if specs is None:
         raise InvalidSetting(
             f"{family.name} model {model.name} does not say what its inputs are, as no subclassed "

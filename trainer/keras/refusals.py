@@ -90,14 +90,27 @@ REFUSED: Mapping[str, Refusal] = {
         "Keras runs on another backend than TensorFlow",
         "Set KERAS_BACKEND=tensorflow before keras is imported",
     ),
-    "without eager execution": Refusal(
-        "the model was made as one of TensorFlow 1, whose weights live in the session of a graph",
-        "Make it without tf.disable_v2_behavior() and tf.disable_eager_execution() "
-        "(tpuserve run --no-tf1)",
+    "no get_config": Refusal(
+        "the model was made without eager execution, and is made again from the configuration of "
+        "its layers, which cannot be",
+        "Give your layers, or a subclassed model, a get_config and a from_config",
     ),
-    "TFOptimizer": Refusal(
-        "a tf.compat.v1.train optimizer keeps its state in a graph, out of the model's reach",
-        "Compile with an optimizer of tf.keras.optimizers",
+    "add_loss of a function": Refusal(
+        "the function was added to a model that was made without eager execution, and reads "
+        "variables of its graph",
+        "Call add_loss in the call() of a layer",
+    ),
+    "tensor as hyperparameter": Refusal(
+        "the tensor is computed in the graph of the program, and an estimator has another one",
+        "Give a number, a function, or one of tf.keras.optimizers.schedules",
+    ),
+    "optimizer in an optimizer": Refusal(
+        "what the outer one does to gradients is made for a graph of TensorFlow 1",
+        "Compile with the inner one; CrossShardOptimizer with its mean may stay",
+    ),
+    "another optimizer": Refusal(
+        "it is neither one of tf.keras.optimizers nor one of tf.compat.v1.train",
+        "Compile with one of these",
     ),
 }
 

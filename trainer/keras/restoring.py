@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer import checkpoints
+from trainer.estimator import Estimator
 from trainer.keras import first_checkpoint
 from trainer.keras.estimator import KerasTPUEstimator
 from trainer.keras.tracing import eagerly
@@ -14,7 +15,7 @@ from trainer.keras.tracing import eagerly
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def to_keras(estimator: KerasTPUEstimator, checkpoint_path: str | None = None) -> Any:
+def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
     """The Keras model of an estimator, with the weights and the optimizer's state of a checkpoint.
 
     It is the model that became the estimator, or that was loaded for it. model.fit goes on from
@@ -22,7 +23,7 @@ def to_keras(estimator: KerasTPUEstimator, checkpoint_path: str | None = None) -
     weights (use_ema), they take the place of the weights, as they do at the end of model.fit.
 
     Args:
-      estimator: from `model_to_tpu_estimator`.
+      estimator: from `model_to_tpu_estimator`, or one that was made of such.
       checkpoint_path: which checkpoint; None for the newest.
 
     Raises:
@@ -51,4 +52,9 @@ def to_keras(estimator: KerasTPUEstimator, checkpoint_path: str | None = None) -
         if int(converted.family.iterations(converted.model).numpy()) > 0:
             converted.family.finish_training(converted.model)
     logger.info("%s: %d values from %s", converted.where, len(weights), path)
-    return converted.model
+    if converted.of_graph is None:
+        return converted.model
+    from trainer.keras import graph_mode
+
+    graph_mode.give_back(converted.model, converted.of_graph)
+    return converted.of_graph

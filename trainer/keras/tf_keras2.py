@@ -6,10 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tf_keras.src.engine import training_v1
 from tf_keras.src.optimizers.legacy import optimizer_v2
 
-from trainer.keras import options, tf_keras2_losses
+from trainer.keras import options, tf_keras2_losses, tf_optimizer
 
 _DRAWS = "legacy_stateful"
 
@@ -18,6 +17,7 @@ class _Family:
     """See `trainer.keras.family.Family`."""
 
     name = "tf_keras"
+    has_graph_mode = True
 
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
         return tf_keras.models.load_model(path, custom_objects=custom_objects)
@@ -53,7 +53,9 @@ class _Family:
         return list(model._flatten_layers())
 
     def build_optimizer(self, model: Any) -> None:
-        if _is_legacy(model.optimizer):
+        if tf_optimizer.is_one(model.optimizer):
+            tf_optimizer.build(model.optimizer, model.trainable_variables)
+        elif _is_legacy(model.optimizer):
             model.optimizer._create_all_weights(model.trainable_variables)
         else:
             model.optimizer.build(model.trainable_variables)
@@ -65,6 +67,8 @@ class _Family:
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
         optimizer = model.optimizer
+        if tf_optimizer.is_one(optimizer):
+            return tf_optimizer.variables(optimizer, model.trainable_variables)
         own = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
         others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
         found = {id(each): each for each in [*own, *others] if isinstance(each, tf.Variable)}
@@ -75,7 +79,7 @@ class _Family:
 
     def averages(self, model: Any) -> list[Any]:
         optimizer = model.optimizer
-        if _is_legacy(optimizer) or not optimizer.use_ema:
+        if _is_old(optimizer) or not optimizer.use_ema:
             return []
         return list(optimizer._model_variables_moving_average)
 
@@ -99,6 +103,9 @@ class _Family:
 
     def apply(self, model: Any, gradients: Sequence[Any]) -> None:
         optimizer = model.optimizer
+        if tf_optimizer.is_one(optimizer):
+            tf_optimizer.apply(optimizer, zip(gradients, model.trainable_variables, strict=True))
+            return
         counter = getattr(optimizer, "_u_product_counter", None)
         optimizer.apply_gradients(list(zip(gradients, model.trainable_variables, strict=True)))
         if counter is not None:
@@ -144,6 +151,9 @@ class _Family:
             results.update(result if isinstance(result, dict) else {metric.name: result})
         return results
 
+    def loss_names(self, model: Any) -> set[str]:
+        return {each.name for each in model.compiled_loss.metrics}
+
     def reset_metrics(self, model: Any) -> None:
         model.reset_metrics()
 
@@ -154,13 +164,10 @@ class _Family:
         tensor._keras_mask = mask
 
     def finish_training(self, model: Any) -> None:
-        if not _is_legacy(model.optimizer):
+        if not _is_old(model.optimizer):
             model.optimizer.finalize_variable_values(model.trainable_variables)
 
     def refusals(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
-        if isinstance(model, training_v1.Model):
-            yield "without eager execution", ""
-            return
         yield from options.overridden(model, tf_keras.Model)
         if not model._is_compiled or not model.optimizer:
             yield "not compiled", ""
@@ -176,8 +183,8 @@ class _Family:
             yield "LossScaleOptimizer", ""
         if use_tpu and _is_legacy(model.optimizer) and getattr(model.optimizer, "amsgrad", False):
             yield "amsgrad of a legacy optimizer", type(model.optimizer).__name__
-        if type(model.optimizer).__name__ == "TFOptimizer":
-            yield "TFOptimizer", ""
+        if tf_optimizer.is_one(model.optimizer):
+            yield from tf_optimizer.refusals(model.optimizer)
         if model._distribution_strategy is not None:
             yield "distribute strategy", type(model._distribution_strategy).__name__
         yield from options.of_losses(model.compiled_loss._user_losses, ("none",))
@@ -185,7 +192,9 @@ class _Family:
     def description(self, model: Any) -> dict[str, str]:
         metrics = model.compiled_metrics
         return {
-            "optimizer": options.optimizer_words(model.optimizer),
+            "optimizer": tf_optimizer.words(model.optimizer)
+            if tf_optimizer.is_one(model.optimizer)
+            else options.optimizer_words(model.optimizer),
             "loss": options.words(model.compiled_loss._user_losses),
             "metrics": options.words(metrics._user_metrics),
             "weighted metrics": options.words(metrics._user_weighted_metrics),
@@ -194,6 +203,10 @@ class _Family:
 
 
 FAMILY = _Family()
+
+
+def _is_old(optimizer: Any) -> bool:
+    return _is_legacy(optimizer) or tf_optimizer.is_one(optimizer)
 
 
 def _is_legacy(optimizer: Any) -> bool:

@@ -16,11 +16,13 @@ from tensorflow.python.eager.polymorphic_function import autograph_util
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 from tensorflow.python.ops import control_flow_ops, control_flow_util
 
+from trainer.keras import engines
+
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
     """Ops run at once, whatever graph is being built, and in programs without eager execution."""
-    with context.eager_mode():
+    with context.eager_mode(), engines.of_tensorflow_2():
         yield
 
 

@@ -6,7 +6,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+import tpuserve
 import trainer
+from tests.trainer import exports
+from tests.trainer.compat import era
 from tpuserve.errors import InvalidSetting
 from trainer.compat.keras_estimator import model_to_estimator
 
@@ -33,8 +36,125 @@ def test_an_estimator_goes_on_from_the_weights_of_the_model(tmp_path: Path) -> N
     assert estimator.evaluate(ones)["loss"] == 1.0
 
 
-@pytest.mark.parametrize("option", ["metric_names_map", "export_outputs"])
-def test_what_is_not_supported_is_refused(option: str) -> None:
-    options: dict[str, Any] = {option: {"a": "b"}}
-    with pytest.raises(InvalidSetting, match=f"{option} is .* which is not supported"):
-        model_to_estimator(compiled(), **options)
+def test_an_estimator_of_a_model_becomes_one_for_a_tpu(tmp_path: Path) -> None:
+    model = compiled()
+    estimator = model_to_estimator(model, model_dir=str(tmp_path))
+    on_tpu = trainer.to_tpu_estimator(estimator, train_batch_size=4)
+    with tpuserve.emulated_tpu(cores=4):
+        on_tpu.train(lambda params: ones().repeat(), steps=1)
+    # The loss is (w - 1)^2, and its slope 2: of 0.01 of that w becomes 1.98.
+    assert trainer.to_keras(on_tpu).get_weights()[0] == pytest.approx(1.98)
+    assert estimator.evaluate(ones)["loss"] == pytest.approx(0.98**2)
+
+
+def test_a_model_that_a_tpu_cannot_train_stays_where_it_is(tmp_path: Path) -> None:
+    model = compiled()
+    model.compile(tf_keras.optimizers.legacy.Adam(amsgrad=True), "mse")
+    estimator = model_to_estimator(model, model_dir=str(tmp_path))
+    with pytest.raises(InvalidSetting, match="amsgrad"):
+        trainer.to_tpu_estimator(estimator, train_batch_size=4)
+    with pytest.raises(InvalidSetting, match="Give the global batch size"):
+        trainer.to_tpu_estimator(estimator)
+
+
+def test_hooks_are_called_after_each_step(tmp_path: Path) -> None:
+    counted = []
+
+    class Count(tf.compat.v1.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            counted.append(run_values)
+
+    model_to_estimator(compiled(), model_dir=str(tmp_path)).train(
+        lambda: ones().repeat(), steps=3, hooks=[Count()]
+    )
+    assert len(counted) == 3
+
+
+def outputs() -> tf_keras.Model:
+    """y and z = 2 x."""
+    x = tf_keras.Input((1,), name="x")
+    start = tf_keras.initializers.Constant(2.0)
+    heads = [tf_keras.layers.Dense(1, kernel_initializer=start, name=name) for name in "yz"]
+    model = tf_keras.Model(x, [each(x) for each in heads])
+    model.compile("sgd", "mse", metrics={"y": ["mae", "mse"], "z": "mae"})
+    return model
+
+
+def pairs() -> tf.data.Dataset:
+    batch = np.ones([4, 1], np.float32)
+    return tf.data.Dataset.from_tensors((batch, (batch, 3 * batch)))
+
+
+def test_metrics_have_the_names_that_are_given(tmp_path: Path) -> None:
+    names = {"y_mae": "Y", "y_mse": "SQUARES", "z_mae": "Z"}
+    estimator = model_to_estimator(outputs(), model_dir=str(tmp_path), metric_names_map=names)
+    found = estimator.evaluate(pairs)
+    assert {name: found[name] for name in names.values()} == {"Y": 1, "SQUARES": 1, "Z": 1}
+    assert not set(names) & set(found)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"y_mae": "Y", "y_mse": "S"}, "z_mae is missing"),
+        ({"y_mae": "Y", "y_mse": "S", "z_mae": "Z", "loss": "L"}, "loss is no metric"),
+    ],
+)
+def test_a_name_that_does_not_fit_is_found_before_a_training(
+    names: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    estimator = model_to_estimator(outputs(), model_dir=str(tmp_path), metric_names_map=names)
+    with pytest.raises(InvalidSetting, match=f"the metrics y_mae, y_mse, z_mae: {said}. Name"):
+        estimator.train(pairs)
+    assert estimator.get_variable_value("global_step") == 0
+
+
+def test_an_output_has_a_signature_of_its_own(tmp_path: Path) -> None:
+    estimator: Any = model_to_estimator(
+        outputs(),
+        model_dir=str(tmp_path / "run"),
+        export_outputs={"y": trainer.export.PredictOutput},
+    )
+    path = Path(estimator.export_saved_model(str(tmp_path / "export")).decode())
+    x = {"x": np.array([[3.0]], np.float32)}
+    assert exports.answers(path, x, "y") == {"output": [[6.0]]}
+    assert exports.answers(path, x) == {"y": [[6.0]], "z": [[6.0]]}
+
+
+def test_an_output_is_a_regression_to_those_who_send_examples(tmp_path: Path) -> None:
+    estimator: Any = model_to_estimator(
+        outputs(),
+        model_dir=str(tmp_path / "run"),
+        export_outputs={"z": trainer.export.RegressionOutput},
+    )
+    spec = {"x": tf.io.FixedLenFeature([1], tf.float32)}
+    receiver = trainer.build_parsing_serving_input_receiver_fn(spec)
+    path = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
+    examples = {"inputs": era.example({"x": [3.0]})["examples"]}
+    assert exports.answers(Path(path), examples, "z") == {"outputs": [[6.0]]}
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"checkpoint_format": "h5"}, "checkpoint_format is 'h5'"),
+        ({"metric_names_map": {"y_mae": "loss"}}, "is 'loss', which evaluate"),
+        ({"metric_names_map": ["y_mae"]}, "metric_names_map is .* Give a dict"),
+        ({"export_outputs": ["y"]}, "export_outputs is .* Give a dict"),
+        ({"export_outputs": {"y": "mean"}}, "export_outputs\\['y'\\] is 'mean'. Give a class"),
+        ({"export_outputs": {"serving_default": dict}}, "serving_default is none of them"),
+    ],
+)
+def test_what_is_not_there_is_refused(option: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=said):
+        model_to_estimator(outputs(), model_dir=str(tmp_path), **option)
+
+
+def test_weights_of_rows_come_among_the_features(tmp_path: Path) -> None:
+    def weighted() -> tf.data.Dataset:
+        features = {"features": [[1.0], [1.0]], "sample_weights": [1.0, 3.0]}
+        return tf.data.Dataset.from_tensors((features, [[1.0], [2.0]]))
+
+    estimator = model_to_estimator(compiled(), model_dir=str(tmp_path))
+    # The first row is off by 1 and counts 1, the second is right.
+    assert estimator.evaluate(weighted)["loss"] == 0.5

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.trainer.keras import models
-from trainer import to_keras
+from trainer import CrossShardOptimizer, to_keras
 
 pytestmark = pytest.mark.slow
 
@@ -67,3 +69,22 @@ def test_two_cores_make_the_steps_of_fit(
     models.fit(kind, fitted)
     made = models.train(models.dense(kind, make(optimizers)), tmp_path, cores=2)
     models.assert_same(to_keras(made), fitted)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.compat.v1.train.AdamOptimizer(0.05),
+        lambda: CrossShardOptimizer(tf.compat.v1.train.MomentumOptimizer(0.05, 0.9)),
+    ],
+    ids=["adam", "wrapped"],
+)
+def test_an_optimizer_of_tensorflow_1_makes_the_steps_of_fit(make: Any, tmp_path: Path) -> None:
+    fitted = models.dense(_TF_KERAS, make())
+    models.fit(_TF_KERAS, fitted)
+    made = models.train(models.dense(_TF_KERAS, make()), tmp_path, cores=2)
+    # Its state has no numbers in its names that depend on what was made before.
+    (slot, *_) = (each for each in made.get_variable_names() if "dense_1/kernel/" in each)
+    assert slot.startswith("optimizer/dense_1/kernel/m")
+    for one, two in zip(to_keras(made).get_weights(), fitted.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)

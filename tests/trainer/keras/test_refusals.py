@@ -1,5 +1,6 @@
 """What cannot be converted is an error that names the option, and the layer that has it."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import tf_keras
 
 from tests.trainer.keras import models
 from tpuserve.errors import InvalidSetting
+from trainer import CrossShardOptimizer
+from trainer.compat.contrib.opt.moving_average import MovingAverageOptimizer
 from trainer.keras.refusals import REFUSED
 
 pytestmark = pytest.mark.slow
@@ -141,12 +144,19 @@ def test_features_that_lack_an_input_say_which(tmp_path: Path) -> None:
         made.evaluate(models.of(lambda rows: models.batches({"a": models.X}, rows=rows)))
 
 
-def test_an_optimizer_of_tensorflow_1_is_refused(tmp_path: Path) -> None:
+def test_a_step_of_an_optimizer_around_another_one_is_refused(tmp_path: Path) -> None:
     descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    with pytest.raises(InvalidSetting, match="because of TFOptimizer: a tf"):
-        models.estimator(models.dense(tf_keras, descent), tmp_path)
+    for outer in (
+        MovingAverageOptimizer(descent),
+        CrossShardOptimizer(descent, tf.compat.v1.losses.Reduction.SUM),
+    ):
+        with pytest.raises(InvalidSetting, match="because of optimizer in an optimizer: what"):
+            models.estimator(models.dense(tf_keras, outer), tmp_path)
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="some Keras imports no other backend without"
+)
 def test_another_backend_is_refused() -> None:
     program = """if True:
         import keras, trainer
@@ -176,11 +186,3 @@ def test_what_a_tpu_has_no_op_for_is_refused_there_alone(tmp_path: Path) -> None
     with pytest.raises(InvalidSetting, match="because of amsgrad of a legacy optimizer"):
         models.estimator(models.dense(tf_keras, adam), tmp_path, use_tpu=True)
     models.estimator(models.dense(tf_keras, adam), tmp_path)
-
-
-def test_a_model_of_tensorflow_1_is_refused(tmp_path: Path) -> None:
-    with tf.Graph().as_default():
-        model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
-        model.compile("sgd", "mse")
-    with pytest.raises(InvalidSetting, match="because of without eager execution"):
-        models.estimator(model, tmp_path)
