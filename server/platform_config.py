@@ -33,6 +33,7 @@ _WITHOUT_EFFECT = (
     "enable_session_metadata",
     "resource_estimation_uses_validation_result",
     "wrap_session_with_no_threading_params",
+    "num_tflite_interpreters",
 )
 
 

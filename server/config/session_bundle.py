@@ -1,6 +1,7 @@
-"""PlatformConfigMap and the messages in it, which TensorFlow Serving's Python package leaves out.
+"""PlatformConfigMap and the messages in it.
 
-Source: tensorflow_serving/config/platform_config.proto and servables/tensorflow,
+TensorFlow Serving's Python package leaves most of them out. Source:
+tensorflow_serving/config/platform_config.proto and servables/tensorflow,
 saved_model_bundle_source_adapter.proto and session_bundle_config.proto.
 """
 
@@ -36,11 +37,13 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "remove_unused_fields_from_bundle_metagraph": (782, "bool"),
         "prefer_tflite_model": (783, "bool"),
         "resource_estimation_uses_validation_result": (784, "bool"),
-        "num_tflite_interpreters_per_pool": (785, "int32"),
-        "num_tflite_pools": (786, "int32"),
-        "wrap_session_with_no_threading_params": (787, "bool"),
-        "enable_per_model_batching_params": (788, "bool"),
-        "mixed_precision": (789, "string"),
+        "num_tflite_interpreters": (785, "int32"),
+        "num_tflite_interpreters_per_pool": (786, "int32"),
+        "num_tflite_pools": (787, "int32"),
+        "wrap_session_with_no_threading_params": (788, "bool"),
+        "enable_per_model_batching_params": (789, "bool"),
+        # The next free number: no package publishes this field's. It counts in binary alone.
+        "mixed_precision": (790, "string"),
     },
     "SavedModelBundleSourceAdapterConfig": {
         "legacy_config": (1000, ".tensorflow.serving.SessionBundleConfig"),

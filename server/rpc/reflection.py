@@ -1,13 +1,14 @@
 """Server reflection: what services there are, for tools that have no protos."""
 
+import contextlib
+import importlib
 from collections.abc import Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
-from tensorflow_serving.apis import model_service_pb2 as model_service_pb2
-from tensorflow_serving.apis import prediction_service_pb2
 
 from server.rpc.threads import Threads
 
@@ -15,6 +16,7 @@ from server.rpc.threads import Threads
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
 _METHOD = "ServerReflectionInfo"
+_DESCRIBED = ("prediction_service_pb2", "model_service_pb2")
 # Each is taken by one stream for as long as that is open: nothing else may have to wait for them.
 _THREADS = 8
 
@@ -33,9 +35,7 @@ class Reflection:
         """
         self._threads = threads
         self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
-        self._servicer = reflection.ReflectionServicer(
-            [*service_names, *SERVICE_NAMES], prediction_service_pb2.DESCRIPTOR.pool
-        )
+        self._servicer = reflection.ReflectionServicer([*service_names, *SERVICE_NAMES], _pool())
         self._open: set[grpc.ServicerContext] = set()
         self._is_draining = False
 
@@ -73,3 +73,12 @@ class Reflection:
             context.cancel()
         in_time = iter(lambda: self._threads.receive(questions, context), None)
         return self._servicer.ServerReflectionInfo(in_time, context)
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    """What knows the services of TensorFlow Serving."""
+    for name in _DESCRIBED:
+        # In tensorflow-serving-api 2.20 protobuf 6 refuses a line that comes once all is known.
+        with contextlib.suppress(AttributeError):
+            importlib.import_module(f"tensorflow_serving.apis.{name}")
+    return descriptor_pool.Default()

@@ -8,7 +8,7 @@ from tensorflow.core.protobuf import config_pb2
 from server import platform_config
 from server.config import session
 from server.settings import Settings
-from tests.server.test_platform_config import adapted, read
+from tests.server.test_platform_config import ADAPTER, adapted, read
 from tpuserve.errors import InvalidConfig
 
 pytestmark = pytest.mark.slow
@@ -50,3 +50,11 @@ def test_binary_form_is_read_too(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("serve", "ser"))
     with pytest.raises(InvalidConfig, match="no tensorflow.serving.Saved"):
         platform_config.read(path)
+
+
+def test_fields_in_binary_have_tensorflow_servings_numbers(tmp_path: Path) -> None:
+    # Field 1000, 6 bytes: 786 is 2, 787 is 3. A key is number * 8 + wire type, in groups of 7 bits.
+    value = r"\302\076\006\220\061\002\230\061\003"
+    adapter = f'source_adapter_config {{ type_url: "{ADAPTER}" value: "{value}" }}'
+    flags = read(tmp_path, f'platform_configs {{ key: "tensorflow" value {{ {adapter} }} }}').flags
+    assert (flags["num_tflite_interpreters_per_pool"], flags["num_tflite_pools"]) == (2, 3)

@@ -54,6 +54,7 @@ def array_of(tensor: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     name = _NAMES[tensor["dtype"]]
     assert name in dtypes.NAME_OF_NUMBER.values()
     values = tensor["values"]
+    array: np.ndarray[Any, Any]
     if name == "string":
         array = np.empty(len(values), object)
         array[:] = [each.encode() for each in values]

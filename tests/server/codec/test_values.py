@@ -29,7 +29,9 @@ from tpuserve.errors import InvalidTensor, UnsupportedType
         ("int32", [[[1], [2], [3]]], np.array([[[1], [2], [3]]], np.int32)),
     ],
 )
-def test_value_keeps_its_exact_worth(dtype: str, value: Any, expected: np.ndarray) -> None:
+def test_value_keeps_its_exact_worth(
+    dtype: str, value: Any, expected: np.ndarray[Any, Any]
+) -> None:
     array = decode_value(value, dtype)
     assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
     assert np.array_equal(array, expected)
