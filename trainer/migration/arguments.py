@@ -52,16 +52,16 @@ def _taken(home: str) -> list[str] | None:
         if isinstance(node, ast.FunctionDef) and node.name == name and not node.decorator_list:
             return _of_function(node)
         if isinstance(node, ast.ClassDef) and node.name == name:
-            return _of_class(node)
+            return _of_class(node, module)
     return None
 
 
-def _of_class(node: ast.ClassDef) -> list[str] | None:
+def _of_class(node: ast.ClassDef, module: str) -> list[str] | None:
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name == "__init__":
             return _of_function(each)
     is_dataclass = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
-    if not is_dataclass or node.bases:
+    if not is_dataclass or not all(_adds_nothing(each, module) for each in node.bases):
         # Its arguments are those of a class that we have not read.
         return None
     fields = [
@@ -70,6 +70,16 @@ def _of_class(node: ast.ClassDef) -> list[str] | None:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
     ]
     return [each for each in fields if each != "_"]
+
+
+def _adds_nothing(base: ast.expr, module: str) -> bool:
+    """Whether a base class of a dataclass has no field, so that it takes no argument."""
+    home, name = written.home(module, ast.unparse(base))
+    source = written.tree(home)
+    for node in source.body if source is not None else ():
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return not node.bases and not any(isinstance(each, ast.AnnAssign) for each in node.body)
+    return False
 
 
 def _of_function(node: ast.FunctionDef) -> list[str] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.compat.usage import uses
-from trainer.migration import arguments, modules, names, shadows
+from trainer.migration import arguments, guards, modules, names, shadows
 from trainer.migration.sources import Source
 from trainer.migration.verdicts import Kind, Verdict
 
@@ -62,15 +62,15 @@ def _said(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
 ) -> Iterator[tuple[int, str, str, Verdict]]:
     tried = modules.tried_lines(tree)
-    shadowed = shadows.of(tree)
+    shadowed, guarded = shadows.of(tree), guards.of(tree)
     said = uses(tree)
-    imported = {each.name for each in said if each.is_import}
     for use in said:
         # The program's own names, and its own flags.
         if (use.line, use.shown) in shadowed or use.name.startswith(_FLAGS):
             continue
-        verdict = names.judge(use, tf1=tf1, imported=imported)
-        if verdict.kind.runs or not (use.is_import and use.line in tried):
+        verdict = names.judge(use, tf1=tf1)
+        is_asked_for = use.line in tried if use.is_import else (use.line, use.shown) in guarded
+        if verdict.kind.runs or not is_asked_for:
             yield use.line, use.shown, use.name, verdict
     for line, written, name, verdict in arguments.unknown(tree, tf1=tf1):
         yield line, written, name, verdict

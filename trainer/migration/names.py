@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection
 
 from trainer.compat import api_names
 from trainer.compat.api_names import Version
@@ -35,23 +34,14 @@ _GONE = {
 }
 
 
-def judge(use: Use, *, tf1: bool, imported: Collection[str] = ()) -> Verdict:
+def judge(use: Use, *, tf1: bool) -> Verdict:
     """What becomes of a name, where it stands.
 
     Args:
       use: the name.
       tf1: whether the program gets TensorFlow 1's names for `import tensorflow`.
-      imported: what the file imports: "tensorflow.contrib.tpu.python.tpu.tpu_config".
     """
-    verdict = _found(dataclasses.replace(use, line=0), tf1)
-    # tf.contrib.X.python is what an import makes, and no attribute of tf.contrib.X.
-    is_made = {"contrib", "python"} <= set(use.shown.split("."))
-    if is_made and not use.is_import and verdict.kind is Kind.SUPPLIED:
-        if any(f"{use.name}.".startswith(f"{each}.") and ".python." in each for each in imported):
-            return verdict
-        module = use.name.rpartition(".")[0]
-        return Verdict(Kind.GONE, f"It is there once it is imported: `import {module}`.")
-    return verdict
+    return _found(dataclasses.replace(use, line=0), tf1)
 
 
 @functools.cache
@@ -129,7 +119,8 @@ def _public(path: str, version: Version) -> Verdict:
     for name, says in _GONE.items():
         if path == name or path.startswith(f"{name}."):
             return Verdict(Kind.GONE, says)
-    if first.startswith("__") and not rest:
+    if first.startswith("__"):
+        # tf.__version__.split: what it has is its own.
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path

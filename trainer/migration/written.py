@@ -83,7 +83,10 @@ def _binds(file: Path, name: str) -> bool:
         rf"^(?:def |class |@)?{word}\b|^(?:from|import)\b[^\n]*\b{word}\b|^ +{word} = |\b_globals\["
     )
     text = _text(file)
-    return bool(re.search(pattern, text, re.MULTILINE))
+    if re.search(pattern, text, re.MULTILINE):
+        return True
+    others = re.findall(r"^from (tensorflow\.[\w.]+) import \*", text, re.MULTILINE)
+    return any(is_inside_tensorflow(f"{each}.{name}") is not False for each in others)
 
 
 @functools.cache

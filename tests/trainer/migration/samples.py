@@ -89,7 +89,7 @@ BROKEN = """
     tf.gradientz
     tf.train.AdamOptimiser
     tf.python.framework.ops
-    tf.contrib.tpu.python.tpu.tpu_config.TPUConfig
+    tf.contrib.tpu.python.tpu.tpu_configs.TPUConfig
     tf.compat.v1.contrib.gan
     tf.Session
 """

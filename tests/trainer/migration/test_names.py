@@ -19,6 +19,7 @@ def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Verdict:
         "tensorflow.layers.dense",
         "tensorflow.nn.rnn_cell.LSTMCell",
         "tensorflow.__version__",
+        "tensorflow.__version__.split",
     ],
 )
 def test_a_public_name_of_tensorflow_works(name: str) -> None:
@@ -110,9 +111,7 @@ def test_a_module_inside_of_tensorflow_cannot_be_reached_as_an_attribute() -> No
     assert "import" in judge("tensorflow.python.framework.ops").says
 
 
-def test_a_module_inside_of_contrib_has_to_be_imported() -> None:
+@pytest.mark.parametrize("is_import", [True, False])
+def test_a_module_inside_of_contrib_need_not_be_imported(is_import: bool) -> None:
     name = "tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig"
-    assert judge(name, is_import=True).kind is Kind.SUPPLIED
-    assert "`import tensorflow.contrib.tpu.python.tpu.tpu_config`" in judge(name).says
-    use = Use(1, name, name.replace("tensorflow", "tf", 1))
-    assert names.judge(use, tf1=True, imported=[name.rpartition(".")[0]]).kind is Kind.SUPPLIED
+    assert judge(name, is_import=is_import).kind is Kind.SUPPLIED
