@@ -154,8 +154,7 @@ class FtrlParameters(_Parameters):
 
     Attributes:
       learning_rate_power: of the accumulated squares; at most 0.
-      initial_accumulator_value: where the accumulated squares start; above 0, or 0 where
-        allow_zero_accumulator is True.
+      initial_accumulator_value: where the accumulated squares start; at least 0.
       initial_linear_value: where the linear term starts: 0.
       l1_regularization_strength, l2_regularization_strength: at least 0.
       multiply_linear_by_learning_rate: keep the linear term times the learning rate.
@@ -195,13 +194,9 @@ class FtrlParameters(_Parameters):
             learning_rate_power <= 0,
             f"learning_rate_power is {learning_rate_power}; it must be 0 or less",
         )
-        least = "at least 0" if allow_zero_accumulator else "positive"
-        self._demand(
-            initial_accumulator_value > 0
-            or (allow_zero_accumulator and initial_accumulator_value == 0),
-            f"initial_accumulator_value is {initial_accumulator_value}; it must be {least}",
-        )
+        # 0 is taken without allow_zero_accumulator too, as TensorFlow 2.15 does.
         for name, value in (
+            ("initial_accumulator_value", initial_accumulator_value),
             ("l1_regularization_strength", l1_regularization_strength),
             ("l2_regularization_strength", l2_regularization_strength),
         ):

@@ -12,11 +12,17 @@ def _of(names: str) -> dict[str, str]:
     return {each: _ROOT[each] for each in names.split()}
 
 
+_KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimator"}
+
 # Path below python.estimator → names.
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
     "early_stopping": {name: home for name, home in _V1["experimental"].items() if "stop" in name},
-    "estimator": _of("Estimator VocabInfo WarmStartSettings"),
+    "estimator": {
+        **_of("Estimator VocabInfo WarmStartSettings"),
+        # Private, but the TPU samples ask it where to go on from.
+        "_load_global_step_from_checkpoint_dir": "trainer.compat.checkpoint_step:step_in",
+    },
     "estimator_lib": _ROOT,
     "export": {},
     "export.export": _V1["export"],
@@ -33,11 +39,16 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "inputs.inputs": _V1["inputs"],
     "inputs.numpy_io": {"numpy_input_fn": _V1["inputs"]["numpy_input_fn"]},
     "inputs.pandas_io": {"pandas_input_fn": _V1["inputs"]["pandas_input_fn"]},
-    "keras_lib": {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimator"},
+    "keras": _KERAS,
+    "keras_lib": _KERAS,
     "mode_keys": _of("ModeKeys"),
-    "model_fn": _of("EstimatorSpec ModeKeys"),
+    "model_fn": {
+        **_of("EstimatorSpec ModeKeys"),
+        "call_logit_fn": _V1["experimental"]["call_logit_fn"],
+    },
     "run_config": _of("RunConfig"),
     "training": _of("EvalSpec TrainSpec train_and_evaluate"),
+    "util": {"fn_args": "tensorflow.python.util.function_utils:fn_args"},
 }
 
 

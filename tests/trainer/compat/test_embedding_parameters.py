@@ -31,7 +31,7 @@ def test_arguments_come_in_the_order_of_tensorflow() -> None:
         ("AdamParameters", {"epsilon": 0.0}, "epsilon is 0.0"),
         ("AdamParameters", {"lazy_adam": False, "use_gradient_accumulation": False}, "lazy_adam"),
         ("FtrlParameters", {"learning_rate_power": 0.5}, "0 or less"),
-        ("FtrlParameters", {"initial_accumulator_value": 0.0}, "positive"),
+        ("FtrlParameters", {"initial_accumulator_value": -1.0}, "at least 0"),
         ("FtrlParameters", {"l2_regularization_strength": -1.0}, "at least 0"),
         (
             "StochasticGradientDescentParameters",

@@ -150,6 +150,37 @@ def test_iris_by_feature_columns_is_learnt_by_both_estimators(cores: int, tmp_pa
     assert plain["class_ids"].tolist() == [[0]]
 
 
+def test_gan_like_trains_by_two_optimizers_and_draws_on_the_host(tmp_path: Path) -> None:
+    said = era.run("gan_like.py", f"--model_dir={tmp_path}", cores=8)
+
+    assert re.findall(r"^(?:starts|ends) at \d+$", said, re.MULTILINE) == [
+        "starts at 0",
+        "ends at 8",
+    ]
+    shown = re.findall(r"^step (\d+): real (\S+) made (\S+)$", said, re.MULTILINE)
+    assert [step for step, _, _ in shown] == ["4", "8"]
+    real, made = map(float, shown[-1][1:])
+    assert real > made
+    samples = np.loadtxt(tmp_path / "samples/8.txt")
+    assert samples.shape == (20, 64)
+    assert np.abs(samples).max() <= 1
+    # Its own saver keeps one, and summaries are of every step.
+    assert [each.name for each in tmp_path.glob("*.index")] == ["model.ckpt-8.index"]
+    assert sorted(era.scalars(tmp_path)["critic_loss"]) == list(range(8))
+
+
+def test_gpt_like_learns_by_its_own_optimizer_and_decodes_in_a_loop(tmp_path: Path) -> None:
+    sizes = {"n_embd": 16, "n_ctx": 10, "n_vocab": 8, "n_layer": 2, "n_head": 2, "accumulate": 2}
+    params = json.dumps({"model_path": str(tmp_path), **sizes})
+    said = era.run("gpt_like.py", "--tpu", "local", "--params", params, cores=8)
+
+    # Without learning it is 8.
+    perplexity, *rows = said.splitlines()
+    assert float(perplexity.removeprefix("perplexity ")) < 2
+    counted = [[int(each) for each in row.split()] for row in rows]
+    assert counted == [[(first + place) % 5 for place in range(10)] for first in range(10)]
+
+
 def test_a_program_of_tensorflow_2_stays_one(tmp_path: Path) -> None:
     said = era.run("plain_estimator.py", tmp_path, "--tpu", "both", cores=8)
     found = re.findall(r"^(\w+) at step 100: accuracy (\S+)$", said, re.MULTILINE)
