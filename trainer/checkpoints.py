@@ -1,18 +1,13 @@
 """Checkpoints: the saver of a run, and what a model_dir holds."""
 
-import inspect
-import logging
 from typing import Any
 
 import tensorflow as tf
-from google.protobuf import text_format
 
 from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
 from trainer.config import RunConfig
 
 GLOBAL_STEP = "global_step"
-
-logger = logging.getLogger("tensorflow.trainer")
 
 
 def with_saver(scaffold: Any, config: RunConfig) -> Any:
@@ -113,20 +108,3 @@ def check_shapes(checkpoint: str) -> None:
                 f"{saved[name]} in checkpoint {checkpoint}. Use the model that wrote it, or "
                 f"another model_dir."
             )
-
-
-def can_save_graph() -> bool:
-    """Whether graph.pbtxt and .meta files can be written beside checkpoints.
-
-    TensorFlow 2.20 writes the former with an argument that protobuf 7 has dropped.
-    """
-    can = tf.__version__ >= "2.21" or (
-        "float_format" in inspect.signature(text_format.MessageToString).parameters
-    )
-    if not can:
-        logger.warning(
-            "no graph.pbtxt and no .meta files: TensorFlow %s cannot write them with the "
-            "protobuf that is installed; pip install 'protobuf<7' mends that",
-            tf.__version__,
-        )
-    return can

@@ -34,6 +34,7 @@ class _Unset:
 
 
 _UNSET: Any = _Unset()
+_NOT_GIVEN: Any = None
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ class RunConfig:
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.
       profile_steps: (first, last) global steps, both captured, for TensorBoard's profiler.
       task: what TF_CONFIG says of this process.
+      has_tpu_config: whether a TPUConfig was given.
     """
 
-    tpu_config: TPUConfig = field(default_factory=TPUConfig)
+    tpu_config: TPUConfig = _NOT_GIVEN
     evaluation_master: str | None = None
     master: str | None = None
     cluster: Any = None
@@ -95,6 +97,7 @@ class RunConfig:
     checkpoint_save_graph_def: bool = True
     profile_steps: tuple[int, int] | None = None
     task: clusters.Task = field(init=False, repr=False)
+    has_tpu_config: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._settle_first_argument()
@@ -190,6 +193,8 @@ class RunConfig:
         config = copy.copy(self)
         for name, value in changes.items():
             config._set(name, value)
+        if "tpu_config" in changes:
+            config._set("has_tpu_config", True)
         config._settle_path()
         if "session_config" in changes:
             config._settle_session()
@@ -201,6 +206,7 @@ class RunConfig:
 
     def _settle_first_argument(self) -> None:
         first: Any = self.tpu_config
+        self._set("has_tpu_config", isinstance(first, TPUConfig))
         if isinstance(first, str | os.PathLike):
             if self.model_dir is not None:
                 raise InvalidSetting(
@@ -399,5 +405,18 @@ class RunConfig:
         self._set("profile_steps", (first, last))
 
 
-_FIXED = ("evaluation_master", "master", "cluster", "task")
+_FIXED = ("evaluation_master", "master", "cluster", "task", "has_tpu_config")
 _REPLACEABLE = tuple(each.name for each in dataclasses.fields(RunConfig) if each.name not in _FIXED)
+
+
+def _set_new(config: RunConfig, name: str, value: Any) -> None:
+    # Programs hang things of their own on a config, for their model_fn to find.
+    if hasattr(type(config), name) or name in type(config).__dataclass_fields__:
+        raise dataclasses.FrozenInstanceError(
+            f"RunConfig {name} cannot be set once it is made. Make another one, with "
+            f"replace({name}=...)."
+        )
+    object.__setattr__(config, name, value)
+
+
+RunConfig.__setattr__ = _set_new  # type: ignore[method-assign, assignment]

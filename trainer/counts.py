@@ -1,5 +1,6 @@
 """Numbers that a user gives: steps, rows, iterations, seconds."""
 
+import math
 import numbers
 import operator
 from typing import Any
@@ -33,6 +34,18 @@ def check(name: str, value: Any, *, least: int | None = None, optional: bool = T
         raise InvalidType(f"{message[:-1]}; it must be int.")
     if least is not None and number < least:
         raise InvalidSetting(message)
+
+
+def whole_steps(name: str, value: Any) -> Any:
+    """A number of steps; the next whole one of a float, as a division gives.
+
+    Raises:
+      InvalidType, InvalidSetting: as `check` does, where it is no number, or not above 0.
+    """
+    if isinstance(value, float) and math.isfinite(value):
+        value = math.ceil(value)
+    check(name, value, least=1)
+    return value
 
 
 def check_duration(

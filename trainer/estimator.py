@@ -25,7 +25,7 @@ from trainer import (
 )
 from trainer import params as hyperparameters
 from trainer.config import RunConfig
-from trainer.program import Program
+from trainer.program import Program, TPUProgram
 from trainer.runs import Place
 from trainer.spec import ModeKeys
 
@@ -62,7 +62,7 @@ class Estimator:
           model_dir: where checkpoints and summaries go; by default the config's, else a new
             temporary directory.
           config: how to run; None for the defaults.
-          params: hyperparameters for model_fn and input_fn, a dict or an HParams.
+          params: hyperparameters for model_fn and input_fn: a dict, or any other object.
           warm_start_from: a checkpoint, a SavedModel or a WarmStartSettings that gives initial
             values to a training that has no checkpoint of its own.
 
@@ -91,7 +91,7 @@ class Estimator:
         model_dir = _model_dir(model_dir, config)
         self._program = kind(
             model_fn=model_fn,
-            params=hyperparameters.checked(params),
+            params=hyperparameters.checked(params, takes_items=issubclass(kind, TPUProgram)),
             config=config.replace(model_dir=model_dir),
             model_dir=model_dir,
             warm_start=warm_start.settings(warm_start_from),
@@ -178,7 +178,8 @@ class Estimator:
 
         Args:
           input_fn: gives batches of (features, labels), as a tf.data.Dataset or as tensors.
-          hooks: SessionRunHooks, called after each loop of iterations_per_loop steps.
+          hooks: SessionRunHooks, called after each loop of the config's TPUConfig; each step
+            where a plain Estimator has none.
           steps: how many steps to make; max_steps: the global step to stop at. One of them, or
             neither to go on until the input ends.
           saving_listeners: told about each checkpoint.
@@ -196,8 +197,8 @@ class Estimator:
                 f"Can not provide both steps and max_steps: steps is {steps} and max_steps "
                 f"{max_steps}. Give one of them."
             )
-        counts.check("steps", steps, least=1)
-        counts.check("max_steps", max_steps, least=1)
+        steps = counts.whole_steps("steps", steps)
+        max_steps = counts.whole_steps("max_steps", max_steps)
         if self._program.config.task_type in ("evaluator", "ps"):
             raise InvalidSetting(
                 f"train() was called by a task of type {self._program.config.task_type!r}, which "
@@ -255,7 +256,7 @@ class Estimator:
           InvalidType: a hook is none.
           CheckpointNotFound: the checkpoint that was asked for is not there.
         """
-        counts.check("steps", steps, least=1)
+        steps = counts.whole_steps("steps", steps)
         hooks = spec_checks.checked_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,
@@ -281,12 +282,13 @@ class Estimator:
           input_fn: gives batches of features.
           predict_keys: which predictions to yield, where they are a dict; None for all.
           hooks: SessionRunHooks, called after each batch.
-          checkpoint_path: which checkpoint; None for the newest.
+          checkpoint_path: which checkpoint; None for the newest, or for initial values where
+            there is none.
           yield_single_examples: yield row by row; False yields whole batches.
 
         Raises:
           InvalidType: a hook is none.
-          CheckpointNotFound: there is nothing to predict with.
+          CheckpointNotFound: the checkpoint that was asked for is not there.
         """
         hooks = spec_checks.checked_hooks("predict() hooks", hooks)
         return predict.predict(

@@ -88,6 +88,11 @@ def evaluate(
                 session.run(model.metrics.update)
     if ending is not None and ending.is_asked_for:
         raise termination.Terminated
+    progress.estimator_logger.info(
+        "Saving dict for global step %d: %s",
+        final.final_ops_values[checkpoints.GLOBAL_STEP],
+        ", ".join(f"{each} = {_in_words(v)}" for each, v in sorted(final.final_ops_values.items())),
+    )
     results = {each: _plain(value) for each, value in final.final_ops_values.items()}
     eval_summary.write(directory_of(program.model_dir, name), results, checkpoint)
     logger.info(
@@ -105,6 +110,10 @@ def directory_of(model_dir: str, name: str | None = None) -> str:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) and np.ndim(value) == 0 else value
+
+
+def _in_words(value: Any) -> Any:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else value
 
 
 def _short(value: Any) -> Any:

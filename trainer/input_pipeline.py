@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
@@ -27,7 +28,7 @@ def build(returned: Any) -> Inputs:
     """The next batch of what an input_fn returned.
 
     Args:
-      returned: a tf.data.Dataset of features or (features, labels), or such tensors.
+      returned: a tf.data.Dataset of features or (features, labels), or such tensors or arrays.
 
     Raises:
       InvalidSetting: it is nothing of the kind.
@@ -36,13 +37,17 @@ def build(returned: Any) -> Inputs:
         iterator = tf.compat.v1.data.make_initializable_iterator(returned)
         features, labels = pair(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
-    features, labels = pair(returned)
+    features, labels = tf.nest.map_structure(_tensor, pair(returned))
     if not any(tf.is_tensor(each) for each in tf.nest.flatten(features)):
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
             f"(features, labels)."
         )
     return Inputs(features, labels)
+
+
+def _tensor(part: Any) -> Any:
+    return tf.constant(part) if isinstance(part, np.ndarray) else part
 
 
 def pair(batch: Any) -> tuple[Any, Any]:

@@ -55,7 +55,7 @@ def evaluate_between_trainings(
     """
     while True:
         stop = _StopWhenDue(evaluators, train_spec.max_steps)
-        last = _StopRequests()
+        last = _StopRequests(stop)
         _train(estimator, train_spec, [last], [stop])
         if not stop.has_stopped or last.were_seen:
             break
@@ -131,7 +131,11 @@ class _EvaluateBetweenLoops(tf.compat.v1.train.SessionRunHook):
 
 
 class _StopWhenDue(tf.compat.v1.train.CheckpointSaverListener):
-    """Stops training at a checkpoint that an evaluator is due for, unless it ends there."""
+    """Wants training to stop at a checkpoint that an evaluator is due for, unless it ends there.
+
+    Attributes:
+      has_stopped: whether there was one.
+    """
 
     def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int | None) -> None:
         self.has_stopped = False
@@ -142,20 +146,27 @@ class _StopWhenDue(tf.compat.v1.train.CheckpointSaverListener):
     def begin(self) -> None:
         self._is_first = True
 
-    def after_save(self, session: Any, global_step_value: int) -> bool:
+    def after_save(self, session: Any, global_step_value: int) -> None:
         is_first, self._is_first = self._is_first, False
         is_last = self._max_steps is not None and global_step_value >= self._max_steps
         if is_first or is_last or not any(each.is_due() for each in self._evaluators):
-            return False
+            return
         self.has_stopped = True
-        return True
 
 
 class _StopRequests(tf.compat.v1.train.SessionRunHook):
-    """Sees whether a hook before it has asked training to stop for good."""
+    """Stops training for an evaluation, behind the hooks that may ask it to stop for good.
 
-    def __init__(self) -> None:
+    Attributes:
+      were_seen: whether one of them has.
+    """
+
+    def __init__(self, stop: _StopWhenDue) -> None:
         self.were_seen = False
+        self._stop = stop
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        # The checkpoint was saved before: hooks find the one of the step they are called for.
         self.were_seen = self.were_seen or run_context.stop_requested
+        if self._stop.has_stopped:
+            run_context.request_stop()

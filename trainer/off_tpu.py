@@ -56,7 +56,8 @@ def build(
       program: what to build.
       input_fn: gives the input.
       mode: one of `ModeKeys`.
-      checkpoint: what the variables will be restored from; None for initial values.
+      checkpoint: what the variables will be restored from; None for initial values, or those of
+        the program's warm start.
 
     Raises:
       CheckpointMismatch: the checkpoint holds a variable in another shape.
@@ -65,6 +66,8 @@ def build(
     spec = program.call_model_fn(inputs.features, inputs.labels, mode).as_estimator_spec()
     if checkpoint is not None:
         checkpoints.check_shapes(checkpoint)
+    elif program.warm_start is not None:
+        warm_start.apply(program.warm_start)
     return Model(inputs.features, spec, inputs.hooks)
 
 
@@ -99,8 +102,6 @@ class OffTpu:
         What a host_call reads waits for the steps of the loop, since it is built before.
         """
         model = build(program, input_fn, ModeKeys.TRAIN, checkpoint)
-        if checkpoint is None and program.warm_start is not None:
-            warm_start.apply(program.warm_start)
         summaries.add_loss(model.spec.loss)
         steps = loop.repeat(model.spec.train_op, model.spec.loss, global_step, plan.most)
         return Training(steps, model.spec, (*model.hooks, self._interruption))
@@ -122,7 +123,7 @@ class OffTpu:
         self,
         program: Program,
         input_fn: Callable[..., Any],
-        checkpoint: str,
+        checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> Prediction:
         """One batch of any size in each `session.run`."""

@@ -1,21 +1,29 @@
 """Hyperparameters: a dict, or an object in the way of HParams."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from tpuserve.errors import InvalidType
 
 
-def checked(params: Any) -> Any:
-    """A deep copy of hyperparameters; an empty dict for None.
+def checked(params: Any, *, takes_items: bool) -> Any:
+    """A deep copy of hyperparameters, of their own type; an empty dict for None.
+
+    Args:
+      params: what the user gave.
+      takes_items: whether items will be added, as TPUEstimator's batch_size is.
 
     Raises:
-      InvalidType: they are neither a mapping nor an object with add_hparam and set_hparam.
+      InvalidType: items will be added, and they are neither a mapping nor an object with
+        add_hparam and set_hparam.
     """
     if params is None:
         return {}
-    if _is_hparams(params):
+    if not takes_items and not isinstance(params, Mapping):
+        return copy.deepcopy(params)
+    if _is_hparams(params) or isinstance(params, MutableMapping):
+        # A defaultdict, or a dict with attributes: functions rely on more than its items.
         return copy.deepcopy(params)
     if not isinstance(params, Mapping):
         raise InvalidType(f"params is {params!r}. Give a dict of hyperparameters, or None.")

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import logging
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from trainer import checkpoints
 from trainer import session as sessions
 from trainer.program import Program
 from trainer.runs import Place
+
+logger = logging.getLogger("tensorflow.trainer")
 
 
 def predict(
@@ -33,13 +36,14 @@ def predict(
       input_fn: gives batches of features; labels, if there are any, reach model_fn.
       predict_keys: which predictions to yield, where they are a dict; None for all.
       hooks: the caller's; they come first.
-      checkpoint_path: which checkpoint; None for the newest.
+      checkpoint_path: which checkpoint; None for the newest, or for initial values where there is
+        none.
       yield_single_examples: yield row by row; False yields whole batches.
 
     Returns:
       A generator of what model_fn gave as predictions, as numpy values: an array, or a dict of
-      arrays. It starts when it is first asked, and raises CheckpointNotFound then if there is
-      nothing to predict with.
+      arrays. It starts when it is first asked, and raises CheckpointNotFound then if the checkpoint
+      that was asked for is not there.
     """
     predictions = _predictions(
         program, input_fn, place, predict_keys, hooks, checkpoint_path, yield_single_examples
@@ -47,6 +51,8 @@ def predict(
     _unfinished.add(predictions)
     return predictions
 
+
+_NO_MORE = object()
 
 # Generators that may have been left half read.
 _unfinished: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
@@ -70,7 +76,11 @@ def _predictions(
     checkpoint_path: str | None,
     yield_single_examples: bool,
 ) -> Generator[Any, None, None]:
-    checkpoint = checkpoints.find(program.model_dir, checkpoint_path)
+    checkpoint = checkpoints.find_or_none(program.model_dir, checkpoint_path)
+    if checkpoint is None:
+        logger.warning(
+            "Could not find trained model in %s: predicting with initial values", program.model_dir
+        )
     with place.graph(program.config):
         model = place.prediction(
             program, input_fn, checkpoint, lambda each: _selected(each, predict_keys)
@@ -85,15 +95,32 @@ def _predictions(
             checkpoint_path=checkpoint,
             recovers=False,
         )
-    # The graph is no longer the default one here: a generator must not leave it so between
-    # two rows.
-    with place.running(), predicting:
-        for batch in model.batches(predicting):
+        model_graph = predicting.graph
+    # Hooks find their graph as the default one; a generator must not leave it so between two rows.
+    with place.running(), contextlib.ExitStack() as ending:
+        ending.push(_exit_in(model_graph, predicting))
+        batches = model.batches(predicting)
+        while True:
+            with model_graph.as_default():
+                batch = next(batches, _NO_MORE)
+            if batch is _NO_MORE:
+                break
             yield from _rows(batch) if yield_single_examples else [batch]
 
 
+def _exit_in(graph: Any, session: Any) -> Callable[..., bool | None]:
+    """Closes a session while its graph is the default one."""
+
+    def leave(*error: Any) -> bool | None:
+        with graph.as_default():
+            is_handled: bool | None = session.__exit__(*error)
+            return is_handled
+
+    return leave
+
+
 def _selected(predictions: Any, keys: Sequence[str] | str | None) -> Any:
-    if keys is None:
+    if not keys:
         return predictions
     if not isinstance(predictions, dict):
         raise InvalidSetting(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tpuserve.errors import InvalidSetting
-from trainer import counts
+from trainer import counts, iteration_count
 from trainer import params as hyperparameters
 from trainer.config import RunConfig
 from trainer.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -59,6 +59,13 @@ class Program:
         """Whether the caller gave hyperparameters."""
         values = getattr(self.params, "values", None)
         return bool(values()) if callable(values) else bool(self.params)
+
+    def iteration_plan(self) -> iteration_count.IterationPlan:
+        """How many steps a training loop makes: one, unless the config has a TPUConfig."""
+        if self.config.has_tpu_config:
+            return iteration_count.plan(self.config.tpu_config)
+        # The hooks of a plain Estimator's program count on being called for each step.
+        return iteration_count.FixedIterations(1)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters for one call of model_fn."""
@@ -138,6 +145,10 @@ class TPUProgram(Program):
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
     onto_tpu: Callable[[Any, int, str], Any] | None = None
+
+    def iteration_plan(self) -> iteration_count.IterationPlan:
+        """How many steps a training loop makes."""
+        return iteration_count.plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
 

@@ -23,6 +23,8 @@ from trainer.hooks import StartHook
 from trainer.loop import Loop
 
 logger = logging.getLogger("tensorflow.trainer")
+# Where tf.estimator said what scripts look for in a log, in these words.
+estimator_logger = logging.getLogger("tensorflow")
 
 
 # Evaluations are often over before anyone wonders.
@@ -93,9 +95,11 @@ class Bar:
 class Lines:
     """A log line every so many steps, and for the last: loss, steps/s, time left."""
 
-    def __init__(self, every_n_steps: int) -> None:
-        """Nothing is said yet."""
+    def __init__(self, every_n_steps: int, batch_size: int | None = None) -> None:
+        """Nothing is said yet; with a batch size, in rows, examples/s are said as well."""
         self._every_n_steps = every_n_steps
+        self._batch_size = batch_size
+        self._speed = 0.0
         self._last_step: int | None = None
         self._next_step = 0
         self._unsaid = ""
@@ -111,6 +115,7 @@ class Lines:
         line = f"step = {step}" if loss is None else f"loss = {loss:.5g}, step = {step}"
         line += _left(step, self._last_step, steps_per_second)
         self._unsaid = f"{line} ({steps_per_second:.4g} steps/s)"
+        self._speed = steps_per_second
         if step >= self._next_step or step == self._last_step:
             self._next_step = step + self._every_n_steps
             self.close()
@@ -120,6 +125,8 @@ class Lines:
         if self._unsaid:
             logger.info("%s", self._unsaid)
             self._unsaid = ""
+            for name, value in speeds(self._speed, self._batch_size).items():
+                estimator_logger.info("%s: %g", name, value)
 
 
 class TimedLines:
@@ -215,18 +222,32 @@ class Patient:
         self.told.close()
 
 
-def reporter(name: str, every_n_steps: int | None, stream: TextIO | None = None) -> Reporter:
+def speeds(steps_per_second: float, batch_size: int | None) -> dict[str, float]:
+    """The speed under the names that tf.estimator gave it; with a batch size, of rows as well."""
+    found = {"global_step/sec": steps_per_second}
+    if batch_size is not None:
+        found["examples/sec"] = steps_per_second * batch_size
+    return found
+
+
+def reporter(
+    name: str,
+    every_n_steps: int | None,
+    stream: TextIO | None = None,
+    batch_size: int | None = None,
+) -> Reporter:
     """A bar where a person is watching, log lines where not.
 
     Args:
       name: of what is reported.
       every_n_steps: steps between two log lines; None for silence.
       stream: where the bar would go; standard error by default.
+      batch_size: global, in rows; None where nobody knows.
     """
     if every_n_steps is None:
         return Silence()
     console = Console(file=stream or sys.stderr)
-    return Bar(name, console) if console.is_terminal else Lines(every_n_steps)
+    return Bar(name, console) if console.is_terminal else Lines(every_n_steps, batch_size)
 
 
 def batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
@@ -241,7 +262,11 @@ def batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Tells a reporter, after each loop, how far training is; writes steps/s as a summary."""
+    """Tells a reporter, after each loop, how far training is; writes steps/s as a summary.
+
+    Attributes:
+      loss: of the last step; None before the first.
+    """
 
     def __init__(
         self,
@@ -251,8 +276,11 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         summary_directory: str,
         summary_every_n_steps: int | None,
         clock: Callable[[], float] = time.monotonic,
+        batch_size: int | None = None,
     ) -> None:
         """Reports from the step on that training starts after."""
+        self.loss: float | None = None
+        self._batch_size = batch_size
         self._loop = loop
         self._start = start
         self._told = told
@@ -274,14 +302,15 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Reports one loop."""
-        step, loss = int(run_values.results[0]), float(run_values.results[1])
+        step, loss = int(run_values.results[0]), run_values.results[1]
+        self.loss = loss
         now = self._clock()
         steps_per_second = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
-        self._told.update(step, steps_per_second, loss)
+        self._told.update(step, steps_per_second, float(loss))
         if self._summary_every_n_steps and step >= self._next_summary:
             self._next_summary = step + self._summary_every_n_steps
-            scalars = {"steps_per_second": steps_per_second}
+            scalars = speeds(steps_per_second, self._batch_size)
             summaries.write_scalars(self._summary_directory, scalars, step)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer import counts
+from trainer.named_fields import NamedFields
 
 _ONE_RECEIVER = "input"
 _ONE_FEATURE = "feature"
@@ -15,7 +16,7 @@ _ONE_LABEL = "label"
 
 
 @dataclass(frozen=True)
-class ServingInputReceiver:
+class ServingInputReceiver(NamedFields):
     """The door of an exported model.
 
     Attributes:
@@ -80,7 +81,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
 
 @dataclass(frozen=True)
-class SupervisedInputReceiver:
+class SupervisedInputReceiver(NamedFields):
     """The door of a model that is exported for training or evaluation.
 
     Attributes:

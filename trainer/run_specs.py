@@ -9,10 +9,11 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer import counts
 from trainer.exporter import Exporter
+from trainer.named_fields import NamedFields
 
 
 @dataclass(frozen=True)
-class TrainSpec:
+class TrainSpec(NamedFields):
     """How train_and_evaluate trains.
 
     Attributes:
@@ -33,13 +34,14 @@ class TrainSpec:
 
     def __post_init__(self) -> None:
         _demand_callable("TrainSpec input_fn", self.input_fn)
-        counts.check("TrainSpec max_steps", self.max_steps, least=1)
+        max_steps = counts.whole_steps("TrainSpec max_steps", self.max_steps)
+        object.__setattr__(self, "max_steps", max_steps)
         object.__setattr__(self, "hooks", _checked_hooks("TrainSpec hooks", self.hooks))
         object.__setattr__(self, "saving_listeners", tuple(self.saving_listeners or ()))
 
 
 @dataclass(frozen=True)
-class EvalSpec:
+class EvalSpec(NamedFields):
     """How train_and_evaluate evaluates, and what it exports afterwards.
 
     Attributes:
@@ -66,7 +68,7 @@ class EvalSpec:
 
     def __post_init__(self) -> None:
         _demand_callable("EvalSpec input_fn", self.input_fn)
-        counts.check("EvalSpec steps", self.steps, least=1)
+        object.__setattr__(self, "steps", counts.whole_steps("EvalSpec steps", self.steps))
         if self.name is not None and not isinstance(self.name, str):
             raise InvalidType(f"EvalSpec name is {self.name!r}. Give a string, or None.")
         object.__setattr__(self, "hooks", _checked_hooks("EvalSpec hooks", self.hooks))

@@ -99,7 +99,7 @@ class Place(Protocol):
         self,
         program: Any,
         input_fn: Callable[..., Any],
-        checkpoint: str,
+        checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> Prediction:
         """The model in prediction; `select` picks what is wanted of its predictions."""

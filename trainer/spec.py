@@ -1,6 +1,5 @@
 """What a model_fn returns."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from tpuserve.errors import InvalidSetting
 from trainer import host_functions, spec_checks
 from trainer.hooks import HostCallHook
 from trainer.host_functions import call_on_host as call_on_host
+from trainer.named_fields import NamedFields
 
 
 class ModeKeys:
@@ -27,7 +27,7 @@ _NEEDED = {
 
 
 @dataclass(frozen=True)
-class EstimatorSpec:
+class EstimatorSpec(NamedFields):
     """The ops and tensors of one mode.
 
     Attributes:
@@ -77,12 +77,12 @@ class EstimatorSpec:
 
     def _replace(self, **changes: Any) -> "EstimatorSpec":
         """A spec with some fields changed; the mode is not one of them."""
-        spec: EstimatorSpec = _replaced(self, changes)
-        return spec
+        _refuse_other_mode(self, changes)
+        return super()._replace(**changes)
 
 
 @dataclass(frozen=True)
-class TPUEstimatorSpec:
+class TPUEstimatorSpec(NamedFields):
     """The ops and tensors of one mode, in a form that a TPU can run.
 
     Attributes:
@@ -146,8 +146,8 @@ class TPUEstimatorSpec:
 
     def _replace(self, **changes: Any) -> "TPUEstimatorSpec":
         """A spec with some fields changed; the mode is not one of them."""
-        spec: TPUEstimatorSpec = _replaced(self, changes)
-        return spec
+        _refuse_other_mode(self, changes)
+        return super()._replace(**changes)
 
 
 AnySpec = EstimatorSpec | TPUEstimatorSpec
@@ -173,19 +173,12 @@ def _set_hooks(spec: AnySpec, *names: str) -> None:
         _set(spec, each, spec_checks.hooks(_name(spec), each, getattr(spec, each)))
 
 
-def _replaced(spec: Any, changes: Mapping[str, Any]) -> Any:
-    unknown = sorted(set(changes) - {each.name for each in dataclasses.fields(spec)})
-    if unknown:
-        raise InvalidSetting(
-            f"{_name(spec)} has no field {', '.join(unknown)}. It has "
-            f"{', '.join(each.name for each in dataclasses.fields(spec))}."
-        )
+def _refuse_other_mode(spec: AnySpec, changes: Mapping[str, Any]) -> None:
     if changes.get("mode", spec.mode) != spec.mode:
         raise InvalidSetting(
             f"the mode of an {_name(spec)} cannot be changed, from {spec.mode!r} to "
             f"{changes['mode']!r}. Make a new one."
         )
-    return dataclasses.replace(spec, **changes)
 
 
 def _set(spec: AnySpec, name: str, value: Any) -> None:

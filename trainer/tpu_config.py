@@ -1,6 +1,5 @@
 """TPUConfig: what only a TPU loop has to know, and InputPipelineConfig, the ways of input."""
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer import cluster as clusters
 from trainer import counts
+from trainer.named_fields import NamedFields
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 _LOOP = re.compile(r"(?P<count>[1-9][0-9]*)(?P<unit>[smh]?)")
@@ -35,7 +35,7 @@ class InputPipelineConfig(IntEnum):
 
 
 @dataclass(frozen=True)
-class TPUConfig:
+class TPUConfig(NamedFields):
     """What the training loop needs to know.
 
     Attributes:
@@ -102,10 +102,6 @@ class TPUConfig:
             return None
         count, unit = self.iterations_per_loop[:-1], self.iterations_per_loop[-1]
         return int(count) * _SECONDS[unit]
-
-    def _replace(self, **changes: Any) -> "TPUConfig":
-        # Programs know the class as a named tuple.
-        return dataclasses.replace(self, **changes)
 
     def _settle_loop(self) -> None:
         loop = self.iterations_per_loop

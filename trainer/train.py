@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer import (
     checkpoints,
-    iteration_count,
+    graph_files,
     loop,
     progress,
     summaries,
@@ -21,6 +21,7 @@ from trainer.hooks import StartHook, StepLimitHook
 from trainer.profiling import ProfileStepsHook
 from trainer.program import Program
 from trainer.runs import Place
+from trainer.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -46,7 +47,8 @@ def train(
       program: what to train.
       input_fn: gives batches of (features, labels).
       place: where it runs.
-      hooks: the caller's; they come first.
+      hooks: the caller's; they come before the model's, and after what saves and summarises, so
+        that they find the checkpoint of the step they are called for.
       steps: how many steps to make from here.
       max_steps: the global step to stop at; nothing is done where it is reached already. Workers
         that share it may go beyond it, by a loop that began before another's was over.
@@ -61,15 +63,23 @@ def train(
         logger.info("nothing to train: step %d is reached, in %s", max_steps, newest)
         return
     with termination.watched() as ending, place.graph(config) as global_step:
-        plan = iteration_count.plan(config.tpu_config)
+        plan = program.iteration_plan()
         training = place.training(program, input_fn, global_step, newest, plan)
         scaffold = checkpoints.with_saver(training.spec.scaffold, config)
-        reporter = progress.reporter("train", config.log_step_count_steps)
         start = StartHook(steps, max_steps)
+        batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
+        reporter = progress.reporter("train", config.log_step_count_steps, batch_size=batch_size)
+        told = progress.ProgressHook(
+            training.loop,
+            start,
+            reporter,
+            program.model_dir,
+            config.save_summary_steps if config.is_chief else None,
+            batch_size=batch_size,
+        )
         own = [*hooks, *(training.spec.training_hooks or ())]
         profiles = _profile_hooks(program, training.loop, start)
-        all_hooks = [
-            *hooks,
+        counting = [
             start,
             *training.hooks,
             StepLimitHook(
@@ -81,29 +91,18 @@ def train(
                 workers=config.num_worker_replicas if config.num_ps_replicas else 1,
             ),
             tf.compat.v1.train.NanTensorHook(training.loop.loss),
-            progress.ProgressHook(
-                training.loop,
-                start,
-                reporter,
-                program.model_dir,
-                config.save_summary_steps if config.is_chief else None,
-            ),
-            *(training.spec.training_hooks or ()),
-            *profiles,
-            ending,
+            told,
         ]
-        saving = _checkpoint_hooks(
-            program,
-            scaffold,
-            [*all_hooks, *(training.spec.training_chief_hooks or ())],
-            saving_listeners,
-        )
+        chief = training.spec.training_chief_hooks or ()
+        saving = _checkpoint_hooks(program, scaffold, [*own, *chief], saving_listeners)
         if config.is_chief:
-            all_hooks += [
-                *_summary_hooks(program, training.loop, scaffold, start),
-                *(training.spec.training_chief_hooks or ()),
+            # Behind the one that refuses a loss that is no number, which is not to be saved.
+            counting += [
                 *saving,
+                *chief,
+                *_summary_hooks(program, training.loop, scaffold, start),
             ]
+        all_hooks = [*counting, *own, *profiles, ending]
         for hook in all_hooks:
             _tell_steps_per_run(hook, training.loop.max_iterations)
         with contextlib.ExitStack() as closing:
@@ -125,6 +124,8 @@ def train(
                 logger.info("nothing to train: step %d of %d is reached", start.step, max_steps)
             while not (session.should_stop() or start.is_over):
                 session.run(training.loop.train_op)
+    if told.loss is not None:
+        progress.estimator_logger.info("Loss for final step: %s.", told.loss)
 
 
 def _summary_hooks(
@@ -152,6 +153,7 @@ def _checkpoint_hooks(
 ) -> list[Any]:
     """The hook that saves checkpoints, unless the program has brought one."""
     config = program.config
+    graph_files.admit()
     own = [each for each in others if isinstance(each, tf.compat.v1.train.CheckpointSaverHook)]
     if own:
         own[0]._listeners.extend(saving_listeners)
@@ -171,7 +173,7 @@ def _checkpoint_hooks(
             save_secs=config.save_checkpoints_secs,
             scaffold=scaffold,
             listeners=list(saving_listeners),
-            save_graph_def=config.checkpoint_save_graph_def and checkpoints.can_save_graph(),
+            save_graph_def=config.checkpoint_save_graph_def,
         )
     ]
 

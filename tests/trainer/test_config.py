@@ -323,3 +323,15 @@ def test_every_public_name_can_be_imported() -> None:
         value = getattr(trainer, name)
         is_ours = getattr(value, "__module__", "trainer").startswith("trainer")
         assert value.__doc__ or not is_ours, name
+
+
+def test_programs_may_hang_things_on_a_config_that_its_copies_keep() -> None:
+    config: Any = RunConfig()
+    config.device_info = {"gpus": 1}
+    assert copy.deepcopy(config.replace(model_dir="m")).device_info == {"gpus": 1}
+
+
+@pytest.mark.parametrize("name", ["model_dir", "task_type"])
+def test_what_a_config_has_said_stays_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"RunConfig {name} cannot be set"):
+        setattr(RunConfig(), name, "other")

@@ -1,6 +1,9 @@
+import argparse
+import collections
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -59,6 +62,11 @@ def test_config_and_params_are_copies(tmp_path: Path) -> None:
     assert made.config.model_dir == str(tmp_path)
 
 
+def test_params_stay_of_their_type(tmp_path: Path) -> None:
+    made = estimator(tmp_path, params=collections.defaultdict(int, rate=0.5))
+    assert made.params["batch_size"] == 0
+
+
 def test_model_fn_is_bound_to_its_params(tmp_path: Path) -> None:
     made = estimator(tmp_path)
     with tf.Graph().as_default():
@@ -102,7 +110,7 @@ def test_arguments_of_wrong_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidType, match="config is 3"):
         estimator(tmp_path, config=3)
     with pytest.raises(InvalidType, match="params is 3"):
-        estimator(tmp_path, params=3)
+        programs.estimator(tmp_path, params=3)
     made = estimator(tmp_path)
     with pytest.raises(InvalidType, match=r"train\(\) hooks holds 3"):
         made.train(programs.ones(), steps=1, hooks=[3])
@@ -130,3 +138,45 @@ def test_a_saver_hook_of_the_models_own_takes_the_place_of_ours(tmp_path: Path) 
     made = estimator(tmp_path, model_fn=with_hook, config=config)
     made.train(programs.ones(), steps=4, saving_listeners=[Listener()])
     assert told == [0, 2, 4]
+
+
+class Runs(tf.compat.v1.train.SessionRunHook):
+    """Counts runs."""
+
+    count = 0
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """One more."""
+        self.count += 1
+
+
+@pytest.mark.parametrize(
+    ("config", "runs"),
+    [(trainer.RunConfig(), 4), (trainer.RunConfig(trainer.TPUConfig(iterations_per_loop=2)), 2)],
+)
+def test_each_step_is_a_run_unless_a_loop_is_asked_for(
+    tmp_path: Path, config: trainer.RunConfig, runs: int
+) -> None:
+    hook = Runs()
+    estimator(tmp_path, config=config).train(programs.ones(), steps=4, hooks=[hook])
+    assert hook.count == runs
+
+
+def test_a_float_is_as_many_steps_as_it_takes_to_reach_it(tmp_path: Path) -> None:
+    steps: Any = 1.5
+    trained = estimator(tmp_path).train(programs.ones(), steps=steps)
+    assert trained.get_variable_value("global_step") == 2
+
+
+def test_arrays_are_as_good_as_tensors(tmp_path: Path) -> None:
+    one = np.ones([2, 1], np.float32)
+    trained = estimator(tmp_path).train(lambda: ({"x": one}, one), steps=1)
+    assert trained.get_variable_value("w") == 0.5
+
+
+def test_params_can_be_any_object(tmp_path: Path) -> None:
+    def with_object(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        return model_fn(features, labels, mode, vars(params))
+
+    made = estimator(tmp_path, model_fn=with_object, params=argparse.Namespace(rate=0.5))
+    assert made.train(programs.ones(), steps=1).get_variable_value("w") == 0.5

@@ -1,4 +1,5 @@
 import dataclasses
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,20 @@ def test_a_metric_can_be_a_vector(tmp_path: Path) -> None:
     results = estimator.evaluate(programs.ones(), steps=1)
     assert results["both"].tolist() == [[1.0], [1.0]]
     assert programs.scalars(tmp_path / "eval").keys() == {"loss", "both", "checkpoint_path"}
+
+
+def test_a_warm_start_gives_the_values_that_are_evaluated_and_predicted_with(
+    trained: trainer.TPUEstimator, tmp_path: Path
+) -> None:
+    other = programs.estimator(tmp_path / "other", warm_start_from=trained.model_dir)
+    assert other.evaluate(programs.ones(), steps=1)["mean_y"] == 0.75
+    assert next(other.predict(programs.ones(1)))["y"] == 0.75
+
+
+def test_scripts_find_the_results_in_the_log_as_tf_estimator_wrote_them(
+    trained: trainer.TPUEstimator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow")
+    trained.evaluate(programs.ones(), steps=1)
+    line = "Saving dict for global step 2: global_step = 2, loss = 0.03125, mean_y = 0.75"
+    assert line in caplog.messages

@@ -52,10 +52,37 @@ def test_a_generator_that_is_not_used_up_closes(trained: trainer.TPUEstimator) -
 
 def test_keys_select_predictions(trained: trainer.TPUEstimator) -> None:
     assert next(trained.predict(counted, predict_keys=["y"])).keys() == {"y"}
+    assert next(trained.predict(counted, predict_keys=[])).keys() == {"y"}
     with pytest.raises(InvalidSetting, match=r"predict_keys \['z'\] name none of .*\['y'\]"):
         next(trained.predict(counted, predict_keys="z"))
 
 
-def test_a_model_that_was_never_trained_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointNotFound, match="Couldn't find trained model"):
-        next(programs.estimator(tmp_path).predict(counted))
+def test_a_model_that_was_never_trained_predicts_as_it_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    predictions = programs.estimator(tmp_path).predict(counted)
+    assert [row["y"].item() for row in predictions] == [0.0] * 5
+    assert f"Could not find trained model in {tmp_path}" in caplog.text
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error(trained: trainer.TPUEstimator) -> None:
+    with pytest.raises(CheckpointNotFound, match="no checkpoint nowhere"):
+        next(trained.predict(counted, checkpoint_path="nowhere"))
+
+
+class StepAtEnd(tf.compat.v1.train.SessionRunHook):
+    """Reads the global step of the default graph when a session ends."""
+
+    step = None
+
+    def end(self, session: Any) -> None:
+        """Reads it."""
+        self.step = session.run(tf.compat.v1.train.get_global_step())
+
+
+def test_hooks_find_their_graph_as_the_default_one_to_the_end(
+    trained: trainer.TPUEstimator,
+) -> None:
+    hook = StepAtEnd()
+    assert len(list(trained.predict(counted, hooks=[hook]))) == 5
+    assert hook.step == 1

@@ -71,3 +71,18 @@ def test_a_train_spec_checks_its_types() -> None:
         TrainSpec(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TrainSpec hooks holds 1"):
         TrainSpec(input_fn, hooks=[1])
+
+
+def test_a_spec_has_what_a_named_tuple_has() -> None:
+    spec = TrainSpec(input_fn, max_steps=5)
+    assert TrainSpec._fields == ("input_fn", "max_steps", "hooks", "saving_listeners")
+    assert spec._replace(max_steps=7)._asdict()["max_steps"] == spec[1] + 2 == 7
+    function, *others = spec
+    assert (function, others) == (input_fn, [5, (), ()])
+    with pytest.raises(ValueError, match="TrainSpec has no field steps"):
+        spec._replace(steps=3)
+
+
+def test_a_float_is_as_many_steps_as_it_takes_to_reach_it() -> None:
+    half: Any = 2.5
+    assert (TrainSpec(input_fn, half).max_steps, EvalSpec(input_fn, half).steps) == (3, 3)

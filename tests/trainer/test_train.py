@@ -111,7 +111,7 @@ def test_summaries_of_model_fn_and_loop_reach_tensorboard(tmp_path: Path) -> Non
     estimator = programs.estimator(tmp_path, iterations_per_loop=4, save_summary_steps=4)
     estimator.train(programs.ones(), max_steps=8)
     written = programs.scalars(tmp_path)
-    assert {"loss", "slope", "steps_per_second"} <= written.keys()
+    assert {"loss", "slope", "global_step/sec"} <= written.keys()
     # The loss of the eighth step, which started at w = 1 - 0.5 ** 7.
     assert written["loss"][8] == pytest.approx(0.5**14 / 2)
 
@@ -297,3 +297,40 @@ def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path
     ):
         with pytest.raises(CheckpointMismatch, match=r"'b' has shape \[3\] .* and \[1\] in"):
             use()
+
+
+def test_scripts_find_in_the_log_what_tf_estimator_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow")
+    estimator = programs.estimator(tmp_path, train_batch_size=2, log_step_count_steps=4)
+    estimator.train(programs.ones(), max_steps=4)
+    # w was 1 - 0.5 ** 3 when the loss of the fourth step was taken.
+    assert "Loss for final step: 0.0078125." in caplog.messages
+    found = dict(each.split(": ") for each in caplog.messages if "/sec: " in each)
+    assert float(found["examples/sec"]) == pytest.approx(
+        2 * float(found["global_step/sec"]), rel=1e-4
+    )
+
+
+class Newest(tf.compat.v1.train.SessionRunHook):
+    """Notes the newest checkpoint after each run, and at the end."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self._model_dir = model_dir
+        self.seen: list[str] = []
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Notes it."""
+        self.end(run_context.session)
+
+    def end(self, session: Any) -> None:
+        """Notes it."""
+        self.seen.append(Path(tf.train.latest_checkpoint(str(self._model_dir))).name)
+
+
+def test_a_hook_finds_the_checkpoint_of_the_step_it_is_called_for(tmp_path: Path) -> None:
+    hook = Newest(tmp_path)
+    estimator = programs.estimator(tmp_path, iterations_per_loop=2, save_checkpoints_steps=2)
+    estimator.train(programs.ones(), hooks=[hook], max_steps=4)
+    assert hook.seen == ["model.ckpt-2", "model.ckpt-4", "model.ckpt-4"]

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidType
-from trainer import checkpoints, eval_metrics, iteration_count
+from trainer import checkpoints, eval_metrics, iteration_count, warm_start
 from trainer.hooks import SummaryWritersHook
 from trainer.host_functions import call_on_host
 from trainer.program import TPUProgram
@@ -67,6 +67,8 @@ def build(
     (spec,) = found
     if checkpoint is not None:
         checkpoints.check_shapes(checkpoint)
+    elif program.warm_start is not None:
+        warm_start.apply(program.warm_start)
     received = sent.dequeue()
     ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
     done, enqueue, *received = ready.targets

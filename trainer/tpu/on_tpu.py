@@ -70,7 +70,7 @@ class OnTpu:
         self,
         program: TPUProgram,
         input_fn: Callable[..., Any],
-        checkpoint: str,
+        checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> Prediction:
         """See `trainer.tpu.prediction`."""

@@ -16,7 +16,7 @@ from trainer.loop import Loop
 from trainer.program import TPUProgram
 from trainer.runs import Training
 from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
-from trainer.tpu import emulation, kept, not_a_number, replicated
+from trainer.tpu import emulation, kept, not_a_number, replicated, savers
 from trainer.tpu.feeding import Feeding
 from trainer.tpu.kept import Kept
 from trainer.tpu.observed import Observed
@@ -175,6 +175,7 @@ class _Step:
     def spec_outside(self, loss: Any, train_op: Any) -> EstimatorSpec:
         """The spec as the main graph sees it, once the step is in the loop."""
         spec = self._spec
+        savers.build_outside(spec.training_hooks or ())
         chief_hooks, scaffold = None, None
         if isinstance(spec, TPUEstimatorSpec):
             scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
