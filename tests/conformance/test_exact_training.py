@@ -53,7 +53,7 @@ def input_fn() -> Callable[..., Any]:
     return give
 
 
-def _losses(device: Device, input_fn: Callable[..., Any], model_dir: Path) -> np.ndarray:
+def _losses(device: Device, input_fn: Callable[..., Any], model_dir: Path) -> np.ndarray[Any, Any]:
     with device.chosen():
         estimator = device.estimator(
             _model_fn,
@@ -71,7 +71,7 @@ def _losses(device: Device, input_fn: Callable[..., Any], model_dir: Path) -> np
 @pytest.fixture(scope="module")
 def losses_of_cpu(
     input_fn: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
-) -> np.ndarray:
+) -> np.ndarray[Any, Any]:
     return _losses(CPU, input_fn, tmp_path_factory.mktemp("cpu"))
 
 
@@ -79,13 +79,16 @@ def losses_of_cpu(
     "device", [*(cores(each, compiled=True) for each in (1, 2, 4, 8)), cores(8)], ids=str
 )
 def test_every_loss_is_the_cpus(
-    device: Device, input_fn: Callable[..., Any], losses_of_cpu: np.ndarray, tmp_path: Path
+    device: Device,
+    input_fn: Callable[..., Any],
+    losses_of_cpu: np.ndarray[Any, Any],
+    tmp_path: Path,
 ) -> None:
     found = _losses(device, input_fn, tmp_path)
     np.testing.assert_allclose(found, losses_of_cpu, rtol=1e-5, atol=0)
 
 
-def test_the_losses_are_those_of_training(losses_of_cpu: np.ndarray) -> None:
+def test_the_losses_are_those_of_training(losses_of_cpu: np.ndarray[Any, Any]) -> None:
     # Or equality would prove nothing: they fall, and differ from batch to batch.
     assert losses_of_cpu[-20:].mean() < losses_of_cpu[:20].mean() - 0.01
     assert len(np.unique(losses_of_cpu)) == _STEPS

@@ -1,6 +1,7 @@
 """Models x devices: what replicas learn together is what the CPU learns alone."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.slow
 _STEPS = 5
 
 
-def _trained(network: Network, device: Device, model_dir: Path) -> dict[str, np.ndarray]:
+def _trained(network: Network, device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
     with device.chosen():
         estimator = device.estimator(network.model_fn, model_dir, batch_size=networks.ROWS)
         estimator.train(network.input_fn, max_steps=_STEPS)

@@ -90,7 +90,7 @@ def test_the_metrics_are_those_of_all_rows(trained: Path) -> None:
     assert found["loss"] == pytest.approx(loss, rel=1e-5)
 
 
-def _predicted(device: Device, model_dir: Path) -> dict[str, np.ndarray]:
+def _predicted(device: Device, model_dir: Path) -> dict[str, np.ndarray[Any, Any]]:
     with device.chosen():
         rows = list(_estimator(device, model_dir).predict(_once))
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

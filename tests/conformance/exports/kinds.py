@@ -35,7 +35,7 @@ BATCHES = trainer.BatchConfig(
 )
 _BATCH_ARGUMENTS = (2, 8, 1000, list(ALLOWED_BATCH_SIZES))
 
-Inputs: TypeAlias = Mapping[str, np.ndarray]
+Inputs: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
     return Exported(_version(exported), {"serving_default": {"examples": model.examples()}})
 
 
-def _by_method(directory: Path, examples: np.ndarray) -> dict[str, Inputs]:
+def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inputs]:
     """The same examples for each signature, under the name that its method has for them."""
     described = tpuserve.metagraph.read(directory).metagraphs[0].signatures
     found: dict[str, Inputs] = {}

@@ -43,7 +43,7 @@ class Model:
 
     name: str
     what: str
-    features: Mapping[str, np.ndarray]
+    features: Mapping[str, np.ndarray[Any, Any]]
     classes: int
     make: Callable[[], Network]
     dense: Callable[[Features], Features] = _as_it_is
@@ -91,7 +91,7 @@ class Model:
         }
         return trainer.ServingInputReceiver(self.dense(features), parsed.receiver_tensors)
 
-    def examples(self) -> np.ndarray:
+    def examples(self) -> np.ndarray[Any, Any]:
         """The features as serialized tf.Examples, [rows]."""
         rows = [self._example(row).SerializeToString() for row in range(ROWS)]
         return np.array(rows, object)
@@ -162,11 +162,11 @@ def train(model: Model, model_dir: Path) -> None:
     estimator(model.model_fn, model_dir).train(model.input_fn, max_steps=TRAINING_STEPS)
 
 
-def _dtype(array: np.ndarray) -> Any:
+def _dtype(array: np.ndarray[Any, Any]) -> Any:
     return tf.string if array.dtype == object else tf.as_dtype(array.dtype)
 
 
-def _stored(array: np.ndarray) -> Any:
+def _stored(array: np.ndarray[Any, Any]) -> Any:
     """The type in a tf.Example, which knows but one integer."""
     return tf.int64 if np.issubdtype(array.dtype, np.integer) else _dtype(array)
 

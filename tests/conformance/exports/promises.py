@@ -153,7 +153,7 @@ def _loaded(directory: Path, tag_set: tags.TagSet) -> Iterator[LoadedModel]:
         model.close()
 
 
-def _few(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _few(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
     return {name: each[:FEW_ROWS] for name, each in inputs.items()}
 
 
