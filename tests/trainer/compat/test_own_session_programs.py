@@ -37,7 +37,7 @@ def test_loops_on_all_cores_train_as_one_machine_does(tmp_path: Path) -> None:
     for _ in range(20):
         error = x @ weights - y
         losses.append(np.mean(error**2))
-        momentum = 0.9 * momentum + 2 * x.T @ error / 16
+        momentum[:] = 0.9 * momentum + 2 * x.T @ error / 16
         weights -= 0.1 * momentum
     np.testing.assert_allclose([*map(float, said.split())], losses, rtol=1e-3, atol=1e-4)
     reader = tf.train.load_checkpoint(str(tmp_path))
