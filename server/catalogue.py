@@ -8,7 +8,7 @@ from server.config.models import ModelConfig, ModelServerConfig
 from server.manager import Manager
 from server.polling import Source
 from server.servable import VersionStatus
-from tpuserve.errors import LabelNotAvailable, ModelsNotAvailable, TpuserveError
+from tpuserve.errors import LabelNotAvailable, ModelsNotAvailable, TpuserveError, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Catalogue:
 
     def _failure(self, names: Sequence[str], kind: str) -> ModelsNotAvailable:
         """The error for models that are not available, in TensorFlow Serving's words."""
-        causes = []
+        causes: list[tuple[str, TpuserveError]] = []
         for name in names:
             reason = self._manager.reason(name)
             if reason is not None:
@@ -166,6 +166,10 @@ class Catalogue:
                 for each in self._known(name)
                 if each.error is not None
             ]
+        if not causes:
+            # None has failed; each was given up, as its load waits for no one.
+            gone = Unavailable("another configuration has come meanwhile. Ask for its status.")
+            causes = [(f"name: {name}", gone) for name in names]
         shown = "".join(
             f"{{{{{what}}} due to error: {error.code.name}: {error}}}, " for what, error in causes
         )

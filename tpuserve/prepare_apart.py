@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import IO
 
@@ -76,7 +77,7 @@ def _ask(asked: Request) -> Prepared | TpuserveError:
         assert process.stdout is not None
         try:
             pickle.dump((asked, ops), process.stdin)
-            process.stdin.close()
+            process.stdin.flush()
             return _receive(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -117,6 +118,12 @@ def _go_last() -> None:
             file.write(str(value))
 
 
+def _end_with_who_asked() -> None:
+    # Nothing more is sent: this is over when the pipe is, with the process at its other end.
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
 def main() -> None:
     """Answers the one request on standard input: that is all that the other process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,6 +135,7 @@ def main() -> None:
         answer: Prepared | TpuserveError
         try:
             asked, ops = pickle.load(sys.stdin.buffer)
+            threading.Thread(target=_end_with_who_asked, daemon=True).start()
             if ops:
                 stand_in.install_ops(ops)
             answer = prepare(asked)

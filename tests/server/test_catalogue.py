@@ -1,5 +1,7 @@
 """One bad model never blocks another, at the start and when the configuration changes."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from server.loading import Retries
 from server.manager import Manager
 from server.polling import Source
 from server.servable import State
-from tests.server.fakes import FakeLoader
+from tests.server.fakes import FakeLoader, FakeModel
 from tpuserve.errors import (
     BasePathNotFound,
     DamagedSavedModel,
@@ -146,6 +148,27 @@ def test_reload_that_waits_for_a_model_keeps_no_other_reload_waiting(tmp_path: P
     assert models.states("b") == {2: State.AVAILABLE}
     assert models.manager.wait(lambda: models.states("a") == {1: State.LOADING}, 10)
     models.manager.close(0)
+
+
+def test_reload_whose_model_another_one_leaves_out_meanwhile_says_so(tmp_path: Path) -> None:
+    models = Models(tmp_path)
+    models.add("a", 1)
+    begun, gate = threading.Event(), threading.Event()
+
+    def load(directory: Path) -> FakeModel:
+        begun.set()
+        assert gate.wait(10)
+        return models.loader(directory)
+
+    manager = Manager(load)
+    catalogue = Catalogue(manager, Source(manager))
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(catalogue.reload, models.config("a"))
+        assert begun.wait(10)
+        catalogue.reload(models.config(), wait=False)
+        gate.set()
+        with pytest.raises(ModelsNotAvailable, match="{name: a} due to error: UNAVAILABLE: anoth"):
+            first.result(10)
 
 
 def test_served_model_that_moves_to_no_place_fails_and_is_served_from_the_old(

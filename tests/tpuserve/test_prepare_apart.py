@@ -1,6 +1,7 @@
 """Another process prepares what this one would, or says what is wrong with it."""
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,18 @@ def test_it_goes_last_in_whatever_way_processes_are_scheduled() -> None:
     assert (nice, score) == ("15", "1000")
     if Path(prepare_apart._SESSION_NICE_FILE).exists():
         assert session[-2:] == ["nice", "15"]
+
+
+def test_other_process_ends_with_the_one_that_asked_it(asked: Request) -> None:
+    endless = "from threading import Event; from tpuserve import prepare_apart as p; "
+    endless += "p.prepare = lambda asked: Event().wait(); p.main()"
+    program = f"import sys; sys.path[:] = sys.argv[1:]; {endless}"
+    command = [sys.executable, "-I", "-c", program, *sys.path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            assert process.stdin is not None
+            pickle.dump((asked, b""), process.stdin)
+            process.stdin.close()
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
