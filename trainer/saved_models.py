@@ -17,6 +17,8 @@ from trainer.program import Program
 from trainer.receivers import ServingInputReceiver, SupervisedInputReceiver
 from trainer.spec import ModeKeys
 
+# Where a loader looks for the step of a metagraph that can be trained on.
+_TRAIN_OP = "saved_model_train_op"
 # The first metagraph carries the variables of all, and a model in training has the most.
 _ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
@@ -176,6 +178,8 @@ def _metagraph(
                 getattr(receiver, "receiver_tensors_alternatives", None),
                 serving_only=mode == ModeKeys.PREDICT,
             )
+        if spec.train_op is not None:
+            tf.compat.v1.add_to_collection(_TRAIN_OP, spec.train_op)
         scaffold = checkpoints.with_saver(spec.scaffold, program.config)
         scaffold.saver.build()
         missing = checkpoints.missing_variables(scaffold.saver, checkpoint)

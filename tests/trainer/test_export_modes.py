@@ -55,6 +55,19 @@ def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
     assert outputs == {"loss", "metrics/mean_y/value", "metrics/mean_y/update_op"}
 
 
+def test_a_step_can_be_run_from_what_training_exports(
+    tmp_path: Path, trained: trainer.TPUEstimator
+) -> None:
+    functions = {TRAIN: supervised}
+    path = trained.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
+    with tf.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.load(session, ["train"], path.decode())
+        (train_op,) = v1.get_collection("saved_model_train_op")
+        fed = loaded.signature_def["train"].inputs
+        session.run(train_op, {fed["x"].name: [[1.0]], fed["y"].name: [[1.0]]})
+        assert session.run(v1.train.get_global_step()) == 2
+
+
 def test_a_mode_without_a_tpu_metagraph_needs_the_other(
     tmp_path: Path, trained: trainer.TPUEstimator
 ) -> None:
