@@ -127,7 +127,7 @@ def test_other_process_ends_with_the_one_that_asked_it(asked: Request) -> None:
     endless += "p.prepare = lambda asked: Event().wait(); p.main()"
     program = f"import sys; sys.path[:] = sys.argv[1:]; {endless}"
     command = [sys.executable, "-I", "-c", program, *sys.path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdin is not None
             pickle.dump((asked, b""), process.stdin)
