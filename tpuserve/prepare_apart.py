@@ -16,13 +16,27 @@ from tpuserve import saved_model_file, stand_in
 from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.prepared import Prepared, Request, prepare
 
-# It imports from where this process does, and not from whatever directory that stands in.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from tpuserve.prepare_apart import main; main()"
-_COMMAND = (sys.executable, "-I", "-c", _PROGRAM)
-# It gets what the others leave, and on an idle machine that is all.
+# It gets what the others leave, and on an idle machine that is all: from the start, since most of
+# what it does may be to import.
 _NICE = 15
 # On Linux a session may be scheduled as one, and then only its own number counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
+_GO_LAST = f"""
+import os, sys
+os.nice({_NICE})
+try:
+    with open("{_SESSION_NICE_FILE}", "w") as file:
+        file.write("{_NICE}")
+except OSError:
+    pass
+"""
+# It imports from where this process does, and not from whatever directory that stands in.
+_PROGRAM = f"""{_GO_LAST}
+sys.path[:] = sys.argv[1:]
+from tpuserve.prepare_apart import main
+main()
+"""
+_COMMAND = (sys.executable, "-I", "-c", _PROGRAM)
 # Of what is short of memory, the kernel ends the one with the highest: this, and not who asks.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
 # A smaller SavedModel is prepared in milliseconds, of which few pass without a turn for others;
@@ -111,11 +125,9 @@ def _send(answer: Prepared | TpuserveError, stream: IO[bytes]) -> None:
         pickle.dump(each, stream)
 
 
-def _go_last() -> None:
-    os.nice(_NICE)
-    for name, value in ((_SESSION_NICE_FILE, _NICE), (_OOM_FILE, _OOM_SCORE)):
-        with contextlib.suppress(OSError), open(name, "w") as file:
-            file.write(str(value))
+def _die_first() -> None:
+    with contextlib.suppress(OSError), open(_OOM_FILE, "w") as file:
+        file.write(str(_OOM_SCORE))
 
 
 def _end_with_who_asked() -> None:
@@ -127,7 +139,7 @@ def _end_with_who_asked() -> None:
 def main() -> None:
     """Answers the one request on standard input: that is all that the other process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _go_last()
+    _die_first()
     stand_in.install()
     # What else is printed here must not get among the answer.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:

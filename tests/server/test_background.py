@@ -30,3 +30,13 @@ def test_error_of_the_work_is_the_callers() -> None:
     aside.begin()
     with pytest.raises(ZeroDivisionError):
         aside(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize(("processors", "rests"), [(2, 0.03), (4, 0.01), (8, 0), (64, 0)])
+def test_an_eighth_of_the_machine_works_at_most(processors: int, rests: float) -> None:
+    slept: list[float] = []
+    times = iter([1.0, 1.01])
+    aside = Background(1, processors, clock=lambda: next(times), sleep=slept.append)
+    aside.begin()
+    assert aside(lambda: "done") == "done"
+    assert slept == [pytest.approx(rests)]

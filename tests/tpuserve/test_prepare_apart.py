@@ -109,8 +109,8 @@ def test_what_is_printed_meanwhile_is_no_answer(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is of Linux's scheduler")
 def test_it_goes_last_in_whatever_way_processes_are_scheduled() -> None:
-    program = (
-        "import os; from tpuserve import prepare_apart as p; p._go_last(); print(os.nice(0)); "
+    program = prepare_apart._GO_LAST + (
+        "from tpuserve import prepare_apart as p; p._die_first(); print(os.nice(0)); "
         "print(open(p._OOM_FILE).read()); "
         "print(open(p._SESSION_NICE_FILE).read() if os.path.exists(p._SESSION_NICE_FILE) else '')"
     )
