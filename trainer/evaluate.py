@@ -117,6 +117,4 @@ def _in_words(value: Any) -> Any:
 
 
 def _short(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return f"{len(value)} bytes"
-    return f"{value:.5g}" if isinstance(value, float) else value
+    return f"{value:.5g}" if isinstance(value, float) else _in_words(value)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer import (
-    checkpoints,
     eval_metrics,
     graph,
     input_pipeline,
@@ -64,10 +63,7 @@ def build(
     """
     inputs = input_pipeline.build(program.call_input_fn(input_fn, mode))
     spec = program.call_model_fn(inputs.features, inputs.labels, mode).as_estimator_spec()
-    if checkpoint is not None:
-        checkpoints.check_shapes(checkpoint)
-    elif program.warm_start is not None:
-        warm_start.apply(program.warm_start)
+    warm_start.check_or_apply(checkpoint, program.warm_start)
     return Model(inputs.features, spec, inputs.hooks)
 
 

@@ -8,6 +8,7 @@ from tensorflow.python.training import warm_starting_util
 from tensorflow.python.training.warm_starting_util import VocabInfo as VocabInfo
 
 from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
+from trainer import checkpoints
 
 
 class _Settings(NamedTuple):
@@ -77,6 +78,19 @@ def settings(warm_start_from: Any) -> WarmStartSettings | None:
     variables = tf.io.gfile.join(path, "variables", "variables")
     is_saved_model = tf.io.gfile.exists(f"{variables}.index")
     return WarmStartSettings(variables if is_saved_model else path)
+
+
+def check_or_apply(checkpoint: str | None, wanted: WarmStartSettings | None) -> None:
+    """Sees where the variables of the default graph start: from a checkpoint of their own, if any.
+
+    Raises:
+      CheckpointMismatch: the checkpoint holds a variable in another shape.
+      CheckpointNotFound: see `apply`.
+    """
+    if checkpoint is not None:
+        checkpoints.check_shapes(checkpoint)
+    elif wanted is not None:
+        apply(wanted)
 
 
 def apply(wanted: WarmStartSettings) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidType
-from trainer import checkpoints, eval_metrics, iteration_count, warm_start
+from trainer import eval_metrics, iteration_count, warm_start
 from trainer.hooks import SummaryWritersHook
 from trainer.host_functions import call_on_host
 from trainer.program import TPUProgram
@@ -65,10 +65,7 @@ def build(
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     _, done = replicated.repeat(step, iterations, topology, replica.device_assignment)
     (spec,) = found
-    if checkpoint is not None:
-        checkpoints.check_shapes(checkpoint)
-    elif program.warm_start is not None:
-        warm_start.apply(program.warm_start)
+    warm_start.check_or_apply(checkpoint, program.warm_start)
     received = sent.dequeue()
     ready = emulation.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
     done, enqueue, *received = ready.targets

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from tpuserve.lowering import ops
-from trainer import checkpoints, infeed, iteration_count, summaries, warm_start
+from trainer import infeed, iteration_count, summaries, warm_start
 from trainer.config import InputPipelineConfig
 from trainer.hooks import SummaryWritersHook
 from trainer.host_functions import call_on_host
@@ -47,10 +47,7 @@ def build(
     step = _Step(replica, fed, values, sent, observed, config.experimental_host_call_every_n_steps)
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     _, done = replicated.repeat(step.build, iterations, topology, replica.device_assignment)
-    if checkpoint is not None:
-        checkpoints.check_shapes(checkpoint)
-    elif program.warm_start is not None:
-        warm_start.apply(program.warm_start)
+    warm_start.check_or_apply(checkpoint, program.warm_start)
     received = tf.nest.flatten(sent.concatenated()) if sent.is_used else []
     ready = emulation.ready([done, fed.enqueue, *received], setting.device)
     done, enqueue, *received = ready.targets
