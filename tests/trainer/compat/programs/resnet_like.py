@@ -254,7 +254,8 @@ def resnet_model_fn(features, labels, mode, params):
                 gs = gs[0]
                 with summary.create_file_writer(FLAGS.model_dir, max_queue=6).as_default():
                     with summary.always_record_summaries():
-                        summary.scalar("host_loss", loss[0], step=gs)
+                        # Of all cores: the rows of one are few.
+                        summary.scalar("host_loss", tf.reduce_mean(loss), step=gs)
                         summary.scalar("learning_rate", lr[0], step=gs)
                         summary.scalar("current_epoch", ce[0], step=gs)
                         return summary.all_summary_ops()
