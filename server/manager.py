@@ -106,7 +106,10 @@ class Manager:
         """
         self.begin(name, versions)
         with self._changed:
-            self._changed.wait_for(lambda: self._is_settled(name, State.UNLOADING))
+            # A version that has just become available has yet to end the one that it supersedes.
+            self._changed.wait_for(
+                lambda: self._is_settled(name, State.UNLOADING) and not self._superseded(name)
+            )
 
     def begin(self, name: str, versions: Mapping[int, Path]) -> None:
         """Does what `aspire` does and does not wait for it."""
@@ -308,13 +311,16 @@ class Manager:
         return servable.state is State.END or servable in list(self._timers.values())
 
     def _unload_superseded(self, name: str) -> None:
+        for servable in self._superseded(name):
+            self._begin_unload(servable)
+
+    def _superseded(self, name: str) -> list[Servable]:
+        """The versions that are available and not wanted, unless no other could take over."""
         aspired = self._aspired.get(name, {})
         available = [e for e in self._servables.get(name, ()) if e.state is State.AVAILABLE]
         if aspired and not any(self._is_wanted(each) for each in available):
-            return
-        for servable in available:
-            if not self._is_wanted(servable):
-                self._begin_unload(servable)
+            return []
+        return [each for each in available if not self._is_wanted(each)]
 
     def _begin_unload(self, servable: Servable) -> None:
         if servable.begin_unload() and not self._is_closed:

@@ -57,6 +57,22 @@ def test_new_version_is_loaded_before_the_old_one_is_closed(
     assert not loader.models[4].is_closed
 
 
+def test_old_version_is_closed_when_all_is_as_wanted(loader: FakeLoader) -> None:
+    ended = threading.Event()
+
+    class Hesitant(Manager):
+        def _note_change(self, servable: Servable, state: State) -> None:
+            super()._note_change(servable, state)
+            if (servable.version, state) == (4, State.AVAILABLE):
+                ended.wait(0.2)
+
+    manager = Hesitant(loader)
+    manager.aspire("half", versions(3))
+    manager.aspire("half", versions(4))
+    ended.set()
+    assert states(manager) == {4: State.AVAILABLE, 3: State.END}
+
+
 def test_old_version_stays_when_the_new_one_fails(manager: Manager, loader: FakeLoader) -> None:
     loader.failures[4] = LoweringError("no form on a CPU")
     manager.aspire("half", versions(4))
@@ -403,8 +419,10 @@ def test_reason_why_nothing_is_known_is_told(manager: Manager) -> None:
 def test_every_state_is_told_in_its_order() -> None:
     told: list[State] = []
     manager = Manager(FakeLoader(), on_change=lambda servable, state: told.append(state))
-    manager.aspire("half", versions(3))
-    manager.aspire("half", {})
+    for wanted, changes in ((versions(3), 3), ({}, 5)):
+        manager.aspire("half", wanted)
+        # A state is told just behind its beginning.
+        assert manager.wait(lambda changes=changes: len(told) == changes, 10)  # type: ignore[misc]
     assert told == [State.START, State.LOADING, State.AVAILABLE, State.UNLOADING, State.END]
 
 
