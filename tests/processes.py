@@ -1,7 +1,9 @@
 """`tpuserve` as a process of its own, on free loopback ports."""
 
+import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,18 +11,51 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from server import ports
+from tpuserve.errors import PortInUse
 from tpuserve.tags import TagSet
 
 LOOPBACK = "127.0.0.1"
 
+# Below those that a system gives to who asks for any, which may be anybody's the moment after.
+_FIRST_PORT, _LAST_PORT = 10_000, 32_000
+_BLOCK = 500
+_turns: dict[int, Iterator[int]] = {}
+_held: list[socket.socket] = []
+
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, no two the same."""
-    held = [ports.reserve(LOOPBACK, 0, "--port") for _ in range(count)]
-    numbers = [int(each.getsockname()[1]) for each in held]
-    for each in held:
-        each.close()
-    return numbers
+    """Ports that nobody listens on, no two the same, and that no other test is given.
+
+    A server of a test binds its port long after it was found free. So each process that runs
+    tests has a block of ports of its own, and gives the next one each time.
+    """
+    turn = _turns.get(os.getpid())
+    if turn is None:
+        turn = _turns[os.getpid()] = itertools.cycle(_block())
+    return [next(filter(_is_free, turn)) for _ in range(count)]
+
+
+def _block() -> range:
+    """Ports of which no other process has taken the first one, as UDP knows it."""
+    for first in range(_FIRST_PORT, _LAST_PORT, _BLOCK):
+        holder = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            holder.bind((LOOPBACK, first))
+        except OSError:
+            holder.close()
+            continue
+        # Until the process ends.
+        _held.append(holder)
+        return range(first, first + _BLOCK)
+    raise AssertionError("all blocks of ports are taken")
+
+
+def _is_free(port: int) -> bool:
+    try:
+        ports.reserve("0.0.0.0", port, "--port").close()
+    except PortInUse:
+        return False
+    return True
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -30,7 +65,7 @@ def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
 
 

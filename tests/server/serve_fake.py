@@ -1,6 +1,7 @@
 """Serves a fake model over REST in a process of its own.
 
-Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE.
+Arguments: BASE_PATH PORT LOAD_SECONDS RUN_SECONDS GRACE_SECONDS PLATFORM_CONFIG_FILE. In the place
+of RUN_SECONDS "until let" has a request wait for a line of the standard input.
 """
 
 import sys
@@ -26,7 +27,10 @@ class TalkingModel(FakeModel):
         timeout_ms: float | None = None,
     ) -> dict[str, Array]:
         print("in flight", flush=True)
-        time.sleep(float(sys.argv[4]))
+        if sys.argv[4] == "until let":
+            sys.stdin.readline()
+        else:
+            time.sleep(float(sys.argv[4]))
         return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
 
 

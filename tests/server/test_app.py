@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server import ports
 from server.app import Server
 from server.settings import Settings
+from tests import processes
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
     BasePathNotFound,
@@ -25,7 +25,7 @@ from tpuserve.errors import (
     PortInUse,
 )
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK = processes.LOOPBACK
 
 
 @pytest.fixture
@@ -36,8 +36,7 @@ def base_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def port() -> int:
-    with ports.reserve(LOOPBACK, 0, "--rest_api_port") as free:
-        return int(free.getsockname()[1])
+    return processes.free_ports(1)[0]
 
 
 def make(base_path: Path, port: int, loader: FakeLoader) -> Server:
@@ -136,7 +135,7 @@ class Process:
         base_path: Path,
         port: int,
         load_seconds: float = 0,
-        run_seconds: float = 0.5,
+        run_seconds: float | str = 0.5,
         grace_seconds: int = 20,
         platform_config_file: str = "",
     ) -> None:
@@ -145,6 +144,7 @@ class Process:
         self.url = f"http://{LOOPBACK}:{port}/v1/models/half:predict"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.server.serve_fake", *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -172,6 +172,11 @@ class Process:
         assert self._process.stdout is not None
         assert any(line == "in flight\n" for line in self._process.stdout)
 
+    def let_run(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
     def send(self, *numbers: signal.Signals) -> None:
         for number in numbers:
             self._process.send_signal(number)
@@ -181,7 +186,7 @@ class Process:
         os.kill(max(threads - {self._process.pid}), number)
 
     def finish(self) -> tuple[int, str]:
-        _, said = self._process.communicate(timeout=30)
+        _, said = self._process.communicate(timeout=120)
         return self._process.returncode, said
 
     def kill(self) -> None:
@@ -201,7 +206,7 @@ def process(base_path: Path, port: int) -> Iterator[Process]:
 def test_signal_lets_the_request_in_flight_finish(process: Process, number: signal.Signals) -> None:
     process.wait_until_ready()
     with ThreadPoolExecutor() as pool:
-        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}')
+        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}', timeout=60)
         process.wait_until_in_flight()
         process.send(number)
         assert reply.result().json() == {"outputs": 3.0}
@@ -222,12 +227,12 @@ def test_signal_that_the_kernel_hands_to_another_thread_is_heard(process: Proces
 
 @pytest.mark.slow
 def test_new_request_is_refused_while_the_last_one_finishes(base_path: Path, port: int) -> None:
-    process = Process(base_path, port, run_seconds=3)
+    process = Process(base_path, port, run_seconds="until let")
     process.wait_until_ready()
     ready = process.url.replace("/v1/models/half:predict", "/readyz")
     assert httpx.get(ready).status_code == 200
     with ThreadPoolExecutor() as pool:
-        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}')
+        reply = pool.submit(httpx.post, process.url, content='{"inputs": 2}', timeout=60)
         process.wait_until_in_flight()
         process.send(signal.SIGTERM)
         process.wait_until_stopping()
@@ -236,6 +241,7 @@ def test_new_request_is_refused_while_the_last_one_finishes(base_path: Path, por
             assert not reply.done()
         assert httpx.get(ready).status_code == 503
         assert httpx.post(process.url, content='{"inputs": 2}').status_code == 503
+        process.let_run()
         assert reply.result().json() == {"outputs": 3.0}
     assert process.finish()[0] == 0
 

@@ -43,7 +43,8 @@ def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServePro
 
 def post(server: ServeProcess, body: Any, model: str = "half") -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(f"http://{server.rest}/v1/models/{model}:predict", content=content)
+    url = f"http://{server.rest}/v1/models/{model}:predict"
+    return httpx.post(url, content=content, timeout=60)
 
 
 def predict(server: ServeProcess, x: Any, model: str = "half") -> Any:

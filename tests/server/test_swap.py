@@ -94,6 +94,6 @@ def wait_for(server: ServeProcess, version: int) -> None:
     looks = threading.Event()
     while state != expected:
         assert not looks.wait(0.05)
-        reply = httpx.get(f"http://{server.rest}/v1/models/half").json()
+        reply = httpx.get(f"http://{server.rest}/v1/models/half", timeout=60).json()
         found = {each["version"]: each["state"] for each in reply["model_version_status"]}
         state = {each: found.get(each) for each in expected}

@@ -1,7 +1,7 @@
 """A batch is run when it is full, followed by another, or its time is up."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.batching.parameters import BatchingParameters
@@ -126,7 +126,7 @@ def test_task_without_rows_is_run_too() -> None:
     assert sizes(queue.take(0)) == [4, 0]
 
 
-@settings(deadline=None)
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=40),
     largest=st.integers(1, 5),

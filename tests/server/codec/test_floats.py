@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.codec import floats
+
+# The same numbers each time, however slow the machine is.
+drawn = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def by_the_rule(number: float, kind: Any) -> str:
@@ -67,22 +70,26 @@ def test_random_numbers_are_written_by_the_rule(kind: Any) -> None:
     assert written == [by_the_rule(each, kind) for each in array.tolist()]
 
 
+@drawn
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_any_float_is_written_by_the_rule(numbers: list[float]) -> None:
     assert encode(numbers, np.float32) == [by_the_rule(each, np.float32) for each in numbers]
 
 
+@drawn
 @given(st.lists(st.floats(), min_size=1))
 def test_any_double_is_written_by_the_rule(numbers: list[float]) -> None:
     assert encode(numbers, np.float64) == [by_the_rule(each, np.float64) for each in numbers]
 
 
+@drawn
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_few_floats_are_written_by_the_rule(numbers: list[float]) -> None:
     expected = [by_the_rule(each, np.float32) for each in numbers]
     assert floats.texts(np.array(numbers, np.float32)) == expected
 
 
+@drawn
 @given(st.lists(st.decimals(-(10**7), 10**7, places=5).map(float), min_size=1))
 def test_few_short_doubles_are_written_by_the_rule(numbers: list[float]) -> None:
     expected = [by_the_rule(each, np.float64) for each in numbers]

@@ -6,15 +6,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server import ports
 from server.app import Server
 from server.settings import Settings
+from tests import processes
 from tests.server.fakes import FakeLoader
 from tpuserve import warm_up_file
 
 pytestmark = pytest.mark.slow
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK = processes.LOOPBACK
 CONFIG = """
 model_config_list {{
   config {{
@@ -36,8 +36,7 @@ def write(path: Path, text: str) -> str:
 
 
 def serve(base_path: Path, directory: Path, loader: FakeLoader) -> tuple[Server, str]:
-    with ports.reserve(LOOPBACK, 0, "--rest_api_port") as free:
-        port = int(free.getsockname()[1])
+    (port,) = processes.free_ports(1)
     config = CONFIG.format(base_path=base_path, prefix=directory / "logs" / "half")
     settings = Settings(
         base_path,

@@ -28,6 +28,8 @@ fuzzed = settings(
     max_examples=EXAMPLES,
     deadline=None,
     database=None,
+    # The same bodies each time, unless there are to be many.
+    derandomize="TPUSERVE_FUZZ" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
