@@ -16,8 +16,9 @@ from trainer import termination
 pytestmark = pytest.mark.slow
 
 
-def started(model_dir: Path, max_steps: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.trainer.endless", str(model_dir), str(max_steps)]
+def started(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.trainer.endless", str(model_dir)]
+    command += map(str, (max_steps, *loops))
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -47,7 +48,8 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
 
 
 def test_after_sigkill_the_same_command_goes_on_to_the_same_step(tmp_path: Path) -> None:
-    process = started(tmp_path, 200)
+    # It is in one of the loops after the 10th when it is killed, or waits after the 40th.
+    process = started(tmp_path, 200, 40)
     after_loops(process, 10, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     killed_at = int(programs.variable(tmp_path, "global_step"))

@@ -11,7 +11,7 @@ from tests.trainer import programs
 pytestmark = pytest.mark.slow
 
 PROGRAMS = Path(__file__).parent / "programs"
-STEPS = 20
+STEPS = 40
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,7 @@ def test_batches_as_fit_takes_them_are_made_ready_for_a_tpu(kind: Any, tmp_path:
 @_each_kind
 def test_each_replica_and_step_drops_other_units(kind: Any, tmp_path: Path) -> None:
     def make() -> Any:
-        x = kind.layers.Input((16,))
+        x = kind.layers.Input((128,))
         columns = kind.layers.Dense(1, use_bias=False, kernel_initializer="ones")
         outputs = columns(kind.layers.Dropout(0.5, seed=1)(x))
         model = kind.Model(x, outputs)
@@ -179,12 +179,12 @@ def test_each_replica_and_step_drops_other_units(kind: Any, tmp_path: Path) -> N
         return model
 
     def dataset(rows: int = 4) -> Any:
-        ones = np.ones([8, 16], "float32")
+        ones = np.ones([8, 128], "float32")
         return models.batches(ones, ones[:, :1], rows=rows)
 
     for cores in (0, 4):
         made = models.train(make(), tmp_path / str(cores), cores, dataset, train_batch_size=4)
-        # Half of 16 ones, doubled, in each of 2 steps x 4 rows: the mean step is 2 x 1.
+        # Half of 128 ones, doubled, in each of 2 steps x 4 rows: the mean step is 2 x 1.
         (kernel,) = to_keras(made).get_weights()
         units = (kernel - 1.0) * 2
         assert units.min() >= 0

@@ -1,13 +1,12 @@
-"""A process with a long run: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS [off].
+"""A process with a long run: MODE MODEL_DIR ITERATIONS_PER_LOOP MAX_STEPS LOOPS [off].
 
-It runs on an emulated TPU, or off it.
+It runs on an emulated TPU, or off it. After LOOPS of a training it waits to be killed; never at 0.
 
 It says "fed" when a loop is under way, and "loop" after each. MODE is train, evaluate, predict,
 or leave, which ends with a generator of predictions half read.
 """
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,7 @@ import tensorflow as tf
 import tpuserve
 import trainer
 from tests.trainer import programs
-
-
-class Ready(tf.compat.v1.train.SessionRunHook):
-    """Says after each loop that it is over; slow enough for a signal to come in between."""
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        print("loop", flush=True)
-        time.sleep(0.01)
+from tests.trainer.endless import Ready
 
 
 def input_fn() -> Any:
@@ -41,7 +33,7 @@ def input_fn() -> Any:
 
 
 def main() -> None:
-    mode, model_dir, iterations, max_steps, *off = sys.argv[1:]
+    mode, model_dir, iterations, max_steps, loops, *off = sys.argv[1:]
     estimator = programs.estimator(
         Path(model_dir),
         iterations_per_loop=int(iterations),
@@ -53,7 +45,7 @@ def main() -> None:
     )
     with tpuserve.emulated_tpu(cores=2, compiled=False):
         if mode == "train":
-            estimator.train(input_fn, hooks=[Ready()], max_steps=int(max_steps))
+            estimator.train(input_fn, hooks=[Ready(int(loops))], max_steps=int(max_steps))
         elif mode == "evaluate":
             estimator.evaluate(input_fn, steps=int(max_steps))
         elif mode == "predict":

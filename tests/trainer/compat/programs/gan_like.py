@@ -185,6 +185,7 @@ def main(argv):
     config = contrib_tpu.RunConfig(
         cluster=cluster,
         model_dir=FLAGS.model_dir,
+        tf_random_seed=1,
         tpu_config=contrib_tpu.TPUConfig(iterations_per_loop=2),
     )
     trained = contrib_tpu.TPUEstimator(
