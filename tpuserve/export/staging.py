@@ -3,6 +3,7 @@
 import logging
 import os
 import posixpath
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 _join = tf.io.gfile.join
 
+# A Unix time in seconds.
+_VERSION = re.compile(r"[0-9]{10}")
+
 
 class Staging:
     """A place beside the final one, as a context manager.
@@ -30,8 +34,9 @@ class Staging:
 
     Attributes:
       path: where to write; an empty directory at first.
-      directory: the version directory, a child of the base named by a Unix time in seconds;
-        known once it has its name.
+      directory: the version directory, a child of the base named by a Unix time in seconds, or
+        by the next number where an export has that name or a later one; known once it has its
+        name.
     """
 
     def __init__(
@@ -100,7 +105,9 @@ class Staging:
                 ) from error
 
     def _publish(self) -> None:
-        version = int(self._clock())
+        # Servers take the highest for the newest, also where the clock has been set back or an
+        # older export has been removed since.
+        version = max(int(self._clock()), self._newest() + 1)
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
@@ -115,6 +122,11 @@ class Staging:
             else:
                 self.directory = directory
         logger.info("exported %s", self.directory)
+
+    def _newest(self) -> int:
+        # Object stores list directories with a slash at the end.
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(self._base)]
+        return max((int(name) for name in names if _VERSION.fullmatch(name)), default=0)
 
 
 def _base(directory: Any) -> str:

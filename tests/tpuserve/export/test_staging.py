@@ -72,3 +72,28 @@ def test_places_within_each_other_are_said_not_to_fit(tmp_path: Path) -> None:
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def exported(base: Path, second: float) -> int:
+    with Staging(base, clock=lambda: second) as staging:
+        pass
+    return int(Path(staging.directory).name)
+
+
+def test_an_export_is_the_newest_however_the_clock_goes(tmp_path: Path) -> None:
+    assert exported(tmp_path, 1_700_000_005.9) == 1_700_000_005
+    assert exported(tmp_path, 1_700_000_005.9) == 1_700_000_006
+    assert exported(tmp_path, 1_700_000_002) == 1_700_000_007
+    assert exported(tmp_path, 1_700_000_100) == 1_700_000_100
+
+
+def test_the_name_of_an_export_that_was_removed_is_not_given_to_a_newer_one(tmp_path: Path) -> None:
+    first, _ = (exported(tmp_path, 1_700_000_005) for _ in range(2))
+    (tmp_path / str(first)).rmdir()
+    assert exported(tmp_path, 1_700_000_005) == 1_700_000_007
+
+
+def test_directories_that_are_no_times_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "17000000050").mkdir()
+    (tmp_path / "3").mkdir()
+    assert exported(tmp_path, 1_700_000_005) == 1_700_000_005
