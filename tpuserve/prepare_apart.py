@@ -21,14 +21,21 @@ from tpuserve.prepared import Prepared, Request, prepare
 _NICE = 15
 # On Linux a session may be scheduled as one, and then only its own number counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
+# A process without privileges is asked to try again within a tenth of a second after any other.
+_TRIES, _TRY_SECONDS = 30, 0.1
 _GO_LAST = f"""
-import os, sys
+import os, sys, time
 os.nice({_NICE})
-try:
-    with open("{_SESSION_NICE_FILE}", "w") as file:
-        file.write("{_NICE}")
-except OSError:
-    pass
+for _ in range({_TRIES}):
+    try:
+        with open("{_SESSION_NICE_FILE}", "w") as file:
+            file.write("{_NICE}")
+    except BlockingIOError:
+        time.sleep({_TRY_SECONDS})
+    except OSError:
+        break
+    else:
+        break
 """
 # It imports from where this process does, and not from whatever directory that stands in.
 _PROGRAM = f"""{_GO_LAST}
@@ -104,6 +111,9 @@ def _ask(asked: Request) -> Prepared | TpuserveError:
             raise
         finally:
             process.kill()
+            # What it has not taken would be sent once more, and that be the error that is raised.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def _receive(stream: IO[bytes]) -> Prepared | TpuserveError:

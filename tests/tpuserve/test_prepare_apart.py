@@ -2,9 +2,12 @@
 
 import dataclasses
 import pickle
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +92,25 @@ def test_model_for_which_it_was_killed_is_not_tried_here(
         prepare_apart.prepare_apart(asked)
 
 
+def test_one_that_was_killed_before_it_was_asked_is_told_from_one_that_failed(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deaf = tmp_path / "deaf"
+    program = f"import os; os.close(0); open('{deaf}', 'w'); os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(prepare_apart, "_COMMAND", (sys.executable, "-c", program))
+    monkeypatch.setattr(prepare_apart, "prepare", lambda asked: pytest.fail("it is tried here"))
+
+    class Late:
+        def __reduce__(self) -> Any:
+            while not deaf.exists():
+                time.sleep(0.01)
+            return frozenset, ()
+
+    late: Any = Late()
+    with pytest.raises(ModelLoadError, match="where memory is short"):
+        prepare_apart.prepare_apart(dataclasses.replace(asked, wanted_tags=late))
+
+
 def test_small_model_needs_no_process(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(prepare_apart, "_ask", lambda asked: pytest.fail("there is one"))
@@ -120,6 +142,31 @@ def test_it_goes_last_in_whatever_way_processes_are_scheduled() -> None:
     assert (nice, score) == ("15", "1000")
     if Path(prepare_apart._SESSION_NICE_FILE).exists():
         assert session[-2:] == ["nice", "15"]
+
+
+@pytest.mark.skipif(
+    not Path(prepare_apart._SESSION_NICE_FILE).exists(), reason="sessions are not scheduled as one"
+)
+def test_many_without_privileges_go_last_at_the_same_time() -> None:
+    shown = f"print(open({prepare_apart._SESSION_NICE_FILE!r}).read())"
+    command = [*_without_privileges(), sys.executable, "-c", prepare_apart._GO_LAST + shown]
+    together = [
+        subprocess.Popen(command, stdout=-1, stderr=-1, start_new_session=True, text=True)
+        for _ in range(5)
+    ]
+    for out, err in [each.communicate() for each in together]:
+        assert out.split()[-2:] == ["nice", "15"]
+        assert err == ""
+
+
+def _without_privileges() -> list[str]:
+    """What runs a command as one that the kernel lets say little; nothing where it cannot."""
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    can = (
+        shutil.which(command[0])
+        and not subprocess.run([*command, "true"], stderr=subprocess.DEVNULL).returncode
+    )
+    return command if can else []
 
 
 def test_other_process_ends_with_the_one_that_asked_it(asked: Request) -> None:
