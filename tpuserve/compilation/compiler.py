@@ -13,6 +13,7 @@ from tpuserve.compilation.figures import Outcome, Topology
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
 
 _NEEDED = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
+_WARNINGS = "PYTHONWARNINGS"
 _DIED = "the TPU compiler ended its process without a word, as it does where it runs out of memory"
 
 
@@ -156,4 +157,24 @@ class Compiler:
     def _new_pool(self, processes: int) -> Any:
         import loky
 
+        _begin_tracker()
         return loky.ProcessPoolExecutor(processes, env=worker.ENVIRONMENT, initializer=worker.begin)
+
+
+def _begin_tracker() -> None:
+    """Starts the process that removes the semaphores that this one leaves; it is to do so quietly.
+
+    Which ones an interrupted command has left is nothing that its user has to know.
+    """
+    from loky.backend import resource_tracker
+
+    before = os.environ.get(_WARNINGS)
+    # The one way to tell it: it reads the environment, once.
+    os.environ[_WARNINGS] = f"ignore::UserWarning:{resource_tracker.__name__}"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ[_WARNINGS]
+        else:
+            os.environ[_WARNINGS] = before

@@ -8,6 +8,7 @@ import pytest
 _COMPILES = {
     "test_ahead.py",
     "test_compiler.py::test_a_compiler_that_dies_takes_no_other_job_with_it",
+    "test_compiler.py::test_what_an_interrupted_one_leaves_is_removed_without_a_word",
     "test_compiler.py::test_rubbish_is_an_outcome_and_not_a_crash",
     "test_stablehlo.py::test_a_variable_larger_than_the_machine_takes_no_memory",
     "test_stablehlo.py::test_variables_are_arguments_and_never_constants",

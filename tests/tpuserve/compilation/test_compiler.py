@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,19 @@ def test_rubbish_is_an_outcome_and_not_a_crash() -> None:
     error = outcomes["rubbish", "v5e:1x1"].error
     assert error is not None
     assert "\n" not in error.splitlines()[0]
+
+
+_INTERRUPTED = """
+from tpuserve.compilation.compiler import Compiler
+with Compiler(processes=1) as compiler:
+    from loky.backend import resource_tracker
+    resource_tracker.register("/loky-of-nobody", "semlock")
+"""
+
+
+def test_what_an_interrupted_one_leaves_is_removed_without_a_word() -> None:
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def dies_of(module: bytes, topology: str) -> Outcome:
