@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests import processes
 from tpuserve import metagraph, tags
 from tpuserve.errors import ExtraNotInstalled
-from trainer.demo import digits, picture
+from trainer.demo import digits, picture, serving
 
 pytestmark = pytest.mark.slow
 
@@ -105,8 +106,8 @@ def test_a_directory_that_cannot_be_made_is_one_line() -> None:
 
 def test_a_terminal_sees_a_progress_bar_and_ctrl_c_ends_it_in_one_line(tmp_path: Path) -> None:
     arguments = ["-m", "tpuserve", "demo", f"--directory={tmp_path / 'work'}", "--steps=400"]
-    terminal = pexpect.spawn(sys.executable, arguments, timeout=120, dimensions=(40, 120))
-    terminal.expect(r"40/400.*loss \d\.\d+.*steps/s.*left")
+    terminal = pexpect.spawn(sys.executable, arguments, timeout=600, dimensions=(40, 120))
+    terminal.expect(r"[1-9]\d*/400.*loss \d\.\d+.*steps/s.*left")
     terminal.sendintr()
     terminal.expect("Error: interrupted")
     terminal.expect(pexpect.EOF)
@@ -118,6 +119,15 @@ def test_a_demo_that_is_not_trained_enough_says_so_and_fails() -> None:
     done = processes.run("demo", "--steps=1")
     assert done.returncode == 1
     assert "should be at least 0.95. Train for more --steps." in done.stderr
+
+
+def test_the_servers_ports_are_free_and_none_that_a_system_gives_away() -> None:
+    found = serving._free_ports(50)
+    assert len(set(found)) == 50
+    # Without a setting of its own Linux gives away those from 32768 on.
+    assert max(found) < 32_768
+    for each in found:
+        socket.create_server((serving.HOST, each)).close()
 
 
 def test_training_and_test_digits_are_real_and_apart() -> None:

@@ -63,7 +63,7 @@ def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
     assert request
     with processes.serving(half_plus_two, tag_set) as server:
         url = f"http://{server.rest}/v1/models/half:predict"
-        answer = httpx.post(url, content=request[1]).json()["predictions"]
+        answer = httpx.post(url, content=request[1], timeout=60).json()["predictions"]
         (shown,) = re.findall(r"^ +(\{$.*?\})$", example("half_plus_two.py"), re.M | re.S)
         expected = json.loads(shown)["predictions"]
         assert [pytest.approx(row, abs=1e-5) for row in expected] == answer
@@ -83,7 +83,7 @@ def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
     version = Path(run(str(tmp_path / "program.py"), str(tmp_path)).strip())
     with processes.serving(version.parent, tags.SERVE_TPU) as server:
         response = httpx.post(
-            f"http://{server.rest}/v1/models/half:predict", content='{"inputs": 5}'
+            f"http://{server.rest}/v1/models/half:predict", content='{"inputs": 5}', timeout=60
         )
     assert response.json()["outputs"] == pytest.approx(4.5, abs=1e-5)
 

@@ -1,6 +1,8 @@
 """A model server as a process, and the two ways to ask it."""
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,6 +21,9 @@ from tpuserve.errors import ExtraNotInstalled, Unavailable
 from tpuserve.tags import TagSet
 
 HOST = "127.0.0.1"
+# Below those that a system gives to who asks for any: such a one may be another's by the time that
+# the server takes it.
+_PORTS = range(20_000, 32_000)
 START_TIMEOUT_SECONDS = 120
 STOP_TIMEOUT_SECONDS = 30
 
@@ -159,10 +164,15 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 def _free_ports(count: int) -> list[int]:
     # All are held at once, so that no two are the same.
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
+        found: list[int] = []
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(found) == count:
+                return found
+            each = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                each.bind((HOST, port))
+                found.append(port)
+    raise Unavailable(f"no {count} ports of {_PORTS[0]} to {_PORTS[-1]} are free on {HOST}.")
 
 
 def import_httpx() -> Any:
