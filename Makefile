@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A registry that is slow for a minute is no reason to fail.
+PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
 .DEFAULT_GOAL := help
 
 .PHONY: help demo test test-fast check lint types format dev bench-train bench-serve protos clean
@@ -56,11 +58,11 @@ clean:  ## Remove .venv and what tools leave behind.
 .venv/demo.stamp: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about two minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[examples]"
+	$(BIN)/pip install $(PIP_FLAGS) --constraint constraints.txt --editable ".[examples]"
 	touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about two minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install $(PIP_FLAGS) --constraint constraints.txt --editable ".[dev]"
 	touch .venv/demo.stamp $@
