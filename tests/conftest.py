@@ -14,7 +14,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # A developer's emulated TPU must not change what the tests see.
 os.environ.pop("TPUSERVE_EMULATED_TPU", None)
 os.environ.pop("TF_CONFIG", None)
-
+# Nor must what the terminal is like, or a CI that likes colours.
+for _name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
+os.environ["TERM"] = "xterm-256color"
 
 # The machine's proxy, if there is one, is not for loopback addresses.
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"

@@ -36,7 +36,8 @@ _NUMBER = re.compile(
 _VERSION = re.compile(r"\b\d{10}\b")
 _FRAME = re.compile("[─│╭╮╰╯]+")
 
-TIME_LIMIT = 120
+# Of what hangs: nothing that works comes near, on a machine that others keep busy either.
+TIME_LIMIT = 600
 
 
 @dataclass(frozen=True)

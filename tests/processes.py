@@ -20,7 +20,6 @@ LOOPBACK = "127.0.0.1"
 _FIRST_PORT, _LAST_PORT = 10_000, 32_000
 _BLOCK = 500
 _turns: dict[int, Iterator[int]] = {}
-_held: list[socket.socket] = []
 
 
 def free_ports(count: int) -> list[int]:
@@ -44,8 +43,8 @@ def _block() -> range:
         except OSError:
             holder.close()
             continue
-        # Until the process ends.
-        _held.append(holder)
+        # It is held until the process ends, by no object that is missed then.
+        holder.detach()
         return range(first, first + _BLOCK)
     raise AssertionError("all blocks of ports are taken")
 
