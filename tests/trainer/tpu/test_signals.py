@@ -12,8 +12,7 @@ from tests.trainer import programs
 
 pytestmark = pytest.mark.slow
 
-# Nothing here takes seconds, but on a machine that does other things as well; what hangs, hangs.
-LIMIT_SECS = 60
+LIMIT_SECS = 10
 
 
 def started(
