@@ -1,16 +1,13 @@
 """Removal of old exports: what a directory of versions keeps."""
 
 import logging
-import re
 
 import tensorflow as tf
 
+from tpuserve.export import versions
 from trainer import counts
 
 logger = logging.getLogger("tensorflow.trainer")
-
-# A Unix time in seconds, as exports are named.
-_VERSION = re.compile(r"[0-9]{10}")
 
 
 def check_count(exports_to_keep: int | None) -> None:
@@ -34,11 +31,8 @@ def remove(directory: str, exports_to_keep: int | None) -> list[str]:
     """
     if exports_to_keep is None or not tf.io.gfile.isdir(directory):
         return []
-    # Object stores list directories with a slash at the end.
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
-    versions = sorted(name for name in names if _VERSION.fullmatch(name))
     removed = []
-    for name in versions[:-exports_to_keep]:
+    for name in versions.names(directory)[:-exports_to_keep]:
         path = tf.io.gfile.join(directory, name)
         if not tf.io.gfile.isdir(path):
             continue

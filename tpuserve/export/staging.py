@@ -3,7 +3,6 @@
 import logging
 import os
 import posixpath
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -15,13 +14,11 @@ import tensorflow as tf
 
 from tpuserve import warm_up_file
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
+from tpuserve.export import versions
 
 logger = logging.getLogger(__name__)
 
 _join = tf.io.gfile.join
-
-# A Unix time in seconds.
-_VERSION = re.compile(r"[0-9]{10}")
 
 
 class Staging:
@@ -107,7 +104,8 @@ class Staging:
     def _publish(self) -> None:
         # Servers take the highest for the newest, also where the clock has been set back or an
         # older export has been removed since.
-        version = max(int(self._clock()), self._newest() + 1)
+        known = versions.names(self._base)
+        version = max(int(self._clock()), int(known[-1]) + 1 if known else 0)
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
@@ -122,11 +120,6 @@ class Staging:
             else:
                 self.directory = directory
         logger.info("exported %s", self.directory)
-
-    def _newest(self) -> int:
-        # Object stores list directories with a slash at the end.
-        names = [name.rstrip("/") for name in tf.io.gfile.listdir(self._base)]
-        return max((int(name) for name in names if _VERSION.fullmatch(name)), default=0)
 
 
 def _base(directory: Any) -> str:
