@@ -9,28 +9,30 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from server import faces, logs, memory, ports, runners
-from server.auth import ApiKeys
-from server.catalogue import Catalogue
-from server.config import model_file, monitoring, text_file, tls
+from server import runner_factory
+from server.admission.admission import Limits
+from server.admission.api_keys import ApiKeys
+from server.config import model_file, monitoring, textproto, tls
 from server.config.models import ModelConfig, ModelServerConfig
 from server.dataplane import DataPlane
-from server.faces import LAST_SECONDS, Face
-from server.limits import Limits
-from server.loading import Retries
-from server.manager import Manager
+from server.frontends import base
+from server.frontends.base import LAST_SECONDS, Face
 from server.metrics import Metrics
-from server.polling import Poller, Source
-from server.repository import Repository
+from server.models.config_manager import Catalogue
+from server.models.file_system_source import Poller, Source
+from server.models.manager import Manager
+from server.models.repository import Repository
+from server.models.servable_loader import Retries
+from server.process import logs, malloc, ports
+from server.process.signals import StopSignals
 from server.request_log import RequestLog
-from server.saved_models import SavedModels
-from server.servable import Load
-from server.settings import Settings
-from server.signals import StopSignals
+from server.servables.saved_model_loader import SavedModels
+from server.servables.servable import Load
+from server.settings.settings import Settings
 from tpuserve.errors import TpuserveError, Unavailable
 
 if TYPE_CHECKING:
-    from server.platform_config import Platform
+    from server.config.platform_config import Platform
 
 # A load runs Python for long. At the usual 5 ms a turn, requests wait for it again and again.
 _SWITCH_SECONDS = 0.0005
@@ -70,18 +72,20 @@ class Server:
         self._limits = Limits(settings.max_requests_in_flight)
         self._metrics.watch_in_flight(lambda: self._limits.in_flight)
         self._request_log = RequestLog(self._metrics)
-        make_runner, self._close_batching = runners.batching(settings, platform, self._metrics)
+        make_runner, self._close_batching = runner_factory.batching(
+            settings, platform, self._metrics
+        )
         self._manager = Manager(
             load,
             make_runner=make_runner,
-            warm_up=runners.warm_up(settings, platform, self._metrics, aside),
+            warm_up=runner_factory.warm_up(settings, platform, self._metrics, aside),
             retries=Retries(
                 settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6
             ),
             load_threads=settings.num_load_threads,
             unload_threads=settings.num_unload_threads,
-            moving=memory.of_models,
-            after_unload=memory.give_back,
+            moving=malloc.of_models,
+            after_unload=malloc.give_back,
         )
         self._source = Source(self._manager)
         self._catalogue = Catalogue(
@@ -98,7 +102,7 @@ class Server:
             reload=self._catalogue.reload,
             configured=lambda: self._catalogue.config.names(),
         )
-        self._shared = faces.Shared(
+        self._shared = base.Shared(
             settings=settings,
             dataplane=self._dataplane,
             metrics=self._metrics,
@@ -133,21 +137,21 @@ class Server:
         """
         settings = self._settings
         with ExitStack() as on_error:
-            rest = faces.reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
-            rpc = faces.reserve(on_error, settings.host, settings.port, "--port")
+            rest = base.reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
+            rpc = base.reserve(on_error, settings.host, settings.port, "--port")
             if settings.grpc_socket_path:
                 ports.check_socket(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
                 # Told before TensorFlow is waited for.
                 Repository(settings.model_base_path).aspired()
-            faces.import_them(settings)
+            base.import_them(settings)
             self._catalogue.start(self._first_config())
             before_serving()
             if rpc is not None or settings.grpc_socket_path:
-                self._faces.append(faces.start_rpc(self._shared, rpc))
+                self._faces.append(base.start_rpc(self._shared, rpc))
             if rest is not None:
                 names = self._catalogue.config.names()
-                self._faces.append(faces.start_rest(self._shared, rest, names))
+                self._faces.append(base.start_rest(self._shared, rest, names))
             on_error.pop_all()
         for each in self._pollers:
             each.start()
@@ -172,7 +176,7 @@ class Server:
         is_idle = self._limits.wait_until_idle(self._settings.shutdown_grace_seconds)
         for face in self._faces:
             face.stop()
-        is_idle = is_idle and all([faces.join(face, deadline) for face in self._faces])
+        is_idle = is_idle and all([base.join(face, deadline) for face in self._faces])
         self._close_batching()
         self._request_log.close(LAST_SECONDS)
         return self._manager.close(LAST_SECONDS if is_idle else 0) and is_idle
@@ -181,7 +185,7 @@ class Server:
         """Puts the model config file in force, if it has changed; what is wrong is logged."""
         path = Path(self._settings.model_config_file)
         try:
-            text = text_file.read(path)
+            text = textproto.read(path)
             if text == self._config_text or model_file.says_nothing(text):
                 # A file that is being written is empty at first: that is no wish to unload all.
                 self._told_of_config = ""
@@ -201,7 +205,7 @@ class Server:
         if not settings.model_config_file:
             path = str(settings.model_base_path)
             return ModelServerConfig((ModelConfig(settings.model_name, path),))
-        self._config_text = text_file.read(Path(settings.model_config_file))
+        self._config_text = textproto.read(Path(settings.model_config_file))
         return model_file.parse(self._config_text, Path(settings.model_config_file))
 
     def _configure_request_log(self, config: ModelServerConfig) -> None:
@@ -230,7 +234,7 @@ def run(
       TpuserveError: the server cannot start, or has failed.
     """
     logs.configure()
-    memory.be_returnable()
+    malloc.be_returnable()
     sys.setswitchinterval(_SWITCH_SECONDS)
     if signals is None:
         signals = StopSignals()
@@ -275,7 +279,7 @@ def _with_platform(settings: Settings) -> "tuple[Settings, Platform | None]":
     file = settings.platform_config_file
     if not file:
         return settings, None
-    from server import platform_config
+    from server.config import platform_config
 
     found = platform_config.read(Path(file))
     if found.without_effect:
@@ -288,7 +292,7 @@ def _with_platform(settings: Settings) -> "tuple[Settings, Platform | None]":
 
 
 def _read_tls(path: str) -> tls.Tls:
-    from server.rest import tls as rest_tls
+    from server.frontends.rest.transport import tls as rest_tls
 
     found = tls.read(Path(path))
     # Told before a model is loaded; and gRPC would not say what is wrong with its keys.

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from server import flags
-from server.flags import Flag
-from server.settings import DEFAULT_PORT
-from server.signals import StopSignals
+from server.process.signals import StopSignals
+from server.settings import flags
+from server.settings.flags import Flag
+from server.settings.settings import DEFAULT_PORT
 from tpuserve import __version__
 from tpuserve.errors import ModelsNotAvailable, TpuserveError
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from server import ports
+from server.process import ports
 from tpuserve.errors import PortInUse
 from tpuserve.tags import TagSet
 

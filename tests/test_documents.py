@@ -8,8 +8,8 @@ import pytest
 
 from tests import document_blocks
 from tpuserve.errors import InvalidSetting
-from trainer.config import InputPipelineConfig, TPUConfig
-from trainer.topology import System, Topology
+from trainer.config.run_config import InputPipelineConfig, TPUConfig
+from trainer.distribution.topology import System, Topology
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [

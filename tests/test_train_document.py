@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tests import document_blocks
 from tests.document_blocks import Block
-from trainer.config import RunConfig
-from trainer.program import TPUProgram
+from trainer.config.run_config import RunConfig
+from trainer.model.model_program import TPUProgram
 
 pytestmark = pytest.mark.slow
 

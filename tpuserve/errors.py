@@ -1,7 +1,8 @@
 """Every error that tpuserve, trainer and server raise on purpose, one class per situation.
 
 A message says what was asked, what was found and what to do about it. Each class has one
-canonical status code; `server.rest.errors` maps codes to HTTP and `server.rpc.errors` to gRPC.
+canonical status code; `server.frontends.rest.errors` maps codes to HTTP and
+`server.frontends.grpc.errors` to gRPC.
 """
 
 from enum import Enum

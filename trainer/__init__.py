@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tpuserve import garbage
+from tpuserve.runtime import gc_control
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-garbage.spare_import("tensorflow")
+gc_control.spare_import("tensorflow")
 
 
 def _homes() -> dict[str, str]:

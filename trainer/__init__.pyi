@@ -22,45 +22,27 @@ from trainer import (
 from trainer import (
     inputs as inputs,
 )
-from trainer.added_metrics import add_metrics as add_metrics
-from trainer.checkpoint_hooks import (
-    make_stop_at_checkpoint_step_hook as make_stop_at_checkpoint_step_hook,
-)
-from trainer.config import (
-    InputPipelineConfig as InputPipelineConfig,
-)
-from trainer.config import (
-    RunConfig as RunConfig,
-)
-from trainer.config import (
-    TPUConfig as TPUConfig,
-)
+from trainer.checkpoints.warm_start import VocabInfo as VocabInfo
+from trainer.checkpoints.warm_start import WarmStartSettings as WarmStartSettings
+from trainer.config.run_config import InputPipelineConfig as InputPipelineConfig
+from trainer.config.run_config import RunConfig as RunConfig
+from trainer.config.run_config import TPUConfig as TPUConfig
 from trainer.conversion import to_tpu_estimator as to_tpu_estimator
-from trainer.cross_shard import (
-    CrossShardOptimizer as CrossShardOptimizer,
-)
-from trainer.cross_shard import (
-    cross_replica_sum as cross_replica_sum,
-)
-from trainer.early_stopping import (
-    make_early_stopping_hook as make_early_stopping_hook,
-)
-from trainer.early_stopping import (
-    stop_if_higher_hook as stop_if_higher_hook,
-)
-from trainer.early_stopping import (
-    stop_if_lower_hook as stop_if_lower_hook,
-)
-from trainer.early_stopping import (
-    stop_if_no_decrease_hook as stop_if_no_decrease_hook,
-)
-from trainer.early_stopping import (
-    stop_if_no_increase_hook as stop_if_no_increase_hook,
-)
-from trainer.estimator import Estimator as Estimator
-from trainer.estimator_export import (
+from trainer.distribution.cross_shard import CrossShardOptimizer as CrossShardOptimizer
+from trainer.distribution.cross_shard import cross_replica_sum as cross_replica_sum
+from trainer.distribution.tpu_context import TPUContext as TPUContext
+from trainer.estimator.add_metrics import add_metrics as add_metrics
+from trainer.estimator.early_stopping import make_early_stopping_hook as make_early_stopping_hook
+from trainer.estimator.early_stopping import stop_if_higher_hook as stop_if_higher_hook
+from trainer.estimator.early_stopping import stop_if_lower_hook as stop_if_lower_hook
+from trainer.estimator.early_stopping import stop_if_no_decrease_hook as stop_if_no_decrease_hook
+from trainer.estimator.early_stopping import stop_if_no_increase_hook as stop_if_no_increase_hook
+from trainer.estimator.estimator import Estimator as Estimator
+from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook as InMemoryEvaluatorHook
+from trainer.estimator.plain_export import (
     export_estimator_savedmodel as export_estimator_savedmodel,
 )
+from trainer.estimator.tpu_estimator import TPUEstimator as TPUEstimator
 from trainer.export import (
     ClassificationOutput as ClassificationOutput,
 )
@@ -76,22 +58,51 @@ from trainer.export import (
 from trainer.export import (
     RegressionOutput as RegressionOutput,
 )
-from trainer.export_versions import (
-    ExportSavedModelApiVersion as ExportSavedModelApiVersion,
+from trainer.exporting.input_receivers import ServingInputReceiver as ServingInputReceiver
+from trainer.exporting.input_receivers import SupervisedInputReceiver as SupervisedInputReceiver
+from trainer.exporting.input_receivers import (
+    TensorServingInputReceiver as TensorServingInputReceiver,
 )
-from trainer.exporters import (
-    BestExporter as BestExporter,
+from trainer.exporting.input_receivers import (
+    build_parsing_serving_input_receiver_fn as build_parsing_serving_input_receiver_fn,
 )
-from trainer.exporters import (
-    Exporter as Exporter,
+from trainer.exporting.input_receivers import (
+    build_raw_serving_input_receiver_fn as build_raw_serving_input_receiver_fn,
 )
-from trainer.exporters import (
-    FinalExporter as FinalExporter,
+from trainer.exporting.input_receivers import (
+    build_raw_supervised_input_receiver_fn as build_raw_supervised_input_receiver_fn,
 )
-from trainer.exporters import (
-    LatestExporter as LatestExporter,
+from trainer.exporting.latest import BestExporter as BestExporter
+from trainer.exporting.latest import Exporter as Exporter
+from trainer.exporting.latest import FinalExporter as FinalExporter
+from trainer.exporting.latest import LatestExporter as LatestExporter
+from trainer.exporting.parse_specs import (
+    classifier_parse_example_spec as classifier_parse_example_spec,
 )
-from trainer.in_memory_evaluator import InMemoryEvaluatorHook as InMemoryEvaluatorHook
+from trainer.exporting.parse_specs import (
+    regressor_parse_example_spec as regressor_parse_example_spec,
+)
+from trainer.exporting.strategies import ExportSavedModelApiVersion as ExportSavedModelApiVersion
+from trainer.hooks.checkpoint_hooks import (
+    make_stop_at_checkpoint_step_hook as make_stop_at_checkpoint_step_hook,
+)
+from trainer.hooks.session_hooks import CheckpointSaverHook as CheckpointSaverHook
+from trainer.hooks.session_hooks import CheckpointSaverListener as CheckpointSaverListener
+from trainer.hooks.session_hooks import FeedFnHook as FeedFnHook
+from trainer.hooks.session_hooks import FinalOpsHook as FinalOpsHook
+from trainer.hooks.session_hooks import GlobalStepWaiterHook as GlobalStepWaiterHook
+from trainer.hooks.session_hooks import LoggingTensorHook as LoggingTensorHook
+from trainer.hooks.session_hooks import NanLossDuringTrainingError as NanLossDuringTrainingError
+from trainer.hooks.session_hooks import NanTensorHook as NanTensorHook
+from trainer.hooks.session_hooks import ProfilerHook as ProfilerHook
+from trainer.hooks.session_hooks import SecondOrStepTimer as SecondOrStepTimer
+from trainer.hooks.session_hooks import SessionRunArgs as SessionRunArgs
+from trainer.hooks.session_hooks import SessionRunContext as SessionRunContext
+from trainer.hooks.session_hooks import SessionRunHook as SessionRunHook
+from trainer.hooks.session_hooks import SessionRunValues as SessionRunValues
+from trainer.hooks.session_hooks import StepCounterHook as StepCounterHook
+from trainer.hooks.session_hooks import StopAtStepHook as StopAtStepHook
+from trainer.hooks.session_hooks import SummarySaverHook as SummarySaverHook
 from trainer.inputs import (
     numpy_input_fn as numpy_input_fn,
 )
@@ -100,117 +111,14 @@ from trainer.inputs import (
 )
 from trainer.keras import model_to_tpu_estimator as model_to_tpu_estimator
 from trainer.keras import to_keras as to_keras
-from trainer.logit_fns import (
-    call_logit_fn as call_logit_fn,
-)
-from trainer.logit_fns import (
-    dnn_logit_fn_builder as dnn_logit_fn_builder,
-)
-from trainer.logit_fns import (
-    linear_logit_fn_builder as linear_logit_fn_builder,
-)
-from trainer.parse_specs import (
-    classifier_parse_example_spec as classifier_parse_example_spec,
-)
-from trainer.parse_specs import (
-    regressor_parse_example_spec as regressor_parse_example_spec,
-)
-from trainer.receivers import (
-    ServingInputReceiver as ServingInputReceiver,
-)
-from trainer.receivers import (
-    SupervisedInputReceiver as SupervisedInputReceiver,
-)
-from trainer.receivers import (
-    TensorServingInputReceiver as TensorServingInputReceiver,
-)
-from trainer.receivers import (
-    build_parsing_serving_input_receiver_fn as build_parsing_serving_input_receiver_fn,
-)
-from trainer.receivers import (
-    build_raw_serving_input_receiver_fn as build_raw_serving_input_receiver_fn,
-)
-from trainer.receivers import (
-    build_raw_supervised_input_receiver_fn as build_raw_supervised_input_receiver_fn,
-)
-from trainer.schedule import (
-    EvalSpec as EvalSpec,
-)
-from trainer.schedule import (
-    TrainSpec as TrainSpec,
-)
-from trainer.schedule import (
-    train_and_evaluate as train_and_evaluate,
-)
-from trainer.session_hooks import (
-    CheckpointSaverHook as CheckpointSaverHook,
-)
-from trainer.session_hooks import (
-    CheckpointSaverListener as CheckpointSaverListener,
-)
-from trainer.session_hooks import (
-    FeedFnHook as FeedFnHook,
-)
-from trainer.session_hooks import (
-    FinalOpsHook as FinalOpsHook,
-)
-from trainer.session_hooks import (
-    GlobalStepWaiterHook as GlobalStepWaiterHook,
-)
-from trainer.session_hooks import (
-    LoggingTensorHook as LoggingTensorHook,
-)
-from trainer.session_hooks import (
-    NanLossDuringTrainingError as NanLossDuringTrainingError,
-)
-from trainer.session_hooks import (
-    NanTensorHook as NanTensorHook,
-)
-from trainer.session_hooks import (
-    ProfilerHook as ProfilerHook,
-)
-from trainer.session_hooks import (
-    SecondOrStepTimer as SecondOrStepTimer,
-)
-from trainer.session_hooks import (
-    SessionRunArgs as SessionRunArgs,
-)
-from trainer.session_hooks import (
-    SessionRunContext as SessionRunContext,
-)
-from trainer.session_hooks import (
-    SessionRunHook as SessionRunHook,
-)
-from trainer.session_hooks import (
-    SessionRunValues as SessionRunValues,
-)
-from trainer.session_hooks import (
-    StepCounterHook as StepCounterHook,
-)
-from trainer.session_hooks import (
-    StopAtStepHook as StopAtStepHook,
-)
-from trainer.session_hooks import (
-    SummarySaverHook as SummarySaverHook,
-)
-from trainer.spec import (
-    EstimatorSpec as EstimatorSpec,
-)
-from trainer.spec import (
-    ModeKeys as ModeKeys,
-)
-from trainer.spec import (
-    TPUEstimatorSpec as TPUEstimatorSpec,
-)
-from trainer.tpu_context import TPUContext as TPUContext
-from trainer.tpu_estimator import (
-    TPUEstimator as TPUEstimator,
-)
-from trainer.warm_start import (
-    VocabInfo as VocabInfo,
-)
-from trainer.warm_start import (
-    WarmStartSettings as WarmStartSettings,
-)
+from trainer.model.logit_fns import call_logit_fn as call_logit_fn
+from trainer.model.logit_fns import dnn_logit_fn_builder as dnn_logit_fn_builder
+from trainer.model.logit_fns import linear_logit_fn_builder as linear_logit_fn_builder
+from trainer.model.spec import EstimatorSpec as EstimatorSpec
+from trainer.model.spec import ModeKeys as ModeKeys
+from trainer.model.spec import TPUEstimatorSpec as TPUEstimatorSpec
+from trainer.train_and_evaluate.api import EvalSpec as EvalSpec
+from trainer.train_and_evaluate.api import TrainSpec as TrainSpec
+from trainer.train_and_evaluate.api import train_and_evaluate as train_and_evaluate
 
 __all__: list[str]

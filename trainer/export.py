@@ -8,7 +8,7 @@ from tensorflow.python.saved_model.model_utils.export_output import (
     RegressionOutput,
 )
 
-from trainer.receivers import (
+from trainer.exporting.input_receivers import (
     ServingInputReceiver,
     SupervisedInputReceiver,
     TensorServingInputReceiver,

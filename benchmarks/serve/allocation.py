@@ -3,7 +3,8 @@
     python -m benchmarks.serve.allocation [--runs 300] [--turns 5]
 
 CPU time of a run of a small convolutional model on a batch of images, with memory as a server has
-it (`server.memory.be_returnable`) and as it is without that; each in a process of its own, in
+it (`server.process.malloc.be_returnable`) and as it is without that; each in a process of its own,
+in
 turns. Prints the medians and their ratio.
 """
 
@@ -38,14 +39,14 @@ def write(directory: Path) -> None:
 def run(variant: str, directory: Path, runs: int) -> float:
     """Milliseconds of CPU time a run, in this process."""
     if variant == _VARIANTS[0]:
-        from server import memory
+        from server.process import malloc
 
-        memory.be_returnable()
+        malloc.be_returnable()
     import numpy as np
 
-    from tpuserve import loader
+    from tpuserve.runtime import session_backend
 
-    model, fed = loader.load(directory), {"x": np.ones(IMAGES, np.float32)}
+    model, fed = session_backend.load(directory), {"x": np.ones(IMAGES, np.float32)}
     for _ in range(runs // 10):
         model.run("serving_default", fed)
     begin = time.process_time()

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serve.rest import Side, serving
-from server import memory
-from server.codec import document, requests, responses
-from server.codec.text import Text
-from server.servable import Array
-from tpuserve.signature import Signature, TensorSpec
+from server.codec import json_parser, requests, responses
+from server.codec.array_to_json import Text
+from server.process import malloc
+from server.servables.servable import Array
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 SHAPE = (1, 224, 224, 3)
 TARGET = 5.0
@@ -42,7 +42,7 @@ def theirs(body: bytes, model: Answer) -> bytes:
 
 def ours(body: bytes, model: Answer) -> Text:
     """What ours does."""
-    arrays = requests.decode(document.parse(body), _SIGNATURE)
+    arrays = requests.decode(json_parser.parse(body), _SIGNATURE)
     return responses.encode_rows({"y": model(arrays["x"])})
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     # As `server.app` does; it is good for both sides.
-    memory.be_returnable()
+    malloc.be_returnable()
     models: dict[str, Answer] = {
         "a thousand scores": lambda x: x.reshape(1, -1)[:, :1000],
         "an image": lambda x: x,

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serve.rest_program import read_body, send_json
-from server import memory, ports
 from server.dataplane import DataPlane
-from server.manager import Manager
+from server.frontends.rest.app import build
+from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
-from server.rest.app import build
-from server.rest.server import RestServer
-from server.servable import Array
-from tpuserve.signature import Signature, TensorSpec
+from server.models.manager import Manager
+from server.process import malloc, ports
+from server.servables.servable import Array
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 _HOST = "127.0.0.1"
 
@@ -74,7 +74,7 @@ def ours() -> Any:
 def main() -> None:
     """Serves until standard input ends."""
     # As `server.app` does.
-    memory.be_returnable()
+    malloc.be_returnable()
     app = plain if sys.argv[1] == "plain" else ours()
     with ports.reserve(_HOST, 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, partial(print, file=sys.stderr))

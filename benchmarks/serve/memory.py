@@ -27,7 +27,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from server import ports
+from server.process import ports
 
 v1 = tf.compat.v1
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serve.rpc_program import save_model
-from server import ports
-from server.rest.server import RestServer
+from server.frontends.rest.transport.server import RestServer
+from server.process import ports
 
 _HOST = "127.0.0.1"
 
@@ -44,16 +44,16 @@ def ours(directory: Path, in_threads: bool) -> Any:
     Args:
       in_threads: whether every request is handed to a thread, as where it may wait for others.
     """
+    from server.admission.admission import Limits
     from server.dataplane import DataPlane
-    from server.limits import Limits
-    from server.manager import Manager
+    from server.frontends.rest.app import build
     from server.metrics import Metrics
-    from server.rest.app import build
-    from server.settings import Settings
-    from tpuserve import loader
+    from server.models.manager import Manager
+    from server.settings.settings import Settings
+    from tpuserve.runtime import session_backend
 
     save_model(directory)
-    manager = Manager(lambda path: loader.load(path))
+    manager = Manager(lambda path: session_backend.load(path))
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
     metrics = Metrics()

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from server import ports
+from server.process import ports
 
 _HOST = "127.0.0.1"
 _SERVICE = "tensorflow.serving.PredictionService"
@@ -27,11 +27,11 @@ def request_of(values: Any) -> bytes:
     """A Predict request for half-plus-two."""
     from tensorflow_serving.apis import predict_pb2
 
-    from server.rpc import tensors
+    from server.tensors import tensor_proto
 
     made = predict_pb2.PredictRequest()
     made.model_spec.name = "half"
-    made.inputs["x"].CopyFrom(tensors.encode(np.array(values, np.float32)))
+    made.inputs["x"].CopyFrom(tensor_proto.encode(np.array(values, np.float32)))
     return bytes(made.SerializeToString())
 
 
@@ -89,14 +89,14 @@ def save_model(directory: Path) -> None:
 
 def serve_ours(port: int, directory: Path) -> Any:
     """Our server, with what a request passes through in it."""
+    from server.admission.admission import Limits
     from server.dataplane import DataPlane
-    from server.limits import Limits
-    from server.manager import Manager
-    from server.rpc.server import RpcServer
-    from tpuserve import loader
+    from server.frontends.grpc.server import RpcServer
+    from server.models.manager import Manager
+    from tpuserve.runtime import session_backend
 
     save_model(directory)
-    manager = Manager(lambda path: loader.load(path))
+    manager = Manager(lambda path: session_backend.load(path))
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
     server = RpcServer(DataPlane(manager), _HOST, port, grace_seconds=1, limits=Limits(1000))

@@ -31,7 +31,7 @@ import grpc
 import numpy as np
 
 from benchmarks.serve import rpc_program
-from server import ports
+from server.process import ports
 
 TARGET = 3.0
 WIDTH = 64

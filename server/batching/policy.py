@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from server.batching.parameters import BatchingParameters
 from server.batching.tasks import Batch, Task
+from server.config.batching_parameters import BatchingParameters
 
 
 class Policy(Protocol):

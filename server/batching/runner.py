@@ -5,21 +5,21 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from server import haste
-from server.batching import joining
-from server.batching import parameters as files
-from server.batching.execution import Execution, Run
-from server.batching.parameters import PER_MODEL_FILE, BatchingParameters
+from server.admission import nonblocking
+from server.batching import merge
+from server.batching.batch_executor import Execution, Run
 from server.batching.policy import MakePolicy
 from server.batching.scheduler import Clock, Queue, Scheduler
 from server.batching.tasks import Task
-from server.batching.timed_policy import TimedPolicy
+from server.batching.timeout_policy import TimedPolicy
+from server.config import batching_parameters as files
+from server.config.batching_parameters import PER_MODEL_FILE, BatchingParameters
 from server.metrics import Metrics
-from server.servable import Array, Model, Runner
-from server.together import RunsTogether
-from tpuserve import signature as signatures
+from server.servables.multi_signature import RunsTogether
+from server.servables.servable import Array, Model, Runner
 from tpuserve.errors import TpuserveError
-from tpuserve.signature import Signature
+from tpuserve.saved_model import signature as signatures
+from tpuserve.saved_model.signature import Signature
 
 
 class BatchingRunner:
@@ -126,11 +126,11 @@ class BatchingRunner:
         timeout_ms: float | None,
     ) -> dict[str, Array]:
         scheduler = self._scheduler
-        size = joining.count_rows(inputs)
+        size = merge.count_rows(inputs)
         now = scheduler.clock()
         task = Task(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
         try:
-            taken = scheduler.begin((id(self), *key), make_queue, task, haste.may_wait())
+            taken = scheduler.begin((id(self), *key), make_queue, task, nonblocking.may_wait())
         except TpuserveError:
             self._metrics.batched_request(size)
             raise

@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from server.admission.nonblocking import WouldWait
 from server.batching.policy import Policy
 from server.batching.tasks import Batch, Task
-from server.haste import WouldWait
 from tpuserve.errors import Unavailable
 
 Clock: TypeAlias = Callable[[], float]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from server.servable import Array
+from server.servables.servable import Array
 from tpuserve.errors import DeadlineExceeded, TpuserveError
 
 _TOO_LATE = "Run() timeout exceeded while waiting in batching queue"

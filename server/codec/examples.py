@@ -3,8 +3,8 @@
 import struct
 from collections.abc import Sequence
 
-from server.codec.document import Json, type_name
-from server.codec.values import decode_base64, is_base64
+from server.codec.json_parser import Json, type_name
+from server.codec.json_to_array import decode_base64, is_base64
 from tpuserve.errors import InvalidJson
 
 _INT64_MAX = 2**63 - 1

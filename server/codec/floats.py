@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import orjson
 
-from server.servable import Array
+from server.servables.servable import Array
 
 # Between these a number has no exponent in any of the forms, and ten to the power of what makes
 # it a whole number of nine digits is exact in a double.

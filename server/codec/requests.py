@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from server.codec.document import Json, show, type_name
-from server.codec.numbers import Numbers
-from server.codec.values import decode_value, is_base64
-from server.servable import Array
+from server.codec.json_parser import Json, show, type_name
+from server.codec.json_to_array import decode_value, is_base64
+from server.codec.numeric_arrays import Numbers
+from server.servables.servable import Array
 from tpuserve.errors import InvalidInputNames, InvalidJson, InvalidTensor, TpuserveError
-from tpuserve.signature import Signature, TensorSpec
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 Inputs: TypeAlias = Mapping[str, TensorSpec]
 Arrays: TypeAlias = dict[str, Array]

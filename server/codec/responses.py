@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from server.codec import text
-from server.codec.text import Text
-from server.servable import Array
+from server.codec import array_to_json
+from server.codec.array_to_json import Text
+from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 
 _LEVEL = b"    "
@@ -28,16 +28,17 @@ def encode_rows(outputs: Mapping[str, Array]) -> Text:
         ((name, array),) = outputs.items()
         if not array.ndim:
             raise _no_shape(name)
-        return _list("predictions", text.encode(name, array))
+        return _list("predictions", array_to_json.encode(name, array))
     count = _batch_size(outputs)
     if not count:
         return _object({"predictions": b"[]"})
     # Some rows at a time: all of them in pieces would take several times the memory of the text.
-    step = max(1, text.MANY // max(1, *(each.size // count for each in outputs.values())))
+    step = max(1, array_to_json.MANY // max(1, *(each.size // count for each in outputs.values())))
     written = bytearray(b'{\n    "predictions": [')
     for start in range(0, count, step):
         rows = [
-            text.encode_each(name, outputs[name][start : start + step]) for name in sorted(outputs)
+            array_to_json.encode_each(name, outputs[name][start : start + step])
+            for name in sorted(outputs)
         ]
         for row in zip(*rows, strict=True):
             written += b"\n" if written.endswith(b"[") else b",\n"
@@ -55,12 +56,12 @@ def encode_columns(outputs: Mapping[str, Array]) -> Text:
     _check_any(outputs)
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        return _list("outputs", text.encode(name, array))
+        return _list("outputs", array_to_json.encode(name, array))
     written = bytearray(b'{\n    "outputs": {')
     for position, name in enumerate(sorted(outputs)):
         written += b",\n" if position else b"\n"
-        written += _LEVEL * 2 + text.quote(name.encode()) + b": "
-        text.append(written, name, outputs[name])
+        written += _LEVEL * 2 + array_to_json.quote(name.encode()) + b": "
+        array_to_json.append(written, name, outputs[name])
     written += b"\n" + _LEVEL + b"}\n}"
     return written
 
@@ -81,12 +82,14 @@ def encode_classifications(classes: Array | None, scores: Array | None) -> Text:
     labels = np.full(shape, b"", object) if classes is None else classes
     numbers = np.zeros(shape, np.float32) if scores is None else scores
     pairs = [
-        b"[" + text.quote(label) + b", " + score + b"]"
+        b"[" + array_to_json.quote(label) + b", " + score + b"]"
         for label, score in zip(
-            labels.reshape(-1).tolist(), text.encode_each("", numbers.reshape(-1)), strict=True
+            labels.reshape(-1).tolist(),
+            array_to_json.encode_each("", numbers.reshape(-1)),
+            strict=True,
         )
     ]
-    return _list("results", text.nested(pairs, shape))
+    return _list("results", array_to_json.nested(pairs, shape))
 
 
 def encode_regressions(values: Array) -> Text:
@@ -100,13 +103,13 @@ def encode_regressions(values: Array) -> Text:
     """
     if not values.size:
         raise InvalidTensor("Cannot convert empty RegressionResults to JSON")
-    return _list("results", text.encode("", values))
+    return _list("results", array_to_json.encode("", values))
 
 
 def encode_error(message: str) -> bytes:
     """{"error": message}."""
     # A message may quote half of a surrogate pair.
-    return _object({"error": text.quote(message.encode("utf-8", "replace"))})
+    return _object({"error": array_to_json.quote(message.encode("utf-8", "replace"))})
 
 
 def _batch_size(outputs: Mapping[str, Array]) -> int:
@@ -151,6 +154,6 @@ def _list(key: str, value: Text) -> Text:
 def _object(members: Mapping[str, Text], level: int = 0) -> bytes:
     before = b"\n" + _LEVEL * (level + 1)
     written = b",".join(
-        before + text.quote(key.encode()) + b": " + value for key, value in members.items()
+        before + array_to_json.quote(key.encode()) + b": " + value for key, value in members.items()
     )
     return b"{" + written + b"\n" + _LEVEL * level + b"}"

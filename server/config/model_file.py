@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from server.config import text_file
+from server.config import textproto
 from server.config.models import (
     PLATFORM,
     All,
@@ -23,7 +23,7 @@ def read(path: Path) -> ModelServerConfig:
     Raises:
       InvalidConfig: it cannot be read or parsed, or asks for what cannot be.
     """
-    return parse(text_file.read(path), path)
+    return parse(textproto.read(path), path)
 
 
 def says_nothing(text: str) -> bool:
@@ -36,7 +36,7 @@ def parse(text: str, path: Path) -> ModelServerConfig:
     # Imported here because the messages bring TensorFlow.
     from tensorflow_serving.config import model_server_config_pb2 as pb
 
-    proto = text_file.parse(text, pb.ModelServerConfig(), path)
+    proto = textproto.parse(text, pb.ModelServerConfig(), path)
     if proto.WhichOneof("config") == "custom_model_config":
         raise InvalidConfig(
             f"{path} has a custom_model_config, and only a model_config_list can be served. List "

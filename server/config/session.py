@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from server.config import text_file
-from server.settings import Settings
+from server.config import textproto
+from server.settings.settings import Settings
 
 
 def read(settings: Settings, start: bytes = b"") -> bytes:
@@ -25,7 +25,7 @@ def read(settings: Settings, start: bytes = b"") -> bytes:
     config: Any = config_pb2.ConfigProto.FromString(start)
     if settings.tensorflow_session_config_file:
         path = Path(settings.tensorflow_session_config_file)
-        config = text_file.parse(text_file.read(path), config_pb2.ConfigProto(), path)
+        config = textproto.parse(textproto.read(path), config_pb2.ConfigProto(), path)
     both = settings.tensorflow_session_parallelism
     if both or settings.tensorflow_intra_op_parallelism:
         config.intra_op_parallelism_threads = settings.tensorflow_intra_op_parallelism or both

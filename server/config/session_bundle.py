@@ -11,7 +11,7 @@ from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from server.config import messages
+from server.config import dynamic_protos
 
 ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 
@@ -70,22 +70,22 @@ def pool_for(text: str) -> DescriptorPool:
 
     TensorFlow is imported where the text has a field of its kinds.
     """
-    pool = messages.make_pool()
+    pool = dynamic_protos.make_pool()
     pool.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
-    needed = [messages.FILE, any_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name]
+    needed = [dynamic_protos.FILE, any_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name]
     declared = dict(_MESSAGES)
     # With "type_url" a message may be there in its binary form, which no word tells.
     if any(word in text for word in (*_OF_TENSORFLOW, "type_url")):
         declared["SessionBundleConfig"] = {**_MESSAGES["SessionBundleConfig"], **_OF_TENSORFLOW}
         needed += _add_tensorflow(pool)
-    messages.declare(pool, "server/platform.proto", declared, needed)
+    dynamic_protos.declare(pool, "server/platform.proto", declared, needed)
     return pool
 
 
 def _add_tensorflow(pool: DescriptorPool) -> list[str]:
-    from tpuserve import quiet
+    from tpuserve.runtime import tf_logging
 
-    quiet.import_tensorflow()
+    tf_logging.import_tensorflow()
     from tensorflow.core.protobuf import config_pb2, named_tensor_pb2
 
     files: list[Any] = [config_pb2.DESCRIPTOR, named_tensor_pb2.DESCRIPTOR]

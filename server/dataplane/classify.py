@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from server.dataplane import examples, methods
-from server.servable import Array
+from server.dataplane import examples, method_names
+from server.servables.servable import Array
 from tpuserve.errors import InvalidInput
-from tpuserve.signature import Signature
+from tpuserve.saved_model.signature import Signature
 
 CLASSES = "classes"
 SCORES = "scores"
@@ -24,7 +24,7 @@ def outputs_of(signature: Signature, check_method_name: bool) -> list[str]:
       InvalidInput: it is no such signature.
     """
     if check_method_name:
-        methods.check_classify(signature)
+        method_names.check_classify(signature)
     examples.check_one_input(signature)
     if len(signature.outputs) not in (1, 2):
         raise InvalidInput(f"Expected one or two output Tensors, found {len(signature.outputs)}")

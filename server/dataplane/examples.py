@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from server.servable import Array
+from server.servables.servable import Array
 from tpuserve.errors import InvalidInput
-from tpuserve.signature import Signature
+from tpuserve.saved_model.signature import Signature
 
 ALIAS = "inputs"
 

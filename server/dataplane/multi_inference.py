@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.dataplane import classify, examples, regress
-from server.dataplane.answers import Classification, Regression
-from server.dataplane.targets import Target
-from server.servable import Array, Runner
-from server.together import RunsTogether
+from server.dataplane.model_spec import Target
+from server.dataplane.results import Classification, Regression
+from server.servables.multi_signature import RunsTogether
+from server.servables.servable import Array, Runner
 from tpuserve.errors import InvalidInput, UnsupportedModel
-from tpuserve.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
+from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
 Task: TypeAlias = tuple[Target, str]
 """What a task is addressed to, and the method name that it asks for."""

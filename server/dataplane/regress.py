@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from server.dataplane import examples, methods
-from server.servable import Array
+from server.dataplane import examples, method_names
+from server.servables.servable import Array
 from tpuserve.errors import InvalidInput
-from tpuserve.signature import Signature
+from tpuserve.saved_model.signature import Signature
 
 OUTPUTS = "outputs"
 
@@ -23,7 +23,7 @@ def outputs_of(signature: Signature, check_method_name: bool) -> list[str]:
       InvalidInput: it is no such signature.
     """
     if check_method_name:
-        methods.check_regress(signature)
+        method_names.check_regress(signature)
     examples.check_one_input(signature)
     if len(signature.outputs) != 1:
         raise InvalidInput("Expected one output Tensor.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from server.metrics.families import Counter, Gauge, Histogram, Labels
+from server.metrics.collectors import Counter, Gauge, Histogram, Labels
 from server.metrics.registry import Registry
 
 _SERVING = "/tensorflow/serving/"

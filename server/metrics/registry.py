@@ -3,7 +3,7 @@
 import threading
 from typing import TypeVar
 
-from server.metrics.families import Counter, Family
+from server.metrics.collectors import Counter, Family
 
 _Kind = TypeVar("_Kind", bound=Family)
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from server.config.models import RequestLogging
-from server.dataplane.answers import Classification, Prediction, Regression
-from server.dataplane.targets import Target
+from server.dataplane.model_spec import Target
+from server.dataplane.results import Classification, Prediction, Regression
 from server.metrics import Metrics
 from server.request_log import settings
 from server.request_log.files import RecordFiles
-from server.servable import Array
+from server.servables.servable import Array
 from tpuserve.errors import Code
 
 MAX_WAITING_BYTES = 64 << 20
@@ -193,9 +193,9 @@ class RequestLog:
 
 def _find_encode() -> Encode:
     # Imported here because it brings TensorFlow, and not by the first request, which would wait.
-    from tpuserve import quiet
+    from tpuserve.runtime import tf_logging
 
-    quiet.import_tensorflow()
+    tf_logging.import_tensorflow()
     from server.request_log.records import encode
 
     return encode

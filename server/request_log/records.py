@@ -14,10 +14,10 @@ from tensorflow_serving.apis import (
 )
 
 from server.config.models import RequestLogging
-from server.dataplane.answers import Classification, Regression
+from server.dataplane.results import Classification, Regression
 from server.request_log.log import Inferred, Predicted
-from server.rpc import tensors
-from tpuserve.signature import REGRESS_METHOD
+from server.tensors import tensor_proto
+from tpuserve.saved_model.signature import REGRESS_METHOD
 
 
 def encode(what: Predicted | Inferred, config: RequestLogging, when: float) -> bytes:
@@ -46,11 +46,11 @@ def encode(what: Predicted | Inferred, config: RequestLogging, when: float) -> b
 def _predict(log: Any, what: Predicted) -> None:
     _spec(log.request.model_spec, what.answer)
     for alias, array in what.inputs.items():
-        log.request.inputs[alias].CopyFrom(tensors.encode(array))
+        log.request.inputs[alias].CopyFrom(tensor_proto.encode(array))
     log.request.output_filter.extend(what.output_filter)
     _spec(log.response.model_spec, what.answer)
     for alias, array in what.answer.outputs.items():
-        log.response.outputs[alias].CopyFrom(tensors.encode(array))
+        log.response.outputs[alias].CopyFrom(tensor_proto.encode(array))
 
 
 def _infer(log: Any, what: Inferred) -> None:

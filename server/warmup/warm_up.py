@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from server.metrics import Metrics
-from server.servable import Model
-from tpuserve import warm_up_file
+from server.servables.servable import Model
 from tpuserve.errors import (
     Code,
     DamagedSavedModel,
@@ -22,6 +21,7 @@ from tpuserve.errors import (
     ModelLoadError,
     TpuserveError,
 )
+from tpuserve.saved_model import warm_up_file
 
 MAX_RECORDS = 1000
 
@@ -123,7 +123,7 @@ class WarmUp:
     def _find_run_record(self) -> RunRecord:
         if self._run_record is None:
             # Imported here because it brings TensorFlow.
-            from server.warmup.records import Records
+            from server.warmup.replayer import Records
 
             self._run_record = Records(self._check_method_names)
         return self._run_record

@@ -15,8 +15,9 @@ import pexpect
 import pytest
 
 from tests import processes
-from tpuserve import metagraph, tags
+from tpuserve import tags
 from tpuserve.errors import ExtraNotInstalled
+from tpuserve.saved_model import metagraph
 from trainer.demo import digits, picture, serving
 
 pytestmark = pytest.mark.slow

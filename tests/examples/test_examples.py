@@ -83,7 +83,9 @@ def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
     version = Path(run(str(tmp_path / "program.py"), str(tmp_path)).strip())
     with processes.serving(version.parent, tags.SERVE_TPU) as server:
         response = httpx.post(
-            f"http://{server.rest}/v1/models/half:predict", content='{"inputs": 5}', timeout=60
+            f"http://{server.rest}/v1/models/half:predict",
+            content='{"inputs": 5}',
+            timeout=60,
         )
     assert response.json()["outputs"] == pytest.approx(4.5, abs=1e-5)
 

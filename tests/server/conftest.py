@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.dataplane import DataPlane
-from server.manager import Manager
+from server.models.manager import Manager
 from tests.server.fakes import FakeLoader
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from server.servable import Array
+from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor, ModelExecutionError
-from tpuserve.signature import Signature, TensorSpec
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 VECTOR = (None,)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from server import app, command, flags
+from server import app, command
 from server.command import serve
-from server.settings import Settings
-from server.signals import StopSignals
+from server.process.signals import StopSignals
+from server.settings import flags
+from server.settings.settings import Settings
 from tpuserve.errors import InvalidSetting, ModelsNotAvailable
 
 
@@ -42,7 +43,8 @@ def test_both_forms_of_a_flag_are_read(arguments: list[str]) -> None:
 @pytest.mark.slow
 def test_tensorflow_stays_out_until_a_model_is_loaded() -> None:
     code = (
-        "import sys, server.app, server.command, server.rest.app, server.rest.server;"
+        "import sys, server.app, server.command, server.frontends.rest.app;"
+        "import server.frontends.rest.transport.server;"
         "sys.exit('tensorflow' in sys.modules or 'grpc' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.bar import progress_bar
-from tpuserve.commands.directory import SavedModelPath
-from tpuserve.commands.many import ManyValuesCommand, Spelled
-from tpuserve.commands.termination import terminable
+from tpuserve.commands.exit_on_sigterm import terminable
+from tpuserve.commands.multi_value_option import ManyValuesCommand, Spelled
+from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.progress import progress_bar
 
 
 def _load(text: str) -> tuple[int, float]:
@@ -92,21 +92,23 @@ def compile(
     Needs: pip install 'tpuserve[compile]'
     """
     from tpuserve.compilation.compiler import demand_extra
-    from tpuserve.compilation.plot import check_path
+    from tpuserve.compilation.reporting.plot import check_path
 
     demand_extra()
     if plot_path is not None:
         check_path(plot_path)
-    from tpuserve import metagraph, quiet
+    from tpuserve.runtime import tf_logging
+    from tpuserve.saved_model import metagraph
 
     # Before TensorFlow is imported, which takes a while.
     metagraph.read_metagraphs(directory)
     with terminable(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
-        quiet.import_tensorflow()
-        from tpuserve.compilation import ahead, cache, chips, plot, tables
+        tf_logging.import_tensorflow()
+        from tpuserve.compilation import aot, cache, chips
+        from tpuserve.compilation.reporting import plot, report_tables
 
-        report = ahead.compile(
+        report = aot.compile(
             directory,
             topologies=topologies or chips.DEFAULT_TOPOLOGIES,
             signature_names=signatures or None,
@@ -121,7 +123,7 @@ def compile(
     if as_json:
         click.echo(json.dumps(report.as_data(), indent=2))
     else:
-        tables.print_report(report)
+        report_tables.print_report(report)
     if plot_path is not None:
         plot.plot(report, plot_path)
     return 0 if report.passed else 1

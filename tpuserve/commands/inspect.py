@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from tpuserve import description, metagraph
-from tpuserve.commands.directory import SavedModelPath
+from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.errors import DamagedSavedModel
+from tpuserve.saved_model import metagraph, summary
 
 
 @click.command()
@@ -30,12 +30,12 @@ def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
     models = [metagraph.read(each) for each in directory]
     for found in models:
         if as_json:
-            click.echo(json.dumps(description.as_data(found), indent=2))
+            click.echo(json.dumps(summary.as_data(found), indent=2))
         else:
             # The library for tables takes longer to import than JSON takes to print.
-            from tpuserve import description_tables
+            from tpuserve.saved_model import summary_tables
 
-            description_tables.print_all(found)
+            summary_tables.print_all(found)
     problems = [each for found in models for each in found.problems]
     if problems:
         raise DamagedSavedModel(" ".join(problems))

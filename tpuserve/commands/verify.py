@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.bar import progress_bar
-from tpuserve.commands.directory import SavedModelPath
-from tpuserve.commands.many import ManyValuesCommand
+from tpuserve.commands.multi_value_option import ManyValuesCommand
+from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.progress import progress_bar
 
 
 @click.command(cls=ManyValuesCommand)
@@ -75,10 +75,10 @@ def verify(
     passed and nothing is known to fail on a TPU, else with 1.
     """
     # The runtime counts its log level from the environment as it is imported.
-    from tpuserve import quiet
+    from tpuserve.runtime import tf_logging
 
-    quiet.import_tensorflow()
-    from tpuserve.verification import presentation
+    tf_logging.import_tensorflow()
+    from tpuserve.verification import rendering
     from tpuserve.verification import verify as run
 
     with progress_bar() as tell:
@@ -94,8 +94,8 @@ def verify(
             progress=tell,
         )
     if as_json:
-        click.echo(json.dumps(presentation.as_data(report), indent=2))
+        click.echo(json.dumps(rendering.as_data(report), indent=2))
     else:
-        presentation.print_tables(report)
+        rendering.print_tables(report)
     if not report.passed:
         context.exit(1)

@@ -8,7 +8,7 @@ import os
 import uuid
 from pathlib import Path
 
-from tpuserve.compilation.figures import Figures, Outcome
+from tpuserve.compilation.stats import Figures, Outcome
 
 ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
 

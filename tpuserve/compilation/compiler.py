@@ -9,7 +9,7 @@ from typing import Any
 
 from tpuserve.compilation import worker
 from tpuserve.compilation.cache import Cache
-from tpuserve.compilation.figures import Outcome, Topology
+from tpuserve.compilation.stats import Outcome, Topology
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
 
 _NEEDED = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")

@@ -16,7 +16,7 @@ import time
 from functools import cache
 from typing import Any
 
-from tpuserve.compilation.figures import Figures, Outcome, Topology
+from tpuserve.compilation.stats import Figures, Outcome, Topology
 
 # Read by libtpu and jax as they are imported: do not look for a TPU, or for a description of one;
 # do not take the lock that a process running on a TPU holds; be quiet.

@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tpuserve import batch_functions, samples, warm_up_file
+from tpuserve import samples
 from tpuserve.errors import ExportError, InvalidInput, InvalidSetting, InvalidType
+from tpuserve.saved_model import batch_functions, warm_up_file
 
 FILE = warm_up_file.PATH.as_posix()
 

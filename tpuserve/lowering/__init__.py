@@ -4,6 +4,6 @@
 pure function over GraphDefs; each family of ops has a file of its own here.
 """
 
-from tpuserve.lowering.graph import lower
+from tpuserve.lowering.graph_lowering import lower
 
 __all__ = ["lower"]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpuserve import dtypes
 from tpuserve.samples.parsing import Feature
 from tpuserve.samples.values import WORDS
+from tpuserve.saved_model import dtypes
 
 # Of a list that may be of any length. All such lists of one tf.Example are of one length, since
 # two of them may be the indices and the values of one sparse tensor.

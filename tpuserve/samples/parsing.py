@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.metagraph import functions_of
+from tpuserve.saved_model.metagraph import functions_of
 
 # Their first input picks the function; the function does not get it.
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")

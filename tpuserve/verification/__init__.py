@@ -11,7 +11,7 @@ from tpuserve.verification.report import (
     Timing,
     VerifiedSignature,
 )
-from tpuserve.verification.verifying import verify
+from tpuserve.verification.verifier import verify
 
 __all__ = [
     "Comparison",

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 from tensorflow.python.saved_model import loader_impl
 
-from tpuserve import batch_functions, loader, metagraph
 from tpuserve import tags as tag_sets
 from tpuserve.devices import Hardware
 from tpuserve.errors import (
@@ -17,11 +16,13 @@ from tpuserve.errors import (
     MetagraphNotFound,
     SignatureNotFound,
 )
-from tpuserve.loader import LoadedModel
-from tpuserve.metagraph import Metagraph
-from tpuserve.signature import Signature
+from tpuserve.runtime import session_backend
+from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.saved_model import batch_functions, metagraph
+from tpuserve.saved_model.metagraph import Metagraph
+from tpuserve.saved_model.signature import Signature
+from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
-from tpuserve.warm_up_file import WarmUpRecord
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
@@ -90,7 +91,7 @@ def read(directory: Path) -> Both:
     """The two metagraphs of a directory, unloaded.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: see `tpuserve.metagraph.read`.
+      SavedModelNotFound, DamagedSavedModel: see `tpuserve.saved_model.metagraph.read`.
       MetagraphNotFound: one of the two is not there.
     """
     saved_model = metagraph.read(directory)
@@ -137,7 +138,7 @@ def load_candidate(directory: Path) -> LoadedModel | LoweringError:
 
 def _load(directory: Path, tags: TagSet) -> LoadedModel:
     try:
-        return loader.load(directory, tags, _HARDWARE[tags])
+        return session_backend.load(directory, tags, _HARDWARE[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
         # What TensorFlow trips over in a graph that contradicts itself.
         raise DamagedSavedModel(

@@ -12,7 +12,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from trainer.compat import program as programs
+from trainer.compat.source import program as programs
 
 
 def _importer() -> dict[str, Any]:

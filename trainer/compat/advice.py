@@ -2,7 +2,8 @@
 
 import re
 
-from tpuserve import devices, refusal
+from tpuserve import devices
+from tpuserve.runtime import xla_errors
 
 # Of the runtime, and of placing a graph.
 _NO_KERNEL = re.compile(
@@ -23,7 +24,7 @@ def on(error: BaseException) -> str | None:
             f"the program runs {found['op']}, an op of a TPU; {hardware}. Have a TPU emulated: "
             f"tpuserve run --emulate-tpu 8 SCRIPT."
         )
-    refused = refusal.unsupported(message)
+    refused = xla_errors.unsupported(message)
     if refused and devices.find_hardware().is_emulated:
         ops = ", ".join(f"{each.op} ({each.node})" for each in refused)
         return (

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from trainer import checkpoints
+from trainer.checkpoints import checkpoints
 
 
 def step_in(checkpoint_dir: str) -> int:

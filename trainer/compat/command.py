@@ -45,7 +45,7 @@ def run(
     Everything after SCRIPT is the program's own, as are its output and its exit status.
     """
     import trainer.compat.launch as launch
-    import trainer.compat.program as program
+    import trainer.compat.source.program as program
 
     if emulate_tpu is not None:
         os.environ[devices.EMULATION_VARIABLE] = emulate_tpu

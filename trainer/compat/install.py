@@ -8,11 +8,12 @@ from typing import Any
 
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
-from trainer.compat import detection, estimator_forms, old_overrides, supply
-from trainer.compat.contrib import module_forms
-from trainer.compat.facade import Facade
-from trainer.compat.importing import Finder, ProgramImport
-from trainer.compat.program import Program
+from trainer.compat.contrib_names import module_aliases
+from trainer.compat.imports import estimator_aliases, install_names, override_shims
+from trainer.compat.imports.import_hooks import Finder, ProgramImport
+from trainer.compat.imports.module_proxy import Facade
+from trainer.compat.source import tf1_detection
+from trainer.compat.source.program import Program
 
 TF1_VARIABLE = "TPUSERVE_TF1"
 
@@ -50,7 +51,7 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     global _installed
     if _installed is not None:
         return
-    sign = detection.sign(program) if tf1 is None else None
+    sign = tf1_detection.sign(program) if tf1 is None else None
     why = f"{sign}, which only TensorFlow 1 has ({way})" if sign else f"as {way} says"
     is_first = sign is not None if tf1 is None else tf1
     if is_first:
@@ -68,26 +69,26 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     _installed = made = _Installed(program, is_first)
 
     def on_tensorflow() -> None:
-        importlib.import_module("trainer.graph_files").admit()
+        importlib.import_module("trainer.execution.protobuf_compat").admit()
         # Before tf.contrib.tpu takes what is replaced.
         importlib.import_module("trainer.compat.emulation").replace()
-        supply.names()
+        install_names.names()
         if made.tf1:
-            made.facade = supply.first_version()
+            made.facade = install_names.first_version()
 
-    supply.estimator_modules()
-    estimator_forms.make(
+    install_names.estimator_modules()
+    estimator_aliases.make(
         {
             path[len(_TPU_FORMS) :]: home
-            for path, home in module_forms.MODULES.items()
+            for path, home in module_aliases.MODULES.items()
             if path.startswith(_TPU_FORMS)
         }
     )
     sys.meta_path.insert(0, Finder(on_tensorflow))
     if was_imported:
         on_tensorflow()
-    if old_overrides.MODULE in sys.modules:
-        old_overrides.admit(sys.modules[old_overrides.MODULE])
+    if override_shims.MODULE in sys.modules:
+        override_shims.admit(sys.modules[override_shims.MODULE])
     ProgramImport(program, lambda: made.facade)
 
 

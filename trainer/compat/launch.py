@@ -10,7 +10,7 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from trainer.compat import advice, install
-from trainer.compat.program import Program, look_first_in
+from trainer.compat.source.program import Program, look_first_in
 
 EXIT_FAILED = 1
 

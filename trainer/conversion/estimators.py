@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer import params as hyperparameters
-from trainer.config import RunConfig, TPUConfig
+from trainer.config import hyperparameters
+from trainer.config.run_config import RunConfig, TPUConfig
 from trainer.conversion import gradients, metrics
-from trainer.conversion.inputs import Wire
-from trainer.estimator import Estimator
-from trainer.program import TPUProgram, arguments
-from trainer.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
-from trainer.tpu_estimator import TPUEstimator
+from trainer.estimator.estimator import Estimator
+from trainer.estimator.tpu_estimator import TPUEstimator
+from trainer.model.feature_codec import Wire
+from trainer.model.model_program import TPUProgram, arguments
+from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 

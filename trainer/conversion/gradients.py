@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function, tpu_optimizer
 
-from trainer.conversion import changed
-from trainer.cross_shard import CrossShardOptimizer, cross_replica_sum
+from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
+from trainer.model import patching
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -41,7 +41,7 @@ def averaged() -> Iterator[None]:
     methods.append((v1, {_COMPUTE: inside.computing(getattr(v1, _COMPUTE))}))
     with ExitStack() as stack:
         for kind, values in methods:
-            stack.enter_context(changed.attributes(kind, values))
+            stack.enter_context(patching.attributes(kind, values))
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.conversion import changed
+from trainer.model import patching
 
 _ON_THE_WAY = {tf.int64: tf.int32, tf.float64: tf.float32, tf.float16: tf.float32}
 """Types that a TPU does not send → the ones they are sent as."""
@@ -93,7 +93,7 @@ def recorded() -> Iterator[Records]:
         if inspect.isfunction(value) and not name.startswith("_")
     }
     recording = {name: _recording(function, records) for name, function in functions.items()}
-    with changed.attributes(module, recording):
+    with patching.attributes(module, recording):
         yield records
 
 

@@ -32,10 +32,10 @@ def demo(keep: bool, directory: Path | None, steps: int) -> None:
     (the TPU one lowered to the CPU) and compares their answers over REST and gRPC. Takes about
     a minute and a half, needs no TPU, no GPU and no internet.
     """
-    from tpuserve import quiet
+    from tpuserve.runtime import tf_logging
 
     click.echo("importing TensorFlow")
-    quiet.import_tensorflow()
+    tf_logging.import_tensorflow()
     from trainer.demo import run
 
     run.demo(keep=keep, directory=directory, steps=steps)

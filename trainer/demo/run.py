@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve import metagraph, tags
+from tpuserve import tags
 from tpuserve.errors import InvalidSetting
+from tpuserve.saved_model import metagraph
 from trainer.demo import comparison, digits, mnist, serving
 from trainer.demo.comparison import DemoFailed
 from trainer.demo.digits import Digits

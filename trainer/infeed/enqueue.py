@@ -8,15 +8,15 @@ import tensorflow as tf
 from tensorflow.python.ops import while_v2
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpuserve import one_run
-from trainer import loop
-from trainer.config import InputPipelineConfig
+from tpuserve.graph import reachability
+from trainer.config.run_config import InputPipelineConfig
+from trainer.execution import train_loop
 from trainer.infeed import shards
+from trainer.infeed.input_source import Source
 from trainer.infeed.partition import Partition
-from trainer.infeed.source import Source
 
 if TYPE_CHECKING:
-    from trainer.topology import Pipeline, Topology
+    from trainer.distribution.topology import Pipeline, Topology
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -92,9 +92,9 @@ def repeat(build_once: Callable[[], Any], iterations: Any) -> Any:
 
 def repeat_copies(once: Any, iterations: Any) -> tuple[Any, int | None]:
     """The same for ops that are there already, with the most iterations that it can make."""
-    nodes = one_run.operations([once])
-    obstacle = loop.obstacle_to_copies(nodes)
+    nodes = reachability.operations([once])
+    obstacle = train_loop.obstacle_to_copies(nodes)
     if obstacle is not None:
         logger.warning("one batch of the input a session.run: %s", obstacle)
         return once, 1
-    return loop.run_copies(nodes, once, iterations), None
+    return train_loop.run_copies(nodes, once, iterations), None

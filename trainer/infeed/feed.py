@@ -9,14 +9,15 @@ import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import InvalidSetting
-from trainer.hooks import DatasetInitializerHook
-from trainer.infeed import enqueue, partition, shards, source, structure
+from trainer.hooks.training_hooks import DatasetInitializerHook
+from trainer.infeed import enqueue, input_source, partition, shards
+from trainer.infeed import tensor_nest as structure
+from trainer.infeed.input_source import SmallerBatches, Source
 from trainer.infeed.partition import Partition
-from trainer.infeed.source import SmallerBatches, Source
-from trainer.infeed.structure import Structure
+from trainer.infeed.tensor_nest import Structure
 
 if TYPE_CHECKING:
-    from trainer.topology import Pipeline, Topology
+    from trainer.distribution.topology import Pipeline, Topology
 
 IS_PADDING = "is_padding"
 
@@ -104,7 +105,7 @@ def build(
     loops, initializers, limits = [], [], []
     for pipeline in topology.pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):
-            found = source.of(
+            found = input_source.of(
                 call_input_fn(pipeline),
                 topology,
                 len(pipeline.replicas),

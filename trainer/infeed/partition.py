@@ -9,7 +9,7 @@ from tensorflow.python.tpu import tpu_feed
 from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting
-from trainer.infeed.structure import Leaf, Structure, describe
+from trainer.infeed.tensor_nest import Leaf, Structure, describe
 
 _Dims = tuple[int, ...] | None
 

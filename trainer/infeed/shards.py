@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.config import InputPipelineConfig
-from trainer.infeed.structure import Structure
+from trainer.config.run_config import InputPipelineConfig
+from trainer.infeed.tensor_nest import Structure
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -2,8 +2,8 @@
 
 from trainer.keras.conversion import model_to_tpu_estimator as model_to_tpu_estimator
 from trainer.keras.estimator import KerasTPUEstimator as KerasTPUEstimator
-from trainer.keras.receivers import serving_input_receiver_fn as serving_input_receiver_fn
-from trainer.keras.restoring import to_keras as to_keras
+from trainer.keras.serving_inputs import serving_input_receiver_fn as serving_input_receiver_fn
+from trainer.keras.to_keras import to_keras as to_keras
 
 __all__ = [
     "KerasTPUEstimator",

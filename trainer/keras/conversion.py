@@ -8,15 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.config import RunConfig
-from trainer.keras import engines, first_checkpoint, weights
-from trainer.keras import family as families
-from trainer.keras.converted import Converted
+from trainer.config.run_config import RunConfig
 from trainer.keras.estimator import KerasTPUEstimator
-from trainer.keras.family import Family
-from trainer.keras.fitness import check
-from trainer.keras.names import Names
-from trainer.keras.tracing import eagerly
+from trainer.keras.model import adapter as families
+from trainer.keras.model import first_checkpoint, tf2_engine, weights
+from trainer.keras.model.adapter import Family
+from trainer.keras.model.compatibility import check
+from trainer.keras.model.converted_model import Converted
+from trainer.keras.model.names import Names
+from trainer.keras.model.tracing import eagerly
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -86,7 +86,8 @@ def model_to_tpu_estimator(
 
     Raises:
       InvalidSetting: no model or two are given, or the model has an option of
-        `trainer.keras.refusals`; it is named. Or a name is given to what the model has not.
+        `trainer.keras.model.unsupported_options`; it is named. Or a name is given to what the model
+        has not.
       InvalidType: it is no Keras model.
       CheckpointMismatch: the checkpoint in model_dir is of another model.
     """
@@ -100,7 +101,7 @@ def model_to_tpu_estimator(
     else:
         family = families.of_model(keras_model)
     of_graph = None
-    if engines.is_of_graph(keras_model):
+    if tf2_engine.is_of_graph(keras_model):
         of_graph, keras_model = keras_model, _twin(keras_model, custom_objects)
     check(family, keras_model, use_tpu=use_tpu)
     config = config or RunConfig()
@@ -127,7 +128,7 @@ def model_to_tpu_estimator(
 
 def _twin(model: Any, custom_objects: Mapping[str, Any] | None) -> Any:
     # Whoever has none need not pay for the import of tf_keras.
-    from trainer.keras import graph_mode
+    from trainer.keras.tf_keras import graph_mode
 
     return graph_mode.twin(model, custom_objects)
 

@@ -5,15 +5,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from tpuserve.export import WarmUp
-from trainer.config import RunConfig
-from trainer.conversion.inputs import Wire
-from trainer.keras import model_fn, receivers
-from trainer.keras.converted import Converted
-from trainer.keras.features import with_weights
-from trainer.keras.fitness import check
-from trainer.program import TPUProgram
-from trainer.spec import ModeKeys
-from trainer.tpu_estimator import TPUEstimator
+from trainer.config.run_config import RunConfig
+from trainer.estimator.tpu_estimator import TPUEstimator
+from trainer.keras import serving_inputs
+from trainer.keras.model.compatibility import check
+from trainer.keras.model.converted_model import Converted
+from trainer.keras.step import model_fn
+from trainer.keras.step.features import with_weights
+from trainer.model.feature_codec import Wire
+from trainer.model.model_program import TPUProgram
+from trainer.model.spec import ModeKeys
 
 
 class KerasTPUEstimator(TPUEstimator):
@@ -145,6 +146,6 @@ class KerasTPUEstimator(TPUEstimator):
     def _receiver_fn(self, given: Callable[[], Any] | None) -> Callable[[], Any]:
         if given is not None:
             return given
-        return receivers.serving_input_receiver_fn(
+        return serving_inputs.serving_input_receiver_fn(
             self._converted.model, to_tpu=self._export_to_tpu
         )

@@ -31,7 +31,8 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     The exit status is 0 if everything that is named is there, and 1 if something is gone, not
     known or not installed, or if a file cannot be read.
     """
-    from trainer.migration import programs, report, serialization
+    from trainer.migration import json_report, report
+    from trainer.migration.program import scripts as programs
 
     found = [
         report.of(program, followed=not only_this_file)
@@ -39,10 +40,10 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
         for program in programs.at(each)
     ]
     if as_json:
-        click.echo(serialization.text(found))
+        click.echo(json_report.text(found))
     else:
         # The library for text takes longer to import than JSON takes to print.
-        from trainer.migration import presentation
+        from trainer.migration import text_report
 
-        presentation.print_all(found)
+        text_report.print_all(found)
     return 0 if all(each.runs for each in found) else 1

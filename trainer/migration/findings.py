@@ -5,10 +5,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.compat.usage import uses
-from trainer.migration import arguments, guards, modules, names, shadows
-from trainer.migration.sources import Source
-from trainer.migration.verdicts import Kind, Verdict
+from trainer.compat.source.name_references import uses
+from trainer.migration.names import (
+    arguments,
+    guarded_names,
+    other_modules,
+    shadowed_names,
+    tensorflow_names,
+)
+from trainer.migration.names.classification import Kind, Verdict
+from trainer.migration.program.sources import Source
 
 _FLAGS = tuple(
     f"tensorflow.{each}.FLAGS."
@@ -61,18 +67,18 @@ def of(source: Source, *, tf1: bool, directories: Iterable[Path]) -> list[Findin
 def _said(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
 ) -> Iterator[tuple[int, str, str, Verdict]]:
-    tried = modules.tried_lines(tree)
-    shadowed, guarded = shadows.of(tree), guards.of(tree)
+    tried = other_modules.tried_lines(tree)
+    shadowed, guarded = shadowed_names.of(tree), guarded_names.of(tree)
     said = uses(tree)
     for use in said:
         # The program's own names, and its own flags.
         if (use.line, use.shown) in shadowed or use.name.startswith(_FLAGS):
             continue
-        verdict = names.judge(use, tf1=tf1)
+        verdict = tensorflow_names.judge(use, tf1=tf1)
         is_asked_for = use.line in tried if use.is_import else (use.line, use.shown) in guarded
         if verdict.kind.runs or not is_asked_for:
             yield use.line, use.shown, use.name, verdict
     for line, written, name, verdict in arguments.unknown(tree, tf1=tf1):
         yield line, written, name, verdict
-    for line, name, verdict in modules.missing(tree, directories):
+    for line, name, verdict in other_modules.missing(tree, directories):
         yield line, name, name, verdict

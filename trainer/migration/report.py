@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat import detection, program
-from trainer.migration import findings, launch, package_part, sources
+from trainer.compat.source import program, tf1_detection
+from trainer.migration import findings
 from trainer.migration.findings import Finding
-from trainer.migration.sources import Problem, Source
-from trainer.migration.verdicts import Kind
+from trainer.migration.names.classification import Kind
+from trainer.migration.program import launch_command, package_script, sources
+from trainer.migration.program.sources import Problem, Source
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def of(script: Path, *, followed: bool = True) -> Report:
       script: its main file.
       followed: whether the modules of the program that it imports are read too.
     """
-    part = package_part.of(sources.read(script, str(script)))
+    part = package_script.of(sources.read(script, str(script)))
     root = () if part is None else (part.root,)
     directories: tuple[Path, ...] = (script.resolve().parent, *root)
     sign: object | None = None
@@ -65,10 +66,10 @@ def of(script: Path, *, followed: bool = True) -> Report:
         found = dataclasses.replace(found, directories=directories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            sign = detection.sign(found)
+            sign = tf1_detection.sign(found)
     read = sources.program(script, directories if followed else ())
     by_name = sign is not None
-    sign = sign or launch.v1_method(read)
+    sign = sign or launch_command.v1_method(read)
     return Report(
         script=str(script),
         files=tuple(each.file for each in read),
@@ -84,4 +85,4 @@ def of(script: Path, *, followed: bool = True) -> Report:
 
 
 def _command(read: Sequence[Source], *, says_tf1: bool) -> str | None:
-    return None if read[0].problem else launch.command(read, says_tf1=says_tf1)
+    return None if read[0].problem else launch_command.command(read, says_tf1=says_tf1)

@@ -14,11 +14,12 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from server.app import Server
-from server.settings import Settings
+from server.settings.settings import Settings
 from tests import processes
-from tpuserve import loader, tags
+from tpuserve import tags
 from tpuserve.devices import Hardware
-from tpuserve.loader import LoadedModel
+from tpuserve.runtime import session_backend
+from tpuserve.runtime.session_backend import LoadedModel
 
 # Of float32, absolute and relative; XLA may sum in another order than TensorFlow's own kernels.
 TOLERANCE = 1e-5
@@ -31,7 +32,7 @@ HARDWARE = {
 
 def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
     """A metagraph; that of the TPU lowered and compiled by XLA."""
-    return loader.load(directory, tag_set, HARDWARE[tag_set])
+    return session_backend.load(directory, tag_set, HARDWARE[tag_set])
 
 
 def largest_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> float:

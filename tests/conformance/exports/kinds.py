@@ -198,7 +198,7 @@ def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
 
 def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inputs]:
     """The same examples for each signature, under the name that its method has for them."""
-    described = tpuserve.metagraph.read(directory).metagraphs[0].signatures
+    described = tpuserve.saved_model.metagraph.read(directory).metagraphs[0].signatures
     found: dict[str, Inputs] = {}
     for name, signature in described.items():
         (alias,) = signature.inputs

@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from tests.conformance.exports import asking
 from tests.conformance.exports.kinds import Exported
-from tpuserve import metagraph, tags
-from tpuserve.compilation import ahead
+from tpuserve import tags
+from tpuserve.compilation import aot
 from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.loader import LoadedModel
+from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1
 
@@ -111,7 +112,7 @@ def answers_alike(exported: Exported, bench: Bench) -> None:
 
 def compiles(exported: Exported, bench: Bench) -> None:
     """libtpu compiles every signature, at every batch size, for every generation."""
-    report = ahead.compile(
+    report = aot.compile(
         exported.directory, batch_sizes=exported.batch_sizes, compiler=bench.compiler
     )
     assert [each.error for each in report.compilations if each.error] == []

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.batching.parameters import BatchingParameters
+from server.admission.nonblocking import Haste, WouldWait
 from server.batching.runner import BatchingRunner, BatchingRunners
+from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane, Target
-from server.haste import Haste, WouldWait
-from server.manager import Manager
 from server.metrics import Metrics
-from server.servable import Array
+from server.models.manager import Manager
+from server.servables.servable import Array
 from tests.server.batching.waiting import Waiting
 from tests.server.fakes import FakeModel
 from tpuserve.errors import (

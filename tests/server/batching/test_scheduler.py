@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from server.batching.parameters import BatchingParameters
+from server.admission.nonblocking import WouldWait
 from server.batching.scheduler import Queue, RunBatch, Scheduler
 from server.batching.tasks import Batch, Task
-from server.batching.timed_policy import TimedPolicy
-from server.haste import WouldWait
+from server.batching.timeout_policy import TimedPolicy
+from server.config.batching_parameters import BatchingParameters
 from tests.server.batching.waiting import Waiting
 from tpuserve.errors import Unavailable
 

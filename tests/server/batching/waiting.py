@@ -1,7 +1,7 @@
 """A third policy, as one file: take whatever waits when a thread is free."""
 
-from server.batching.parameters import BatchingParameters
 from server.batching.tasks import Batch, Piece, Task
+from server.config.batching_parameters import BatchingParameters
 
 
 class Waiting:

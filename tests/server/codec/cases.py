@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tpuserve import dtypes
-from tpuserve.signature import Signature, TensorSpec
+from tpuserve.saved_model import dtypes
+from tpuserve.saved_model.signature import Signature, TensorSpec
 
 Case = Mapping[str, Any]
 

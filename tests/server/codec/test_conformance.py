@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.codec import document, requests, responses
+from server.codec import json_parser, requests, responses
 from tests.server.codec.cases import Case, array_of, body_of, cases, name_of, parsed, signature_of
 from tpuserve.errors import TpuserveError
 
@@ -47,8 +47,8 @@ def test_predict_request(case: Case) -> None:
             assert (np.signbit(inputs[name]) == np.signbit(expected)).all()
 
 
-def read(case: Case) -> tuple[document.Json, requests.Arrays]:
-    request = document.parse(body_of(case))
+def read(case: Case) -> tuple[json_parser.Json, requests.Arrays]:
+    request = json_parser.parse(body_of(case))
     requests.signature_name(request)
     return request, requests.decode(request, signature_of(case))
 

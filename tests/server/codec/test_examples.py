@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from tensorflow.core.example import example_pb2
 from tensorflow_serving.apis import classification_pb2, regression_pb2
 
-from server.codec import document, examples, requests
+from server.codec import examples, json_parser, requests
 from tests.server.codec.cases import Case, body_of, cases, name_of
 from tpuserve.errors import InvalidJson
 
@@ -50,7 +50,7 @@ def test_requests_of_the_reference(case: Case, method: str) -> None:
 
 
 def read(body: bytes) -> tuple[str, list[bytes]]:
-    request = document.parse(body)
+    request = json_parser.parse(body)
     return requests.signature_name(request), examples.decode(request)
 
 

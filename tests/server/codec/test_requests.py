@@ -7,7 +7,7 @@ import pytest
 from server.codec import requests
 from tests.server.fakes import FakeModel, spec
 from tpuserve.errors import InvalidInput, UnsupportedType
-from tpuserve.signature import Signature
+from tpuserve.saved_model.signature import Signature
 
 HALF = FakeModel.signatures["serving_default"]
 TWO = FakeModel.signatures["two"]

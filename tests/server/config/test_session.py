@@ -7,7 +7,7 @@ import pytest
 from tensorflow.core.protobuf import config_pb2
 
 from server.config import session
-from server.settings import Settings
+from server.settings.settings import Settings
 
 pytestmark = pytest.mark.slow
 

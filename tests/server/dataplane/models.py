@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from server.dataplane import DataPlane
-from server.manager import Manager
 from server.metrics import Metrics
-from server.servable import Array
+from server.models.manager import Manager
+from server.servables.servable import Array
 from tests.server.fakes import FakeModel, spec
-from tpuserve.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
+from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
 EXAMPLES = {"inputs": spec("string", "examples")}
 CLASSES = {"classes": spec("string", "classes"), "scores": spec("float32", "scores")}

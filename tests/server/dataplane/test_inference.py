@@ -19,7 +19,7 @@ from tests.server.dataplane.models import (
 )
 from tests.server.fakes import spec
 from tpuserve.errors import InvalidInput, TpuserveError
-from tpuserve.signature import Signature
+from tpuserve.saved_model.signature import Signature
 
 SENT = [b"ab", b"abcd"]
 M = Target("m")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from server.dataplane import DataPlane, Target
-from server.servable import Array
+from server.servables.servable import Array
 from tpuserve.errors import (
     InvalidInput,
     InvalidInputNames,

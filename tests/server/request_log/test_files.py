@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from server.request_log.files import RecordFiles
-from tpuserve import warm_up_file
+from tpuserve.saved_model import warm_up_file
 
 NOON = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
 

@@ -11,8 +11,8 @@ from server.config.models import RequestLogging
 from server.dataplane import Prediction
 from server.metrics import Metrics
 from server.request_log import RequestLog, log
-from tpuserve import warm_up_file
 from tpuserve.errors import InvalidConfig
+from tpuserve.saved_model import warm_up_file
 
 X = {"x": np.ones(2, np.float32)}
 

@@ -11,12 +11,13 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from server.config.models import RequestLogging
 from server.dataplane import DataPlane, Target
-from server.manager import Manager
+from server.models.manager import Manager
 from server.request_log import RequestLog
 from server.warmup import WarmUp
 from tests.server.dataplane.models import ExamplesModel
 from tests.tpuserve.saved_models import copy_of_words
-from tpuserve import cli, warm_up_file
+from tpuserve import cli
+from tpuserve.saved_model import warm_up_file
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from server.app import Server
-from server.settings import Settings
+from server.settings.settings import Settings
 from tests import processes
 from tests.server.fakes import FakeLoader
-from tpuserve import warm_up_file
+from tpuserve.saved_model import warm_up_file
 
 pytestmark = pytest.mark.slow
 

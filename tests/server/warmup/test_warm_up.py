@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from server.metrics import Metrics
-from server.servable import Model
+from server.servables.servable import Model
 from server.warmup import WarmUp
 from tests.server.fakes import FakeModel
 from tests.tpuserve.saved_models import tf_records
-from tpuserve import warm_up_file
 from tpuserve.errors import (
     Code,
     DamagedWarmUp,
@@ -18,6 +17,7 @@ from tpuserve.errors import (
     InvalidTensor,
     ModelLoadError,
 )
+from tpuserve.saved_model import warm_up_file
 
 
 class Runs:

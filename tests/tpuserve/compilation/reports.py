@@ -1,8 +1,8 @@
 """Reports made by hand."""
 
-from tpuserve.compilation.advice import Cover
-from tpuserve.compilation.figures import Figures, Topology
-from tpuserve.compilation.report import Advice, Compilation, Report
+from tpuserve.compilation.reporting.advice import Cover
+from tpuserve.compilation.reporting.report import Advice, Compilation, Report
+from tpuserve.compilation.stats import Figures, Topology
 
 V5E = Topology("v5e:1x1", "TPU v5 lite", devices_per_chip=1)
 V4 = Topology("v4:2x2x1", "TPU v4", devices_per_chip=2)

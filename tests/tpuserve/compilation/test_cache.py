@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tpuserve.compilation.cache import ENVIRONMENT_NAME, Cache
-from tpuserve.compilation.figures import Figures, Outcome
+from tpuserve.compilation.stats import Figures, Outcome
 
 FIGURES = Figures(1024.0, 640.0, 256, 128, 0, 4096, 1e-6, 0, 0.5)
 

@@ -9,7 +9,7 @@ import pytest
 from tpuserve.compilation import compiler, worker
 from tpuserve.compilation.cache import Cache
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.figures import Outcome
+from tpuserve.compilation.stats import Outcome
 from tpuserve.errors import ExtraNotInstalled
 
 pytestmark = pytest.mark.slow

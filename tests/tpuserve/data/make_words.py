@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from tpuserve.export.wrap import on_tpu
+from tpuserve.export.tpu.tpu_call import on_tpu
 
 DIRECTORY = Path(__file__).parent / "words"
 WORDS = "good\nbad\nfine\n"

@@ -10,7 +10,7 @@ from tests import models
 from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import BatchConfig, SavedModelWriter, WarmUp, warm_up
-from tpuserve.export.batching import batched
+from tpuserve.export.tpu.batching import batched
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1

@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
-from tpuserve import loader, tags
+from tpuserve import tags
 from tpuserve.devices import Hardware
+from tpuserve.runtime import session_backend
 
 PROGRAMS = Path(__file__).parent / "programs"
 _ROOT = Path(__file__).parents[3]
@@ -77,7 +78,7 @@ def export_in(base: Path) -> Path:
 
 def answer(directory: Path, inputs: dict[str, Any]) -> Any:
     """The outputs of the metagraph for CPUs."""
-    model = loader.load(directory, tags.SERVE, Hardware())
+    model = session_backend.load(directory, tags.SERVE, Hardware())
     outputs = model.run("serving_default", inputs)
     model.close()
     return outputs

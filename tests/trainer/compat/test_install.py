@@ -33,7 +33,7 @@ def test_a_line_of_the_program_gives_it_what_its_source_asks_for() -> None:
         "session": True,
         "inputs": True,
         "tpu": True,
-        "own": "trainer.estimator",
+        "own": "trainer.estimator.estimator",
         "same": True,
         "real": False,
     }
@@ -49,7 +49,7 @@ def test_a_program_that_is_to_have_tensorflow_2_has_the_names_in_it() -> None:
         "session": False,
         "inputs": False,
         "tpu": True,
-        "own": "trainer.estimator",
+        "own": "trainer.estimator.estimator",
         "same": True,
         "real": True,
     }

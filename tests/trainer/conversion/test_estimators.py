@@ -10,8 +10,8 @@ import tensorflow as tf
 import tpuserve
 import trainer
 from tests.trainer.programs import variable
-from tpuserve import metagraph
 from tpuserve.errors import InvalidSetting, InvalidType
+from tpuserve.saved_model import metagraph
 from trainer.compat.contrib.training.hparam import HParams
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainer import infeed
-from trainer.config import InputPipelineConfig, TPUConfig
-from trainer.topology import System, Topology
+from trainer.config.run_config import InputPipelineConfig, TPUConfig
+from trainer.distribution.topology import System, Topology
 
 v1 = tf.compat.v1
 

@@ -10,7 +10,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 from tests.trainer.infeed.feeding import session, topology
 from tpuserve.errors import InvalidSetting
 from trainer import infeed
-from trainer.config import InputPipelineConfig
+from trainer.config.run_config import InputPipelineConfig
 
 pytestmark = pytest.mark.slow
 

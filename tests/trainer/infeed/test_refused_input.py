@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.trainer.infeed.feeding import topology
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer import infeed
-from trainer.config import InputPipelineConfig
+from trainer.config.run_config import InputPipelineConfig
 
 pytestmark = pytest.mark.slow
 

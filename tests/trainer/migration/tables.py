@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from trainer.compat import estimator_names
-from trainer.compat.contrib.module_forms import MODULES
-from trainer.compat.contrib.replacements import REPLACEMENTS
-from trainer.migration import written
+from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat.source import estimator_names
+from trainer.migration.names import static_index
 
 DOCUMENT = Path(__file__).parents[3] / "docs/migrate.md"
-REFUSALS = Path(__file__).parents[3] / "trainer/keras/refusals.py"
+REFUSALS = Path(__file__).parents[3] / "trainer/keras/model/unsupported_options.py"
 
 
 def tables() -> dict[str, str]:
@@ -67,11 +67,11 @@ def _refused() -> str:
 
 
 def _contrib() -> list[str]:
-    return sorted(written.public_names("trainer.compat.contrib") or ())
+    return sorted(static_index.public_names("trainer.compat.contrib") or ())
 
 
 def _names(module: str) -> str:
-    return _joined(written.public_names(module) or ())
+    return _joined(static_index.public_names(module) or ())
 
 
 def _joined(names: Iterable[str] | Mapping[str, str]) -> str:

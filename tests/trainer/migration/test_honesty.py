@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.migration import samples
-from trainer.compat import api_names, estimator_forms, estimator_names
-from trainer.compat.api_names import Version
-from trainer.compat.contrib.module_forms import MODULES as FORMS
-from trainer.compat.contrib.replacements import REPLACEMENTS
-from trainer.migration import report, written
+from trainer.compat.contrib_names.module_aliases import MODULES as FORMS
+from trainer.compat.contrib_names.replacements import REPLACEMENTS
+from trainer.compat.imports import estimator_aliases
+from trainer.compat.source import api_names, estimator_names
+from trainer.compat.source.api_names import Version
+from trainer.migration import report
 from trainer.migration.findings import Finding
+from trainer.migration.names import static_index
 
 pytestmark = pytest.mark.slow
 
@@ -60,15 +62,15 @@ def everything(version: Version) -> str:
 
 def contrib() -> Iterator[str]:
     """Lines that say all names of tf.contrib and of tensorflow_estimator that are in a table."""
-    for module in written.public_names("trainer.compat.contrib") or ():
-        for name in written.public_names(f"trainer.compat.contrib.{module}") or ():
+    for module in static_index.public_names("trainer.compat.contrib") or ():
+        for name in static_index.public_names(f"trainer.compat.contrib.{module}") or ():
             yield f"tf.contrib.{module}.{name}"
     # The package `python` of a module is there or not by what was imported before.
     yield from (each for each in REPLACEMENTS if not each.endswith(".python"))
     yield from (f"tf.estimator.{name}" for name in estimator_names.GONE)
     for number, form in enumerate(FORMS):
         yield f"import tensorflow.contrib.{form} as form_{number}"
-    for form, names in estimator_forms.MODULES.items():
+    for form, names in estimator_aliases.MODULES.items():
         for name in names:
             yield f"from tensorflow_estimator.python.estimator.{form} import {name}"
 

@@ -3,7 +3,7 @@ from pathlib import Path
 from tests.trainer.migration import samples
 from tests.trainer.migration.samples import findings_of, report_of
 from trainer.migration import report
-from trainer.migration.verdicts import Kind
+from trainer.migration.names.classification import Kind
 
 SEEDS = ("mnist.py", "mnist_one_shot.py")
 

@@ -1,13 +1,13 @@
 """tf.contrib, as far as programs of the TPUEstimator era name it.
 
 A module is imported when it is first named. What is not supplied raises an AttributeError that
-says what replaces it; see `trainer.compat.contrib.replacements`.
+says what replaces it; see `trainer.compat.contrib_names.replacements`.
 """
 
 import importlib
 from typing import Any
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "cluster_resolver",
@@ -39,7 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"{__name__}.{name}")
-    raise absence.missing("tf.contrib", name, __all__)
+    raise missing_names.missing("tf.contrib", name, __all__)
 
 
 def __dir__() -> list[str]:

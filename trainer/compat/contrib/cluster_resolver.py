@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import TpuNotFound
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "ClusterResolver",
@@ -104,4 +104,4 @@ def _only(tpu: Any) -> Any:
     return name.decode() if isinstance(name, bytes) else name
 
 
-__getattr__ = absence.of("tf.contrib.cluster_resolver", __all__)
+__getattr__ = missing_names.of("tf.contrib.cluster_resolver", __all__)

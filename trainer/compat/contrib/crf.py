@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "crf_binary_score",
@@ -132,4 +132,4 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float
     return tags[::-1], float(best.max())
 
 
-__getattr__ = absence.of("tf.contrib.crf", __all__)
+__getattr__ = missing_names.of("tf.contrib.crf", __all__)

@@ -33,7 +33,7 @@ from tensorflow.python.eager.context import (
     set_execution_mode,
 )
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "ASYNC",
@@ -64,4 +64,4 @@ __all__ = [
     "wrap_function",
 ]
 
-__getattr__ = absence.of("tf.contrib.eager", __all__)
+__getattr__ = missing_names.of("tf.contrib.eager", __all__)

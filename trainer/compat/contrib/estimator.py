@@ -1,9 +1,8 @@
 """tf.contrib.estimator: what the trainer has under these names."""
 
-from trainer.added_metrics import add_metrics
-from trainer.checkpoint_hooks import make_stop_at_checkpoint_step_hook
-from trainer.compat.contrib import absence
-from trainer.early_stopping import (
+from trainer.compat.contrib_names import missing_names
+from trainer.estimator.add_metrics import add_metrics
+from trainer.estimator.early_stopping import (
     make_early_stopping_hook,
     read_eval_metrics,
     stop_if_higher_hook,
@@ -11,9 +10,10 @@ from trainer.early_stopping import (
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
 )
-from trainer.in_memory_evaluator import InMemoryEvaluatorHook
-from trainer.logit_fns import call_logit_fn, dnn_logit_fn_builder, linear_logit_fn_builder
-from trainer.receivers import build_raw_supervised_input_receiver_fn
+from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
+from trainer.exporting.input_receivers import build_raw_supervised_input_receiver_fn
+from trainer.hooks.checkpoint_hooks import make_stop_at_checkpoint_step_hook
+from trainer.model.logit_fns import call_logit_fn, dnn_logit_fn_builder, linear_logit_fn_builder
 
 __all__ = [
     "InMemoryEvaluatorHook",
@@ -31,4 +31,4 @@ __all__ = [
     "stop_if_no_increase_hook",
 ]
 
-__getattr__ = absence.of("tf.contrib.estimator", __all__)
+__getattr__ = missing_names.of("tf.contrib.estimator", __all__)

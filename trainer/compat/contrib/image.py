@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "angles_to_projective_transforms",
@@ -145,4 +145,4 @@ def compose_transforms(*transforms: Any) -> Any:
     return matrices_to_flat_transforms(found)
 
 
-__getattr__ = absence.of("tf.contrib.image", __all__)
+__getattr__ = missing_names.of("tf.contrib.image", __all__)

@@ -24,7 +24,7 @@ from tensorflow.python.ops.lookup_ops import (
     InitializableLookupTableBaseV1 as InitializableLookupTableBase,
 )
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "FastHashSpec",
@@ -170,4 +170,4 @@ def index_to_string(
     return table.lookup(tf.cast(tensor, tf.int64))
 
 
-__getattr__ = absence.of("tf.contrib.lookup", __all__)
+__getattr__ = missing_names.of("tf.contrib.lookup", __all__)

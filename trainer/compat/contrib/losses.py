@@ -11,7 +11,7 @@ from tensorflow.compat.v1.losses import (
     get_total_loss,
 )
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "absolute_difference",
@@ -129,4 +129,4 @@ def _of_examples(values: Any) -> Any:
     return tf.squeeze(values, [1]) if values.shape.rank == 2 else values
 
 
-__getattr__ = absence.of("tf.contrib.losses", __all__)
+__getattr__ = missing_names.of("tf.contrib.losses", __all__)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["sequence_loss"]
 
@@ -71,4 +71,4 @@ def _quotient(losses: Any, counts: Any, axes: list[int]) -> Any:
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 
-__getattr__ = absence.of("tf.contrib.seq2seq", __all__)
+__getattr__ = missing_names.of("tf.contrib.seq2seq", __all__)

@@ -11,7 +11,7 @@ from tensorflow.random import (
     stateless_uniform as stateless_random_uniform,
 )
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "stateless_multinomial",
@@ -20,4 +20,4 @@ __all__ = [
     "stateless_truncated_normal",
 ]
 
-__getattr__ = absence.of("tf.contrib.stateless", __all__)
+__getattr__ = missing_names.of("tf.contrib.stateless", __all__)

@@ -3,8 +3,8 @@
 from tensorflow import get_static_value as constant_value
 from tensorflow import make_ndarray, make_tensor_proto
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["constant_value", "make_ndarray", "make_tensor_proto"]
 
-__getattr__ = absence.of("tf.contrib.util", __all__)
+__getattr__ = missing_names.of("tf.contrib.util", __all__)

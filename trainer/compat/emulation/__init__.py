@@ -1,14 +1,14 @@
 """An emulated TPU for sessions of a program's own.
 
 What such a program builds by tpu.rewrite, tpu.shard and kin is TensorFlow's own TPU graph, lowered
-as soon as it is built: see `tpuserve.lowering.traced`. So plain sessions, savers and hooks do.
+as soon as it is built: see `tpuserve.lowering.func_graph`. So plain sessions, savers and hooks do.
 """
 
-from trainer.compat.emulation import builders, exports, naming
+from trainer.compat.emulation import builders, exports, tpu_names
 
 
 def replace() -> None:
     """Has TensorFlow build for the emulated TPU, wherever a program names what builds."""
     builders.replace()
     exports.replace()
-    naming.replace()
+    tpu_names.replace()

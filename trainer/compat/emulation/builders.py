@@ -13,9 +13,9 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.devices import Hardware
 from tpuserve.errors import TpuNotFound
-from tpuserve.lowering.traced import lower_traced
+from tpuserve.lowering.func_graph import lower_traced
 from trainer.compat.emulation import topology
-from trainer.compat.emulation.in_force import emulated
+from trainer.compat.emulation.active import emulated
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -8,7 +8,7 @@ from tensorflow.python.saved_model import builder_impl
 
 from tpuserve import tags as tag_sets
 from tpuserve.errors import ExportError
-from tpuserve.lowering.traced import is_lowered
+from tpuserve.lowering.func_graph import is_lowered
 
 MARK = "_refuses_emulated_tpu"
 

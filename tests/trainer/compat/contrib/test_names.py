@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from trainer.compat import contrib
-from trainer.compat.contrib.module_forms import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULES
 
 pytestmark = pytest.mark.slow
 

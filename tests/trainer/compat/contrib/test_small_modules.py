@@ -23,7 +23,7 @@ from trainer.compat.contrib import (
     tfprof,
     training,
 )
-from trainer.receivers import build_raw_serving_input_receiver_fn
+from trainer.exporting.input_receivers import build_raw_serving_input_receiver_fn
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1

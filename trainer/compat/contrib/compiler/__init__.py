@@ -1,8 +1,8 @@
 """tf.contrib.compiler: XLA."""
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.compiler import jit, xla
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["jit", "xla"]
 
-__getattr__ = absence.of("tf.contrib.compiler", __all__)
+__getattr__ = missing_names.of("tf.contrib.compiler", __all__)

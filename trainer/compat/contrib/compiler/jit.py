@@ -2,8 +2,8 @@
 
 from tensorflow.xla.experimental import jit_scope as experimental_jit_scope
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["experimental_jit_scope"]
 
-__getattr__ = absence.of("tf.contrib.compiler.jit", __all__)
+__getattr__ = missing_names.of("tf.contrib.compiler.jit", __all__)

@@ -2,8 +2,8 @@
 
 from tensorflow.xla.experimental import compile
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["compile"]
 
-__getattr__ = absence.of("tf.contrib.compiler.xla", __all__)
+__getattr__ = missing_names.of("tf.contrib.compiler.xla", __all__)

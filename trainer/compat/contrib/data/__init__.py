@@ -48,7 +48,6 @@ from tensorflow.compat.v1.data.experimental import (
     unique,
 )
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.data.batching import (
     assert_element_shape,
     batch_and_drop_remainder,
@@ -56,6 +55,7 @@ from trainer.compat.contrib.data.batching import (
     sliding_window_batch,
 )
 from trainer.compat.contrib.data.interleaving import sloppy_interleave
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "AUTOTUNE",
@@ -108,4 +108,4 @@ __all__ = [
     "unique",
 ]
 
-__getattr__ = absence.of("tf.contrib.data", __all__)
+__getattr__ = missing_names.of("tf.contrib.data", __all__)

@@ -25,7 +25,6 @@ from tensorflow.python.util.deprecation import (
     deprecated_args,
 )
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.framework.arg_scope import (
     add_arg_scope,
     arg_scope,
@@ -74,6 +73,7 @@ from trainer.compat.contrib.framework.variables import (
     variable,
     zero_initializer,
 )
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "BoundedTensorSpec",
@@ -141,4 +141,4 @@ __all__ = [
     "zero_initializer",
 ]
 
-__getattr__ = absence.of("tf.contrib.framework", __all__)
+__getattr__ = missing_names.of("tf.contrib.framework", __all__)

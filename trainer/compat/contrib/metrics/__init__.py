@@ -1,6 +1,5 @@
 """tf.contrib.metrics: TensorFlow's own, which take the labels first; these take them second."""
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.metrics.aggregation import aggregate_metric_map, aggregate_metrics
 from trainer.compat.contrib.metrics.correlation import (
     streaming_covariance,
@@ -38,6 +37,7 @@ from trainer.compat.contrib.metrics.streaming import (
     streaming_true_positives,
     streaming_true_positives_at_thresholds,
 )
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "accuracy",
@@ -76,4 +76,4 @@ __all__ = [
     "streaming_true_positives_at_thresholds",
 ]
 
-__getattr__ = absence.of("tf.contrib.metrics", __all__)
+__getattr__ = missing_names.of("tf.contrib.metrics", __all__)

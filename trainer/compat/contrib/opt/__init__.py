@@ -1,6 +1,5 @@
 """tf.contrib.opt: optimizers, all of them to be wrapped in CrossShardOptimizer on a TPU."""
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.opt.adam import AdaMaxOptimizer, LazyAdamOptimizer, NadamOptimizer
 from trainer.compat.contrib.opt.lars import LARSOptimizer
 from trainer.compat.contrib.opt.moving_average import MovingAverageOptimizer
@@ -16,6 +15,7 @@ from trainer.compat.contrib.opt.weight_decay import (
     MomentumWOptimizer,
     extend_with_decoupled_weight_decay,
 )
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "AdaMaxOptimizer",
@@ -33,4 +33,4 @@ __all__ = [
     "get_linear_decay_fn",
 ]
 
-__getattr__ = absence.of("tf.contrib.opt", __all__)
+__getattr__ = missing_names.of("tf.contrib.opt", __all__)

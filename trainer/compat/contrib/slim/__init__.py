@@ -2,7 +2,7 @@
 
 from tensorflow.compat.v1.train import get_or_create_global_step
 
-from trainer.compat.contrib import absence, layers, losses
+from trainer.compat.contrib import layers, losses
 from trainer.compat.contrib import metrics as metrics
 from trainer.compat.contrib.framework import (
     add_arg_scope,
@@ -90,6 +90,7 @@ from trainer.compat.contrib.layers import (
 )
 from trainer.compat.contrib.slim import learning, tfexample_decoder
 from trainer.compat.contrib.slim import named_outputs as utils
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -181,4 +182,4 @@ __all__ = [
     "zero_initializer",
 ]
 
-__getattr__ = absence.of("tf.contrib.slim", __all__)
+__getattr__ = missing_names.of("tf.contrib.slim", __all__)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.compat.contrib import absence, training
+from trainer.compat.contrib import training
 from trainer.compat.contrib.training.train_op import (
     USE_GLOBAL_STEP,
     Gradients,
@@ -11,6 +11,7 @@ from trainer.compat.contrib.training.train_op import (
     clip_gradient_norms,
     multiply_gradients,
 )
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "add_gradients_summaries",
@@ -66,4 +67,4 @@ def create_train_op(
     )
 
 
-__getattr__ = absence.of("tf.contrib.slim.learning", __all__)
+__getattr__ = missing_names.of("tf.contrib.slim.learning", __all__)

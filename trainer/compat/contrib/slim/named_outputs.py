@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "append_tensor_alias",
@@ -59,4 +59,4 @@ def last_dimension(shape: Any, min_rank: int = 1) -> int:
     return found
 
 
-__getattr__ = absence.of("tf.contrib.slim.utils", __all__)
+__getattr__ = missing_names.of("tf.contrib.slim.utils", __all__)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "BackupHandler",
@@ -299,4 +299,4 @@ def _dense(tensor: Any, default_value: Any = None) -> Any:
     return tf.sparse.to_dense(tensor, default_value)
 
 
-__getattr__ = absence.of("tf.contrib.slim.tfexample_decoder", __all__)
+__getattr__ = missing_names.of("tf.contrib.slim.tfexample_decoder", __all__)

@@ -44,21 +44,21 @@ from tensorflow.python.tpu.tpu_system_metadata import (
 )
 from tensorflow.python.tpu.training_loop import repeat, while_loop
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.tpu.async_checkpoint import AsyncCheckpointSaverHook
+from trainer.compat.contrib_names import missing_names
 from trainer.compat.embedding_parameters import (
     AdagradParameters,
     AdamParameters,
     FtrlParameters,
     StochasticGradientDescentParameters,
 )
-from trainer.config import InputPipelineConfig, RunConfig, TPUConfig
-from trainer.cross_shard import CrossShardOptimizer, cross_replica_sum
-from trainer.estimator_export import export_estimator_savedmodel
-from trainer.in_memory_evaluator import InMemoryEvaluatorHook as TPUInMemoryEvalHook
-from trainer.spec import TPUEstimatorSpec
-from trainer.tpu_context import TPUContext
-from trainer.tpu_estimator import TPUEstimator
+from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
+from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
+from trainer.distribution.tpu_context import TPUContext
+from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook as TPUInMemoryEvalHook
+from trainer.estimator.plain_export import export_estimator_savedmodel
+from trainer.estimator.tpu_estimator import TPUEstimator
+from trainer.model.spec import TPUEstimatorSpec
 
 __all__ = [
     "AdagradParameters",
@@ -113,4 +113,4 @@ __all__ = [
     "while_loop",
 ]
 
-__getattr__ = absence.of("tf.contrib.tpu", __all__)
+__getattr__ = missing_names.of("tf.contrib.tpu", __all__)

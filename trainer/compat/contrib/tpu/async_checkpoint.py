@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib import absence
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["AsyncCheckpointSaverHook"]
 
@@ -38,4 +38,4 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         )
 
 
-__getattr__ = absence.of("tf.contrib.tpu.python.tpu.async_checkpoint", __all__)
+__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.async_checkpoint", __all__)

@@ -1,8 +1,8 @@
 """The module tpu_config of tf.contrib.tpu.python.tpu and of tensorflow_estimator."""
 
-from trainer.compat.contrib import absence
-from trainer.config import InputPipelineConfig, RunConfig, TPUConfig
+from trainer.compat.contrib_names import missing_names
+from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
 
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig"]
 
-__getattr__ = absence.of("tf.contrib.tpu.python.tpu.tpu_config", __all__)
+__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.tpu_config", __all__)

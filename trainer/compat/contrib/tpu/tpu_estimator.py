@@ -6,14 +6,14 @@ from tpuserve.export import (
     inference_on_tpu,
     model_fn_inference_on_tpu,
 )
-from trainer.compat.contrib import absence
-from trainer.config import InputPipelineConfig, RunConfig, TPUConfig
-from trainer.cross_shard import CrossShardOptimizer
-from trainer.estimator_export import export_estimator_savedmodel
-from trainer.export_versions import ExportSavedModelApiVersion
-from trainer.spec import ModeKeys, TPUEstimatorSpec
-from trainer.tpu_context import TPUContext
-from trainer.tpu_estimator import TPUEstimator
+from trainer.compat.contrib_names import missing_names
+from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
+from trainer.distribution.cross_shard import CrossShardOptimizer
+from trainer.distribution.tpu_context import TPUContext
+from trainer.estimator.plain_export import export_estimator_savedmodel
+from trainer.estimator.tpu_estimator import TPUEstimator
+from trainer.exporting.strategies import ExportSavedModelApiVersion
+from trainer.model.spec import ModeKeys, TPUEstimatorSpec
 
 __all__ = [
     "BatchConfig",
@@ -32,4 +32,4 @@ __all__ = [
     "model_fn_inference_on_tpu",
 ]
 
-__getattr__ = absence.of("tf.contrib.tpu.python.tpu.tpu_estimator", __all__)
+__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.tpu_estimator", __all__)

@@ -9,7 +9,6 @@ from tensorflow.python.training.evaluation import (
     _StopAfterNEvalsHook as StopAfterNEvalsHook,
 )
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.training.hparam import HParams, parse_values
 from trainer.compat.contrib.training.train_op import (
     add_gradients_summaries,
@@ -18,6 +17,7 @@ from trainer.compat.contrib.training.train_op import (
     create_train_op,
     multiply_gradients,
 )
+from trainer.compat.contrib_names import missing_names
 
 __all__ = [
     "HParams",
@@ -33,4 +33,4 @@ __all__ = [
     "wait_for_new_checkpoint",
 ]
 
-__getattr__ = absence.of("tf.contrib.training", __all__)
+__getattr__ = missing_names.of("tf.contrib.training", __all__)

@@ -1,8 +1,8 @@
 """tf.contrib.slim.nets: the one that programs for TPUs took from there."""
 
-from trainer.compat.contrib import absence
 from trainer.compat.contrib.slim.nets import inception
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["inception"]
 
-__getattr__ = absence.of("tf.contrib.slim.nets", __all__)
+__getattr__ = missing_names.of("tf.contrib.slim.nets", __all__)

@@ -10,9 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib import absence, layers
+from trainer.compat.contrib import layers
 from trainer.compat.contrib.framework import arg_scope
 from trainer.compat.contrib.slim.nets.inception_blocks import BLOCKS, STEM, Layer
+from trainer.compat.contrib_names import missing_names
 
 __all__ = ["inception_v3", "inception_v3_arg_scope", "inception_v3_base"]
 
@@ -227,4 +228,4 @@ def _squeezed(logits: Any) -> Any:
     return tf.squeeze(logits, [1, 2], name="SpatialSqueeze")
 
 
-__getattr__ = absence.of("tf.contrib.slim.nets.inception", __all__)
+__getattr__ = missing_names.of("tf.contrib.slim.nets.inception", __all__)

@@ -1,0 +1,1 @@
+"""Decides which requests the server accepts: limits, API keys, non-blocking threads."""

@@ -1,0 +1,1 @@
+"""The protocols that clients speak, and what starts them."""

@@ -1,0 +1,1 @@
+"""Runs the handlers of gRPC calls in threads."""

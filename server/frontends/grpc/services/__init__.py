@@ -1,0 +1,1 @@
+"""The gRPC services of TensorFlow Serving, a file each."""

@@ -1,0 +1,47 @@
+"""Builds the REST face out of its parts."""
+
+from server.admission.admission import Limits
+from server.admission.api_keys import ApiKeys
+from server.dataplane import DataPlane
+from server.frontends.rest.asgi_app import Front
+from server.frontends.rest.rest_config import Options
+from server.frontends.rest.transport.access_log_middleware import Logged
+from server.frontends.rest.v1 import openapi_app
+from server.frontends.rest.v1.v1_api import Api
+from server.metrics import Metrics
+from server.request_log.access_log import AccessLog
+from server.settings.settings import Settings
+
+
+def build(
+    dataplane: DataPlane,
+    settings: Settings | None = None,
+    *,
+    metrics: Metrics | None = None,
+    keys: ApiKeys | None = None,
+    limits: Limits | None = None,
+    monitoring_path: str | None = None,
+) -> Front | Logged:
+    """The ASGI application that answers from a data plane.
+
+    Args:
+      settings: None for the defaults of the flags.
+      metrics: where requests are counted that never reach the data plane, and what is told at
+        `monitoring_path`.
+      keys: who may ask; None for everybody.
+      limits: what each inference is held against, and what readiness is told by. Not to be given
+        to the data plane too: that would count each request twice.
+      monitoring_path: "/monitoring/prometheus/metrics", say; None for nowhere.
+    """
+    options = Options.of(settings)
+    front = Front(
+        Api(dataplane, options, metrics, limits),
+        dataplane,
+        openapi_app.build(dataplane, keys is not None),
+        options,
+        metrics=metrics,
+        keys=keys,
+        limits=limits,
+        monitoring_path=monitoring_path,
+    )
+    return Logged(front, AccessLog()) if options.access_log else front

@@ -1,0 +1,57 @@
+"""Errors as HTTP: a status and {"error": "<message>"}."""
+
+import logging
+
+from server.codec import responses
+from server.frontends.rest.transport.responses import Reply
+from tpuserve.errors import Code, RequestTooLarge, TpuserveError
+
+logger = logging.getLogger(__name__)
+
+# Source: tensorflow_serving/model_servers/http_rest_api_util.cc.
+HTTP_STATUS: dict[Code, int] = {
+    Code.CANCELLED: 499,
+    Code.UNKNOWN: 500,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.ABORTED: 409,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNIMPLEMENTED: 501,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+    Code.DATA_LOSS: 500,
+    Code.UNAUTHENTICATED: 401,
+}
+_TOO_LARGE = 413
+# Seconds after which a client may try again: what is full or draining is so for no longer.
+_RETRY = (b"retry-after", b"1")
+_HEADERS = {
+    401: ((b"www-authenticate", b"Bearer"),),
+    429: (_RETRY,),
+    503: (_RETRY,),
+}
+
+
+def reply_to(error: Exception) -> Reply:
+    """What is told of an error.
+
+    What was raised on purpose is told in its own words; of a fault of the server's the log alone
+    has more than that there was one.
+    """
+    if isinstance(error, TpuserveError):
+        too_large = isinstance(error, RequestTooLarge)
+        status = _TOO_LARGE if too_large else HTTP_STATUS[error.code]
+        return respond(status, str(error), error.code)
+    logger.error("a request has failed", exc_info=error)
+    return respond(500, "Internal error, see the server's log", Code.INTERNAL)
+
+
+def respond(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Reply:
+    """An error reply."""
+    body = responses.encode_error(message)
+    return Reply(status, body, headers=_HEADERS.get(status, ()), code=code.name)

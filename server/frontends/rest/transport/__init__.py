@@ -1,0 +1,1 @@
+"""HTTP connections, request bodies, responses and worker threads."""

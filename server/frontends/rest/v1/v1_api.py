@@ -1,0 +1,215 @@
+"""Everything below /v1/, as one plain callable: what is asked most passes no framework."""
+
+import time
+from functools import partial
+
+from starlette.types import Receive, Scope
+
+from server.admission.admission import Limits
+from server.admission.nonblocking import WouldWait
+from server.dataplane import DataPlane, Target
+from server.frontends.rest import errors
+from server.frontends.rest.rest_config import Options
+from server.frontends.rest.transport import request_body
+from server.frontends.rest.transport.adaptive_fast_path import Hasty
+from server.frontends.rest.transport.fast_path_protocol import AtOnce
+from server.frontends.rest.transport.request_body import Bodies, Room
+from server.frontends.rest.transport.responses import JSON, Headers, Peer, Reply
+from server.frontends.rest.transport.workers import Pace, Workers
+from server.frontends.rest.v1 import inference, models, paths
+from server.frontends.rest.v1.paths import Route
+from server.metrics import Metrics
+from tpuserve.errors import Code, InvalidInput
+from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
+
+# Beyond so many paths in use how quick each is gets forgotten.
+_MAX_PATHS = 1024
+
+
+class Api:
+    """Answers TensorFlow Serving's RESTful API, and counts what it answers."""
+
+    def __init__(
+        self,
+        dataplane: DataPlane,
+        options: Options,
+        metrics: Metrics | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Takes what to answer from; see `server.frontends.rest.app.build`."""
+        self._dataplane = dataplane
+        self._metrics = metrics
+        self._limits = Limits() if limits is None else limits
+        self._timeout_ms = options.timeout_ms
+        self._bodies = Bodies(options.max_request_bytes)
+        self._is_batched = options.is_batched
+        self._workers = Workers(options.threads, options.timeout_ms, not options.is_batched)
+        self._paces: dict[Route, Pace] = {}
+        self._at_once: dict[bytes, tuple[Pace, AtOnce]] = {}
+
+    def find(self, url: bytes) -> AtOnce | None:
+        """What answers the requests that are posted to a URL, where that is quick."""
+        known = self._at_once.get(url)
+        if known is None:
+            try:
+                route = paths.route("POST", url.decode("ascii"))
+            except (InvalidInput, UnicodeDecodeError):
+                return None
+            # One path can be spelt in many ways.
+            if len(self._at_once) >= _MAX_PATHS:
+                self._at_once.clear()
+            pace = self._pace(route)
+            answer: AtOnce = partial(self._infer_at_once, route, pace)
+            known = pace, Hasty(answer, pace) if self._is_batched else answer
+            self._at_once[url] = known
+        pace, answer = known
+        return answer if pace.is_quick else None
+
+    async def answer(self, path: str, scope: Scope, receive: Receive) -> Reply:
+        """The reply to a request.
+
+        Args:
+          path: undecoded, with its query string.
+        """
+        method = scope["method"]
+        started = time.perf_counter_ns()
+        route = _NO_ROUTE
+        if method == "OPTIONS":
+            reply = _preflight(scope)
+            self._count(route, reply.code, started)
+            return reply
+        try:
+            route = paths.route(method, path)
+            if method == "POST":
+                reply = await self._infer(route, scope, receive)
+            else:
+                look_up = partial(self._look_up, route)
+                reply = await self._workers.run(look_up, 0, self._pace(route))
+        except Exception as error:
+            reply = _about(route, errors.reply_to(error))
+        self._count(route, reply.code, started)
+        return reply
+
+    def close(self) -> None:
+        """Lets go of its threads."""
+        self._workers.close()
+
+    async def _infer(self, route: Route, scope: Scope, receive: Receive) -> Reply:
+        room = self._bodies.room()
+        try:
+            length, is_gzip = request_body.content(scope["headers"])
+            body = await self._bodies.read(receive, length, room)
+            self._limits.enter()
+        except BaseException:
+            room.free()
+            raise
+        work = partial(self._infer_body, route, body, is_gzip, room, time.monotonic())
+        # What is inflated may be of any size.
+        size = self._bodies.max_inflated_bytes if is_gzip else len(body)
+        dropped = partial(self._leave, room)
+        return await self._workers.run(work, size, self._pace(route), dropped)
+
+    def _infer_body(
+        self, route: Route, body: bytes, is_gzip: bool, room: Room, asked: float
+    ) -> Reply:
+        try:
+            if is_gzip:
+                body = self._bodies.inflate(body, room)
+            return self._answer(route, body, time.monotonic() - asked)
+        except Exception as error:
+            return _about(route, errors.reply_to(error))
+        finally:
+            # In flight until here, even if nobody waits for the answer any more.
+            self._leave(room)
+
+    def _leave(self, room: Room) -> None:
+        self._limits.leave()
+        room.free()
+
+    def _infer_at_once(
+        self, route: Route, pace: Pace, headers: Headers, body: bytes, peer: Peer
+    ) -> Reply | None:
+        for name, _ in headers:
+            if name == b"content-encoding":
+                return None
+        started = time.perf_counter_ns()
+        try:
+            self._limits.enter()
+            try:
+                reply = self._answer(route, body)
+            finally:
+                self._limits.leave()
+        except WouldWait:
+            raise
+        except Exception as error:
+            reply = _about(route, errors.reply_to(error))
+        took = time.perf_counter_ns() - started
+        pace.took(took / 1e9)
+        if self._metrics is not None:
+            self._metrics.request_done(route.model, route.verb, "REST", reply.code, took // 1000)
+        return reply
+
+    def _answer(self, route: Route, body: bytes, waited_seconds: float = 0) -> Reply:
+        signature = ""
+        timeout_ms: float | None = self._timeout_ms
+        if timeout_ms is not None:
+            timeout_ms = max(1, timeout_ms - waited_seconds * 1000)
+        try:
+            request, named = inference.read(body)
+            signature = named or DEFAULT_SIGNATURE
+            target = Target(route.model, route.version, signature, route.label)
+            answer = inference.ANSWERS[route.verb]
+            written, version = answer(self._dataplane, target, request, timeout_ms)
+        except WouldWait:
+            raise
+        except Exception as error:
+            return _about(route, errors.reply_to(error), signature)
+        return Reply(200, written, JSON, (), "OK", route.model, version, signature)
+
+    def _look_up(self, route: Route) -> Reply:
+        return _about(route, Reply(200, self._describe(route)))
+
+    def _describe(self, route: Route) -> bytes:
+        if route.verb == "metadata":
+            if not route.model:
+                raise InvalidInput("Missing model name in request.")
+            target = Target(route.model, route.version, label=route.label)
+            return models.encode_metadata(self._dataplane.metadata(target, ["signature_def"]))
+        if route.model:
+            # A label counts for nothing here, as in TensorFlow Serving.
+            return models.encode_status(self._dataplane.status(route.model, route.version))
+        if route.version is not None or route.label is not None:
+            raise InvalidInput("Missing model name in request.")
+        return models.encode_list(self._dataplane.listed())
+
+    def _count(self, route: Route, code: str, started: int) -> None:
+        if self._metrics is not None:
+            api = "" if route.verb in ("status", "metadata") else route.verb
+            latency_us = (time.perf_counter_ns() - started) // 1000
+            self._metrics.request_done(route.model, api, "REST", code, latency_us)
+
+    def _pace(self, route: Route) -> Pace:
+        pace = self._paces.get(route)
+        if pace is None:
+            if len(self._paces) >= _MAX_PATHS:
+                self._paces.clear()
+                self._at_once.clear()
+            pace = self._paces[route] = Pace()
+        return pace
+
+
+# What a path is counted as that names nothing.
+_NO_ROUTE = Route("", None, None, "")
+
+
+def _about(route: Route, reply: Reply, signature: str = "") -> Reply:
+    return reply._replace(model=route.model, version=route.version, signature=signature)
+
+
+def _preflight(scope: Scope) -> Reply:
+    # What a browser asks before it sends a page's request to another origin.
+    origins = [value for name, value in scope["headers"] if name == b"origin"]
+    is_web = any(b"http://" in each or b"https://" in each for each in origins)
+    if is_web:
+        return Reply(200, b"", JSON)
+    return Reply(400, b"", JSON, code=Code.FAILED_PRECONDITION.name)

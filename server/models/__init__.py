@@ -1,0 +1,1 @@
+"""Which versions of which models are loaded: configuration, file system, life cycle."""

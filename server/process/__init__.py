@@ -1,0 +1,1 @@
+"""Settings of the process: signals, memory, ports, logs, background threads."""

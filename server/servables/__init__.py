@@ -1,0 +1,1 @@
+"""Loaded versions of models, and the loaders of each format."""

@@ -1,0 +1,196 @@
+"""What a server is told to do, checked once."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuserve.errors import InvalidSetting
+from tpuserve.tags import TagSet
+
+DEFAULT_PORT = 8500
+DEFAULT_REST_API_PORT = 8501
+DEFAULT_HOST = "0.0.0.0"
+DEFAULT_MODEL_NAME = "default"
+
+# So that a model that loads for long keeps no other waiting, and loads leave room for requests.
+LOAD_THREADS = 2
+
+_MAX_PORT = 65535
+_DEFAULT_THREADS = 4 * (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one server, each named as its flag is; `server.settings.flags` tells what
+    they mean.
+
+    Attributes:
+      model_base_path: absolute; holds one directory a version. None where there is a
+        model_config_file.
+      model_name: what clients call the model.
+      port: for gRPC; 0 turns it off.
+      rest_api_port: for REST; 0 turns it off.
+      host: the address to listen on, of IPv4 or of IPv6; 0.0.0.0 stands for all of both.
+      saved_model_tags: the exact tag set of the metagraph; None leaves it to the hardware.
+      grpc_channel_arguments: name and value; a number where the value reads as one of 32 bits.
+      max_request_bytes: of a request's body after it is inflated.
+      max_requests_in_flight: more are refused; 0 for no limit.
+      allow_links: whether links may lead out of a model's base path.
+
+    Raises:
+      InvalidSetting: a value that no server can work with.
+    """
+
+    model_base_path: Path | None = None
+    model_name: str = DEFAULT_MODEL_NAME
+    port: int = DEFAULT_PORT
+    rest_api_port: int = DEFAULT_REST_API_PORT
+    host: str = DEFAULT_HOST
+    saved_model_tags: TagSet | None = None
+
+    grpc_socket_path: str = ""
+    grpc_channel_arguments: tuple[tuple[str, int | str], ...] = ()
+    grpc_max_threads: int = _DEFAULT_THREADS
+    rest_api_num_threads: int = _DEFAULT_THREADS
+    rest_api_timeout_in_ms: int = 30_000
+    rest_api_enable_cors_support: bool = False
+    ssl_config_file: str = ""
+
+    model_config_file: str = ""
+    model_config_file_poll_wait_seconds: float = 0
+    allow_version_labels_for_unavailable_models: bool = False
+    file_system_poll_wait_seconds: float = 1
+    max_num_load_retries: int = 5
+    load_retry_interval_micros: int = 60_000_000
+    num_load_threads: int = 0
+    num_unload_threads: int = 0
+
+    enable_batching: bool = False
+    batching_parameters_file: str = ""
+    enable_per_model_batching_parameters: bool = False
+    enable_model_warmup: bool = True
+    num_request_iterations_for_warmup: int = 0
+
+    tensorflow_session_parallelism: int = 0
+    tensorflow_intra_op_parallelism: int = 0
+    tensorflow_inter_op_parallelism: int = 0
+    tensorflow_session_config_file: str = ""
+    xla_cpu_compilation_enabled: bool = False
+    mixed_precision: str = ""
+    platform_config_file: str = ""
+    skip_initialize_tpu: bool = False
+    prefer_tflite_model: bool = False
+    num_tflite_pools: int = 0
+    num_tflite_interpreters_per_pool: int = 1
+
+    monitoring_config_file: str = ""
+    enable_signature_method_name_check: bool = False
+    enable_serialization_as_tensor_content: bool = False
+    enable_grpc_healthcheck_service: bool = False
+    enable_profiler: bool = True
+
+    fallback_to_cpu: bool = False
+    shutdown_grace_seconds: float = 30
+    api_keys_file: str = ""
+    open_metrics: bool = False
+    open_health: bool = False
+    forbid_unsafe_ops: bool = True
+    allow_links: bool = False
+    access_log: bool = False
+    max_request_bytes: int = 256 << 20
+    max_requests_in_flight: int = 1000
+
+    def __post_init__(self) -> None:
+        """Checks every value, and the values against each other."""
+        self._check_ports()
+        if not self.host:
+            raise InvalidSetting("--host is empty. Give the address to listen on, as 0.0.0.0.")
+        if not self.model_name:
+            raise InvalidSetting("--model_name is empty. Give the name that clients will use.")
+        self._check_models()
+        self._check_batching()
+        self._check_parallelism()
+        for name in _NEVER_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise InvalidSetting(f"--{name} is {getattr(self, name)}. Give 0 or more.")
+
+    def _check_ports(self) -> None:
+        _check_port("--port", self.port)
+        _check_port("--rest_api_port", self.rest_api_port)
+        if self.port == self.rest_api_port and not (self.port == 0 and self.grpc_socket_path):
+            raise InvalidSetting(_same_ports(self.port))
+
+    def _check_models(self) -> None:
+        path = self.model_base_path
+        if path is None and not self.model_config_file:
+            raise InvalidSetting(
+                "--model_base_path is empty, and so is --model_config_file: there is no model to "
+                "serve. Give one of them, as --model_base_path=/models/half, the directory that "
+                "holds the version directories."
+            )
+        if path is not None and not path.is_absolute():
+            raise InvalidSetting(
+                f"--model_base_path is {_shown(path)}, which is no absolute path. "
+                f"Give the absolute path of the directory that holds the version directories."
+            )
+
+    def _check_batching(self) -> None:
+        if self.platform_config_file:
+            return  # it is in the place of these flags
+        if self.batching_parameters_file and not self.enable_batching:
+            raise InvalidSetting(
+                "--batching_parameters_file supplied without specifying --enable_batching"
+            )
+        if self.enable_per_model_batching_parameters and not self.enable_batching:
+            raise InvalidSetting(
+                "--enable_per_model_batching_parameters supplied without specifying "
+                "--enable_batching"
+            )
+
+    def _check_parallelism(self) -> None:
+        if self.platform_config_file:
+            return  # it is in the place of these flags
+        kinds = (
+            self.tensorflow_session_parallelism,
+            self.tensorflow_intra_op_parallelism,
+            self.tensorflow_inter_op_parallelism,
+        )
+        if min(kinds) > 0:
+            raise InvalidSetting(
+                "--tensorflow_session_parallelism, --tensorflow_intra_op_parallelism and "
+                "--tensorflow_inter_op_parallelism are all set. Give the first, for both kinds "
+                "of threads, or the other two."
+            )
+
+
+_NEVER_NEGATIVE = (
+    "grpc_max_threads",
+    "rest_api_num_threads",
+    "rest_api_timeout_in_ms",
+    "max_num_load_retries",
+    "load_retry_interval_micros",
+    "num_load_threads",
+    "num_unload_threads",
+    "num_request_iterations_for_warmup",
+    "num_tflite_pools",
+    "num_tflite_interpreters_per_pool",
+    "shutdown_grace_seconds",
+    "max_request_bytes",
+    "max_requests_in_flight",
+)
+
+
+def _check_port(flag: str, port: int) -> None:
+    if not 0 <= port <= _MAX_PORT:
+        raise InvalidSetting(f"{flag} is {port}. Give a port from 1 to {_MAX_PORT}, or 0 for off.")
+
+
+def _same_ports(port: int) -> str:
+    if port == 0:
+        return "--port and --rest_api_port are both 0, which is off. Give a port to at least one."
+    return f"--port and --rest_api_port are both {port}. Give each a port of its own."
+
+
+def _shown(path: Path) -> str:
+    # Path("") turns into "."; nobody typed that.
+    return "empty" if path == Path() else repr(str(path))

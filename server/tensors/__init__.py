@@ -1,0 +1,1 @@
+"""TensorProto messages: parsing to arrays, and serialising from arrays."""

@@ -1,0 +1,85 @@
+"""Requests for several signatures of a model are batched with others for the same ones."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.batching.runner import BatchingRunners
+from server.config.batching_parameters import BatchingParameters
+from server.servables.multi_signature import RunsTogether
+from server.servables.servable import Array, Runner
+from tests.server.fakes import FakeModel
+
+# A batch is run when it has four rows, and otherwise not before the test's end.
+FOUR = BatchingParameters(
+    max_batch_size=4, batch_timeout_micros=60_000_000, num_batch_threads=1, thread_pool_name="pool"
+)
+TWO = {"serving_default": ["y"], "ratio": ["y"]}
+
+
+class OneBySignature(FakeModel):
+    """Keeps what each run is of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[tuple[Any, int]] = []
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, Array]:
+        self.runs.append((signature_name, len(inputs["x"])))
+        return super().run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
+
+
+class AllAtOnce(OneBySignature):
+    def run_together(
+        self,
+        wanted: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, dict[str, Array]]:
+        self.runs.append((tuple(wanted), len(inputs["x"])))
+        return {name: self._run(name, inputs) for name in wanted}
+
+
+def ask(runner: Runner, wanted: Mapping[str, Sequence[str]], *values: float) -> Any:
+    assert isinstance(runner, RunsTogether)
+    return runner.run_together(wanted, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "runs"),
+    [
+        (AllAtOnce(), [(("ratio", "serving_default"), 4)]),
+        (OneBySignature(), [("serving_default", 4), ("ratio", 4)]),
+    ],
+)
+def test_batch_is_made_of_requests_for_the_same_signatures(
+    model: OneBySignature, runs: list[Any]
+) -> None:
+    runners = BatchingRunners(FOUR)
+    runner = runners.wrap(model, Path("/models/half/3"))
+    swapped = dict(reversed(TWO.items())) if isinstance(model, AllAtOnce) else TWO
+    with ThreadPoolExecutor(2) as pool:
+        answers: list[Future[Any]] = [
+            pool.submit(ask, runner, TWO, 1, 2),
+            pool.submit(ask, runner, swapped, 4, 8),
+        ]
+        first, second = (each.result() for each in answers)
+    runners.close()
+    assert model.runs == runs
+    assert first["serving_default"]["y"].tolist() == [2.5, 3.0]
+    assert first["ratio"]["y"].tolist() == [1.0, 0.5]
+    assert list(second) == list(swapped)
+    assert second["serving_default"]["y"].tolist() == [4.0, 6.0]
+    assert second["ratio"]["y"].tolist() == [0.25, 0.125]

@@ -1,0 +1,167 @@
+"""A batch is run when it is full, followed by another, or its time is up."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from server.batching.tasks import Batch, Task
+from server.batching.timeout_policy import TimedPolicy
+from server.config.batching_parameters import BatchingParameters
+from tpuserve.errors import BatchTooLarge, Code, QueueFull
+
+
+def task(size: int) -> Task:
+    return Task({}, size, 0, None)
+
+
+def sizes(batch: Batch | None) -> list[int] | None:
+    return None if batch is None else [piece.size for piece in batch.pieces]
+
+
+def policy(**changes: int | bool) -> TimedPolicy:
+    """Four rows a batch, kept open for 0.1 s, and two batches at most."""
+    found = {"max_batch_size": 4, "batch_timeout_micros": 100_000, "max_enqueued_batches": 2}
+    return TimedPolicy(BatchingParameters(**{**found, **changes}))  # type: ignore[arg-type]
+
+
+def test_open_batch_waits_for_its_time() -> None:
+    queue = policy()
+    queue.add(task(1), now=10)
+    queue.add(task(2), now=10.05)
+    assert queue.next_time() == 10.1
+    assert queue.take(10.09) is None
+    assert sizes(queue.take(10.1)) == [1, 2]
+    assert queue.next_time() is None
+    assert queue.take(11) is None
+
+
+def test_without_a_time_a_batch_is_run_at_once() -> None:
+    queue = policy(batch_timeout_micros=0)
+    queue.add(task(1), now=10)
+    assert sizes(queue.take(10)) == [1]
+
+
+def test_full_batch_is_run_at_once() -> None:
+    queue = policy()
+    queue.add(task(3), now=10)
+    queue.add(task(1), now=10)
+    assert sizes(queue.take(10)) == [3, 1]
+
+
+def test_batch_that_the_next_task_does_not_fit_in_is_run_at_once() -> None:
+    queue = policy()
+    queue.add(task(3), now=10)
+    queue.add(task(2), now=10.05)
+    assert queue.waiting == 2
+    assert sizes(queue.take(10.05)) == [3]
+    assert queue.take(10.14) is None
+    assert sizes(queue.take(10.15)) == [2]
+    assert queue.waiting == 0
+
+
+def test_task_above_the_largest_batch_is_refused() -> None:
+    with pytest.raises(BatchTooLarge) as caught:
+        policy().add(task(5), now=0)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert str(caught.value) == "Task size 5 is larger than maximum input batch size 4"
+
+
+def test_full_queue_refuses_and_keeps_what_it_has() -> None:
+    queue = policy()
+    for _ in range(2):
+        queue.add(task(3), now=0)
+    with pytest.raises(QueueFull) as caught:
+        queue.add(task(2), now=0)
+    assert caught.value.code is Code.UNAVAILABLE
+    assert str(caught.value) == (
+        "The batch scheduling queue to which this task was submitted is full; currently 2 batches "
+        "enqueued and max_enqueued_batches is 2"
+    )
+    queue.add(task(1), now=0)
+    assert sizes(queue.take(0)) == [3]
+    assert sizes(queue.take(0)) == [3, 1]
+
+
+def splitting() -> TimedPolicy:
+    return policy(max_batch_size=7, enable_large_batch_splitting=True, max_execution_batch_size=4)
+
+
+def test_large_task_fills_the_open_batch_and_goes_on_in_the_next() -> None:
+    queue = splitting()
+    queue.add(task(3), now=0)
+    large = task(5)
+    queue.add(large, now=0)
+    first, second = queue.take(0), queue.take(0)
+    assert sizes(first) == [3, 1]
+    assert sizes(second) == [4]
+    assert first is not None
+    assert second is not None
+    assert [(each.start, each.stop) for each in (first.pieces[1], second.pieces[0])] == [
+        (0, 1),
+        (1, 5),
+    ]
+    assert first.pieces[1].task is second.pieces[0].task is large
+
+
+def test_large_task_that_does_not_fit_as_a_whole_is_refused_as_a_whole() -> None:
+    queue = splitting()
+    queue.add(task(3), now=0)
+    with pytest.raises(QueueFull):
+        queue.add(task(6), now=0)
+    assert queue.waiting == 1
+    queue.add(task(5), now=0)
+
+
+def test_task_above_what_may_be_split_is_refused() -> None:
+    with pytest.raises(BatchTooLarge, match="^Task size 8 is larger than .* size 7$"):
+        splitting().add(task(8), now=0)
+
+
+def test_task_without_rows_is_run_too() -> None:
+    queue = policy(batch_timeout_micros=0)
+    queue.add(task(0), now=0)
+    assert sizes(queue.take(0)) == [0]
+    queue.add(task(4), now=0)
+    queue.add(task(0), now=0)
+    assert sizes(queue.take(0)) == [4, 0]
+
+
+@settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=40),
+    largest=st.integers(1, 5),
+    is_split=st.booleans(),
+)
+def test_every_row_that_is_taken_in_is_run_once_and_in_order(
+    steps: list[tuple[int, bool]], largest: int, is_split: bool
+) -> None:
+    queue = TimedPolicy(
+        BatchingParameters(
+            max_batch_size=9 if is_split else largest,
+            max_enqueued_batches=3,
+            enable_large_batch_splitting=is_split,
+            max_execution_batch_size=largest if is_split else None,
+        )
+    )
+    taken_in: list[tuple[Task, int]] = []
+    run: list[tuple[Task, int]] = []
+    batches: list[Batch] = []
+    for size, is_taken in steps:
+        new = task(size)
+        try:
+            queue.add(new, now=0)
+        except (QueueFull, BatchTooLarge):
+            pass
+        else:
+            taken_in += [(new, row) for row in range(size)]
+        if is_taken and (batch := queue.take(now=0)) is not None:
+            batches.append(batch)
+    while (batch := queue.take(now=0)) is not None:
+        batches.append(batch)
+    for batch in batches:
+        assert batch.size <= largest
+        run += [
+            (piece.task, row) for piece in batch.pieces for row in range(piece.start, piece.stop)
+        ]
+    assert run == taken_in
+    assert queue.waiting == 0

@@ -1,0 +1,110 @@
+"""Large arrays of numbers are read at one go, and never otherwise than one by one."""
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from server.codec import json_parser, numeric_arrays, requests
+from server.codec.numeric_arrays import Numbers
+from tests.server.fakes import spec
+from tpuserve.errors import InvalidInput
+from tpuserve.saved_model.signature import Signature
+
+pytest.importorskip("simdjson")
+
+LARGE = np.arange(2400, dtype=np.float32).reshape(20, 30, 4) / 8
+ROWS = orjson.dumps(LARGE.tolist())
+
+
+def decoded(body: bytes, dtype: str = "float32") -> Any:
+    signature = Signature({"x": spec(dtype)}, {})
+    try:
+        return requests.decode(json_parser.parse(body), signature)["x"]
+    except InvalidInput as error:
+        return str(error)
+
+
+def slowly(body: bytes, monkeypatch: pytest.MonkeyPatch, dtype: str) -> Any:
+    monkeypatch.setattr(numeric_arrays, "simdjson", None)
+    return decoded(body, dtype)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"instances": %s}' % ROWS,
+        b' {"signature_name": "", "inputs" : %s } and more' % ROWS,
+        b'{"inputs": {"x": %s}}' % ROWS,
+        b'{"instances": [{"x": %s}]}' % ROWS,
+    ],
+)
+def test_large_array_is_taken_out_wherever_it_stands(body: bytes) -> None:
+    taken = numeric_arrays.take_out(body)
+    assert taken is not None
+    assert len(taken[0]) < 100
+    assert np.array_equal(decoded(body).reshape(LARGE.shape), LARGE)
+
+
+PADDING = b"1," * 1200
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROWS,
+        b"[%s1]" % PADDING,
+        b"[[%s1],[%s1]]" % (PADDING, PADDING),
+        b"[[%s1],[%s1,2]]" % (PADDING, PADDING),
+        b"[%s[1]]" % PADDING,
+        b"[[%s1],[]]" % PADDING,
+        b"[" + b"[]," * 1200 + b"[]]",
+        b"[" + b"[1]," * 1200 + b"[]]",
+        b"[" + b"[1,2]," * 1200 + b"[[1],2]]",
+        b"[%s1.0]" % PADDING,
+        b"[%s300]" % PADDING,
+        b"[%s2147483648]" % PADDING,
+        b"[%s18446744073709551616]" % PADDING,
+        b"[%s1e400]" % PADDING,
+        b"[%s1e300]" % PADDING,
+        b"[%s-0,-0.0]" % PADDING,
+        b"[%s01]" % PADDING,
+        b"[%s1 2]" % PADDING,
+        b"[%s" % PADDING,
+        b"[%s1]]" % PADDING,
+        b"[%s1],[1]" % PADDING,
+        b"[%s1e]" % PADDING,
+        b"[%sNaN]" % PADDING,
+        b"[%snull]" % PADDING,
+        b'"[%s1]"' % PADDING,
+        b'["[%s1]"]' % PADDING,
+        b'"@0", "a": [%s1]' % PADDING,
+        b'"\\u00400", "a": [%s1]' % PADDING,
+        b'[%s1], "inputs": 5' % PADDING,
+        b"[" * 3000 + b"]" * 3000,
+        b"[[%s1],%s null %s]" % (PADDING, b"[" * 400, b"]" * 400),
+        b"[%s [%s1], null %s]" % (b"[null," * 20, PADDING, b"]" * 20),
+        b"[" * 2000 + b"1" + b"]" * 2000,
+    ],
+)
+@pytest.mark.parametrize("key", [b"instances", b"inputs"])
+def test_every_array_is_read_or_refused_as_it_is_the_slow_way(
+    text: bytes, dtype: str, key: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"%s": %s}' % (key, text)
+    fast = decoded(body, dtype)
+    slow = slowly(body, monkeypatch, dtype)
+    assert type(fast) is type(slow)
+    if isinstance(slow, str):
+        assert fast == slow
+    else:
+        np.testing.assert_array_equal(fast, slow, strict=True)
+
+
+def test_numbers_are_shown_and_named_as_an_array() -> None:
+    value = json_parser.parse(ROWS)
+    assert isinstance(value, Numbers)
+    assert json_parser.type_name(value) == "Array"
+    assert json_parser.show(value).startswith("[\n    [\n        [\n            0.0,\n")

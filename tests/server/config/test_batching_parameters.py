@@ -1,0 +1,113 @@
+"""A parameters file is read as TensorFlow Serving reads it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from server.config import batching_parameters
+from server.config.batching_parameters import BatchingParameters
+from tpuserve.errors import InvalidConfig
+
+FULL = """
+max_batch_size { value: 128 }, batch_timeout_micros: { value: 500 };
+max_enqueued_batches { value: 7 }
+num_batch_threads { value: 3 }
+thread_pool_name { value: "pool" }
+allowed_batch_sizes: 16 allowed_batch_sizes: 64
+pad_variable_length_inputs: true  # ragged
+enable_large_batch_splitting { value: true }
+max_execution_batch_size { value: 64 }
+"""
+
+
+def read(tmp_path: Path, text: str) -> BatchingParameters:
+    path = tmp_path / "batching.txt"
+    path.write_text(text)
+    return batching_parameters.read(path)
+
+
+def test_every_field_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, FULL) == BatchingParameters(
+        128, 500, 7, 3, "pool", (16, 64), True, True, 64
+    )
+
+
+def test_what_is_left_out_is_as_by_default(tmp_path: Path) -> None:
+    found = read(tmp_path, "max_batch_size { value: 5 }")
+    assert found == BatchingParameters(5, 0, 10, os.cpu_count() or 1, "batch_threads")
+    assert not found.pad_variable_length_inputs
+    assert not found.enable_large_batch_splitting
+
+
+def test_defaults_without_a_file() -> None:
+    found = BatchingParameters()
+    assert (found.max_batch_size, found.batch_timeout_micros) == (1000, 0)
+    assert (found.max_enqueued_batches, found.thread_pool_name) == (
+        10,
+        "model_server_batch_threads",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "max_batch_size { value: 8 } allowed_batch_sizes: [2, 4]",
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 4; "
+            "expected 8",
+        ),
+        (
+            "max_batch_size { value: 8 } allowed_batch_sizes: [2, 8] "
+            "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 }",
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 8; "
+            "expected 4",
+        ),
+    ],
+)
+def test_last_allowed_size_is_the_largest_batch(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        read(tmp_path, text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_batch_size { value: 0 }",
+        "batch_timeout_micros { value: -1 }",
+        "max_enqueued_batches { value: 0 }",
+        "num_batch_threads { value: 0 }",
+        "max_batch_size { value: 4 } allowed_batch_sizes: [3, 2, 4]",
+        "max_batch_size { value: 4 } allowed_batch_sizes: [0, 4]",
+        "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 1001 }",
+    ],
+)
+def test_impossible_values_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidConfig):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["max_batch_size: 5", "unknown: 1", "{"])
+def test_file_that_cannot_be_parsed_is_named(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"Invalid protobuf file: '{tmp_path}/batching.txt'"):
+        read(tmp_path, text)
+    printed = capsys.readouterr().err
+    assert "Error parsing text-format tensorflow.serving.BatchingParameters" in printed
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="absent"):
+        batching_parameters.read(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(("size", "padded"), [(0, 0), (1, 4), (4, 4), (5, 10), (10, 10)])
+def test_batch_is_padded_to_the_least_allowed_size(size: int, padded: int) -> None:
+    found = BatchingParameters(max_batch_size=10, allowed_batch_sizes=(4, 10))
+    assert found.padded(size) == padded
+
+
+def test_any_size_is_allowed_where_none_is_named() -> None:
+    assert BatchingParameters().padded(7) == 7

@@ -1,0 +1,20 @@
+"""The small messages are read from the text that TensorFlow Serving reads."""
+
+from google.protobuf import text_format
+
+from server.config import dynamic_protos
+
+
+def test_wrapped_and_plain_fields_are_read() -> None:
+    message = dynamic_protos.new("BatchingParameters")
+    text_format.Parse("max_batch_size { value: 128 } allowed_batch_sizes: [1, 128]", message)
+    assert message.max_batch_size.value == 128
+    assert list(message.allowed_batch_sizes) == [1, 128]
+    assert not message.HasField("batch_timeout_micros")
+
+
+def test_messages_have_their_own_names() -> None:
+    names = {
+        dynamic_protos.new(each).DESCRIPTOR.full_name for each in ("SSLConfig", "MonitoringConfig")
+    }
+    assert names == {"tensorflow.serving.SSLConfig", "tensorflow.serving.MonitoringConfig"}

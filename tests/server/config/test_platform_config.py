@@ -1,0 +1,133 @@
+"""A platform config file goes before the flags that say the same, as far as it has a meaning."""
+
+from pathlib import Path
+
+import pytest
+
+from server.config import platform_config
+from server.config.batching_parameters import BatchingParameters
+from server.config.platform_config import Platform
+from server.settings.settings import Settings
+from tpuserve.errors import InvalidConfig
+
+ADAPTER = "type.googleapis.com/tensorflow.serving.SavedModelBundleSourceAdapterConfig"
+FULL = """
+  saved_model_tags: "serve"  saved_model_tags: "tpu"
+  batching_parameters {
+    max_batch_size { value: 4 }
+    num_batch_threads { value: 2 }
+    allowed_batch_sizes: [2, 4]
+  }
+  enable_model_warmup: true
+  model_warmup_options {
+    num_request_iterations { value: 3 }
+    num_model_warmup_threads { value: 5 }
+    enable_all_batch_sizes_warmup { value: true }
+  }
+  session_target: "grpc://elsewhere"
+  mixed_precision: "bfloat16"
+"""
+
+
+def read(tmp_path: Path, text: str) -> Platform:
+    path = tmp_path / "platform.config"
+    path.write_text(text)
+    return platform_config.read(path)
+
+
+def adapted(config: str, key: str = "tensorflow", adapter: str = ADAPTER) -> str:
+    return f"""# for production
+platform_configs {{
+  key: "{key}"
+  value {{ source_adapter_config {{ [{adapter}] {{ legacy_config {{ {config} }} }} }} }}
+}}
+"""
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(InvalidConfig) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).replace(str(tmp_path), "")
+
+
+def test_fields_become_settings(tmp_path: Path) -> None:
+    settings = read(tmp_path, adapted(FULL)).in_force(Settings(Path("/m")))
+    assert settings == Settings(
+        Path("/m"),
+        saved_model_tags=frozenset({"serve", "tpu"}),
+        enable_batching=True,
+        num_request_iterations_for_warmup=3,
+        mixed_precision="bfloat16",
+    )
+
+
+def test_batches_and_warm_up_are_as_the_file_says(tmp_path: Path) -> None:
+    found = read(tmp_path, adapted(FULL))
+    assert found.batching == BatchingParameters(
+        max_batch_size=4,
+        num_batch_threads=2,
+        allowed_batch_sizes=(2, 4),
+        thread_pool_name="batch_threads",
+    )
+    assert found.warm_up_threads == 5
+
+
+def test_fields_without_a_meaning_are_known(tmp_path: Path) -> None:
+    found = read(tmp_path, adapted(FULL)).without_effect
+    assert found == ("session_target", "enable_all_batch_sizes_warmup")
+
+
+def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) -> None:
+    given = Settings(
+        Path("/m"),
+        platform_config_file="/p",
+        saved_model_tags=frozenset({"serve"}),
+        batching_parameters_file="/b",
+        tensorflow_session_parallelism=1,
+        enable_model_warmup=True,
+    )
+    found = read(tmp_path, adapted(""))
+    # A field of a message that is left out is false, that for warm-ups too.
+    expected = Settings(Path("/m"), platform_config_file="/p", enable_model_warmup=False)
+    assert found.in_force(given) == expected
+    assert found.replaced(given) == [
+        "batching_parameters_file",
+        "saved_model_tags",
+        "tensorflow_session_parallelism",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", 'no platform_configs for the platform "tensorflow"'),
+        ("platform_configs {", "Invalid protobuf file: '/platform.config': 1:"),
+        (adapted("nonsense: 1"), '4:130 : Message type "tensorflow.serving.SessionBundleConfig"'),
+        (adapted("", key="caffe"), "line 3: the platform is 'caffe', and only \"tensorflow\""),
+        (adapted("", adapter="type.googleapis.com/a.B"), "line 4: a.B is unknown. Give a tensor"),
+        (
+            'platform_configs { key: "tensorflow" }',
+            "source_adapter_config is empty. Give a [type.googleapis.com/tensorflow.serving.Saved",
+        ),
+        (
+            adapted("", adapter="type.googleapis.com/tensorflow.serving.PlatformConfigMap"),
+            'Message type "tensorflow.serving.PlatformConfigMap" has no field named',
+        ),
+        (
+            adapted("batching_parameters { max_batch_size { value: 0 } }"),
+            "/platform.config: max_batch_size is 0. Give a positive number.",
+        ),
+        (
+            adapted("model_warmup_options { num_model_warmup_threads { value: -1 } }"),
+            "/platform.config: num_model_warmup_threads is -1. Give 0 or more.",
+        ),
+    ],
+)
+def test_wrong_file_is_one_line_that_says_where(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path, text)
+
+
+def test_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot read /absent/platform.config"):
+        platform_config.read(Path("/absent/platform.config"))

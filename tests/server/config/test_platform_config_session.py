@@ -1,0 +1,59 @@
+"""A platform config file may hold messages of TensorFlow's own kinds."""
+
+from pathlib import Path
+
+import pytest
+from tensorflow.core.protobuf import config_pb2
+
+from server.config import platform_config, session
+from server.settings.settings import Settings
+from tests.server.config.test_platform_config import ADAPTER, adapted, read
+from tpuserve.errors import InvalidConfig
+
+pytestmark = pytest.mark.slow
+
+
+def test_session_options_start_with_the_files(tmp_path: Path) -> None:
+    threads = "intra_op_parallelism_threads: 5 inter_op_parallelism_threads: 6"
+    found = read(tmp_path, adapted(f"session_config {{ {threads} }}"))
+    given = Settings(
+        Path("/m"), tensorflow_intra_op_parallelism=2, xla_cpu_compilation_enabled=True
+    )
+    made = session.read(found.in_force(given), found.session_config)
+    config = config_pb2.ConfigProto.FromString(made)
+    assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (5, 6)
+    assert config.graph_options.optimizer_options.cpu_global_jit
+
+
+def test_unknown_session_option_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"config': 5:\d+ : .*ConfigProto\" has no field named"):
+        read(tmp_path, adapted("session_config {\n intra_op_threads: 1 }"))
+
+
+def test_inputs_that_the_model_would_miss_are_refused(tmp_path: Path) -> None:
+    fixed = "experimental_fixed_input_tensors { name: 'x:0' }"
+    with pytest.raises(InvalidConfig, match="experimental_fixed_input_tensors are set, and are"):
+        read(tmp_path, adapted(fixed))
+
+
+def test_binary_form_is_read_too(tmp_path: Path) -> None:
+    # legacy_config, field 1000, of 7 bytes: saved_model_tags, field 6, of 5 bytes.
+    value = r"\302>\0072\005serve"
+    kind = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
+    path = tmp_path / "platform.config"
+    path.write_text(
+        'platform_configs { key: "tensorflow" value { source_adapter_config { '
+        f'type_url: "type.googleapis.com/{kind}" value: "{value}" }} }} }}'
+    )
+    assert platform_config.read(path).flags["saved_model_tags"] == {"serve"}
+    path.write_text(path.read_text().replace("serve", "ser"))
+    with pytest.raises(InvalidConfig, match="no tensorflow.serving.Saved"):
+        platform_config.read(path)
+
+
+def test_fields_in_binary_have_tensorflow_servings_numbers(tmp_path: Path) -> None:
+    # Field 1000, 6 bytes: 786 is 2, 787 is 3. A key is number * 8 + wire type, in groups of 7 bits.
+    value = r"\302\076\006\220\061\002\230\061\003"
+    adapter = f'source_adapter_config {{ type_url: "{ADAPTER}" value: "{value}" }}'
+    flags = read(tmp_path, f'platform_configs {{ key: "tensorflow" value {{ {adapter} }} }}').flags
+    assert (flags["num_tflite_interpreters_per_pool"], flags["num_tflite_pools"]) == (2, 3)

@@ -1,0 +1,174 @@
+"""Around the model: what is counted, bounded, logged, told and reloaded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.dataplane import DataPlane, Target
+from server.metrics import Metrics
+from server.models.manager import Manager
+from server.servables.servable import Array, State
+from tests.server.dataplane.models import ExamplesModel, serve
+from tests.server.fakes import FakeLoader
+from tpuserve.errors import (
+    BasePathNotFound,
+    DamagedSavedModel,
+    InvalidInput,
+    UnsupportedModel,
+)
+
+HALF = Target("half")
+M = Target("m")
+X = {"x": np.array([1, 2, 5], np.float32)}
+REGRESS = "tensorflow/serving/regress"
+
+
+def sent(_: Any) -> Mapping[str, Array]:
+    return X
+
+
+def lines(metrics: Metrics, *parts: str) -> list[str]:
+    found = metrics.exposition().decode().splitlines()
+    return [line for line in found if all(part in line for part in parts)]
+
+
+def test_runs_are_timed_and_requests_left_to_the_faces_to_count(manager: Manager) -> None:
+    metrics = Metrics()
+    dataplane = DataPlane(manager, metrics=metrics)
+    dataplane.predict(HALF, sent)
+    dataplane.predict(HALF, sent)
+    assert lines(metrics, "runtime_latency_count") == [
+        ':tensorflow:serving:runtime_latency_count{model_name="half",API="Predict",runtime="TF1"} 2'
+    ]
+    assert lines(metrics, ":request_count{") == []
+
+
+def test_multi_inference_counts_examples() -> None:
+    metrics = Metrics()
+    dataplane = serve(ExamplesModel(), metrics=metrics)
+    dataplane.multi_inference([(Target("m", signature_name="regress"), REGRESS)], [b"a", b"b"])
+    dataplane.classify(M, [b"a"])
+    assert lines(metrics, "request_example_count")[-1:] + lines(metrics, "counts_sum") == [
+        ':tensorflow:serving:request_example_counts_count{model="m"} 1',
+        ':tensorflow:serving:request_example_counts_sum{model="m"} 2',
+    ]
+    assert lines(metrics, "request_example_count_total{") == [
+        ':tensorflow:serving:request_example_count_total{model="m"} 2'
+    ]
+    assert lines(metrics, ":request_count{") == []
+    assert len(lines(metrics, 'API="MultiInference"', "_count{")) == 1
+
+
+def test_time_that_a_request_has_is_given_to_the_model(
+    dataplane: DataPlane, loader: FakeLoader
+) -> None:
+    dataplane.predict(HALF, sent, timeout_ms=250)
+    assert loader.models[3].timeout_ms == 250
+
+
+def test_metadata_gives_the_signatures_whole(dataplane: DataPlane, loader: FakeLoader) -> None:
+    found = dataplane.metadata(HALF, ["signature_def"])
+    assert (found.model, found.version) == ("half", 3)
+    assert found.signature_defs is loader.models[3].signature_defs
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ([], "GetModelMetadataRequest must specify at least one metadata_field"),
+        (["signature_def", "other"], "Metadata field other is not supported"),
+    ],
+)
+def test_other_metadata_is_refused(dataplane: DataPlane, fields: list[str], text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        dataplane.metadata(Target("unknown"), fields)
+    assert str(caught.value) == text
+
+
+def test_all_models_are_listed(dataplane: DataPlane, manager: Manager) -> None:
+    manager.aspire("other", {1: Path("/models/other/1")})
+    found = {
+        name: [(each.version, each.state) for each in versions]
+        for name, versions in dataplane.models().items()
+    }
+    assert found == {"half": [(3, State.AVAILABLE)], "other": [(1, State.AVAILABLE)]}
+
+
+def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
+    manager: Manager, loader: FakeLoader
+) -> None:
+    names = ["half", "bad", "missing"]
+    dataplane = DataPlane(manager, configured=lambda: names)
+    loader.failures[1] = DamagedSavedModel("cut short")
+    manager.aspire("bad", {1: Path("/models/bad/1")})
+    manager.explain("missing", BasePathNotFound("no directory"))
+    manager.aspire("half", {4: Path("/models/half/4")})
+    listed = dataplane.listed()
+    assert sorted(listed) == sorted(names)
+    assert [each.version for each in listed["half"].versions] == [4]
+    assert [str(each.error) for each in listed["bad"].versions] == ["cut short"]
+    assert str(listed["missing"].reason) == "no directory"
+    manager.aspire("bad", {})
+    manager.aspire("half", {})
+    names.clear()
+    assert list(dataplane.listed()) == ["missing"]
+    assert not dataplane.is_available
+
+
+def test_configuration_goes_to_who_can_make_it_so(manager: Manager) -> None:
+    asked: list[object] = []
+    DataPlane(manager, reload=asked.append).reload("config")
+    assert asked == ["config"]
+
+
+def test_fixed_configuration_cannot_be_reloaded(dataplane: DataPlane) -> None:
+    with pytest.raises(UnsupportedModel):
+        dataplane.reload("config")
+
+
+class Journal:
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+
+    def wants(self, model: str) -> bool:
+        return model == "m"
+
+    def predict(self, *entry: Any) -> None:
+        self.entries.append(("predict", *entry))
+
+    def classify(self, *entry: Any) -> None:
+        self.entries.append(("classify", *entry))
+
+    def regress(self, *entry: Any) -> None:
+        self.entries.append(("regress", *entry))
+
+    def multi_inference(self, *entry: Any) -> None:
+        self.entries.append(("multi_inference", *entry))
+
+
+def test_what_is_answered_is_written_down_where_that_is_wanted() -> None:
+    journal = Journal()
+    manager = Manager(lambda _: ExamplesModel())
+    manager.aspire("m", {3: Path("/models/m/3")})
+    manager.aspire("n", {3: Path("/models/n/3")})
+    dataplane = DataPlane(manager, request_log=journal)
+    regress = Target("m", signature_name="regress")
+    fed = {"inputs": np.array([b"a"], object)}
+    answers = [
+        dataplane.predict(regress, lambda _: fed, ["outputs"]),
+        dataplane.classify(M, [b"a"]),
+        dataplane.regress(regress, [b"a"]),
+        dataplane.multi_inference([(regress, REGRESS)], [b"a"]),
+    ]
+    dataplane.classify(Target("n"), [b"a"])
+    with pytest.raises(InvalidInput):
+        dataplane.classify(M, [])
+    assert journal.entries == [
+        ("predict", answers[0], fed, ["outputs"]),
+        ("classify", answers[1], [b"a"]),
+        ("regress", answers[2], [b"a"]),
+        ("multi_inference", [(regress, REGRESS)], answers[3], [b"a"]),
+    ]

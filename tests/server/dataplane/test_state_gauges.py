@@ -1,0 +1,76 @@
+"""The state of each version is told when metrics are asked for."""
+
+from pathlib import Path
+
+from server.dataplane import DataPlane, state_gauges
+from server.metrics import Metrics
+from server.models.manager import Manager
+from tests.server.fakes import FakeLoader
+from tpuserve.errors import LoweringError
+
+
+def serve(loader: FakeLoader) -> tuple[Manager, Metrics]:
+    metrics = Metrics()
+    manager = Manager(loader)
+    DataPlane(manager, metrics=metrics)
+    return manager, metrics
+
+
+def lines(metrics: Metrics, name: str) -> list[str]:
+    found = metrics.exposition().decode().splitlines()
+    return [line for line in found if line.startswith(name + "{")]
+
+
+def aspire(manager: Manager, version: int, base: Path = Path("/models/half")) -> None:
+    manager.aspire("half", {version: base / str(version)})
+
+
+def test_versions_that_were_unloaded_are_told_no_more(loader: FakeLoader) -> None:
+    manager, metrics = serve(loader)
+    aspire(manager, 3)
+    aspire(manager, 4)
+    assert lines(metrics, ":tpuserve:version_state") == [
+        ':tpuserve:version_state{model_name="half",version="4",state="AVAILABLE"} 1'
+    ]
+
+
+def test_version_that_failed_is_told(loader: FakeLoader) -> None:
+    manager, metrics = serve(loader)
+    loader.failures[4] = LoweringError("no form on a CPU")
+    aspire(manager, 4)
+    assert lines(metrics, ":tpuserve:version_state") == [
+        ':tpuserve:version_state{model_name="half",version="4",state="END"} 1'
+    ]
+
+
+def test_version_on_another_device_than_wanted_is_told(loader: FakeLoader) -> None:
+    class Choice:
+        fallback = "no TPU here: on the CPU"
+
+    manager, metrics = serve(loader)
+    aspire(manager, 3)
+    gauge = ":tpuserve:fallback_to_cpu"
+    assert lines(metrics, gauge) == [gauge + '{model_name="half",version="3"} 0']
+    model = loader(Path("/models/half/4"))
+    model.choice = Choice()  # type: ignore[assignment]
+    manager, metrics = Manager(lambda _: model), Metrics()
+    DataPlane(manager, metrics=metrics)
+    aspire(manager, 4)
+    assert lines(metrics, gauge) == [gauge + '{model_name="half",version="4"} 1']
+
+
+def test_identity_is_told_as_long_as_the_version_is_there(
+    loader: FakeLoader, tmp_path: Path
+) -> None:
+    manager, metrics = serve(loader)
+    path = tmp_path / "3" / state_gauges.UUID_FILE
+    path.parent.mkdir(parents=True)
+    path.write_text("7f-3a\n")
+    aspire(manager, 3, tmp_path)
+    gauge = ":tensorflow:serving:mlmd_map"
+    assert lines(metrics, gauge) == [gauge + '{model_name="half",version="3",uuid="7f-3a"} 1']
+    path.write_bytes(b"\xff")
+    assert lines(metrics, gauge) == []
+    path.write_text("7f-3a\n")
+    aspire(manager, 4, tmp_path)
+    assert lines(metrics, gauge) == []

@@ -1,0 +1,269 @@
+"""Calls are answered where their messages arrive, and nobody waits who need not."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from server.frontends.grpc.executor import grpcio_compat
+from server.frontends.grpc.executor.cq_thread_pool import Pollers
+from tests.processes import LOOPBACK
+from tests.server.frontends.grpc import clients
+
+pytestmark = pytest.mark.slow
+
+METHOD = "/s/m"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Echo:
+    """A method that answers when it is let, and counts who is at it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.messages: list[bytes | None] = []
+
+    def answer(self, message: bytes | None) -> bytes:
+        self.messages.append(message)
+        self.entered.release()
+        assert self.gate.wait(10)
+        if message == b"fail":
+            raise RuntimeError("on purpose")
+        if message == b"exit":
+            raise SystemExit
+        return b"echo " + (message or b"")
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@contextmanager
+def serving(echo: Echo, threads: Pollers, **place: Any) -> Iterator[Callable[..., Any]]:
+    """A way to begin a call, of a server that is stopped in the end."""
+
+    def behavior(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return echo.answer(threads.receive(messages, context))
+
+    threads.place(behavior, **place)
+    method = grpc.stream_unary_rpc_method_handler(behavior)
+    server = grpc.server(threads)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"m": method}),))
+    port = server.add_insecure_port(f"{LOOPBACK}:0")
+    threads.start(server)
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        call = channel.stream_unary(METHOD)
+        yield lambda messages: call.future(iter(messages), timeout=10)
+        echo.gate.set()
+        server.stop(5).wait()
+    threads.shutdown()
+
+
+def test_call_is_answered_and_its_thread_is_there_for_the_next(echo: Echo) -> None:
+    threads = Pollers(1)
+    with serving(echo, threads) as begin:
+        for message in (b"1", b"", b"2" * 10_000):
+            assert begin([message]).result() == b"echo " + message
+        assert threads.size == 2
+
+
+def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
+    with serving(echo, Pollers(1)) as begin:
+        assert begin([]).result() == b"echo "
+    assert echo.messages == [None]
+
+
+def test_so_many_calls_run_at_once_and_the_rest_after_them(echo: Echo) -> None:
+    threads = Pollers(3)
+    with serving(echo, threads) as begin:
+        echo.gate.clear()
+        begun = [begin([b"a"]) for _ in range(7)]
+        for _ in range(3):
+            assert echo.entered.acquire(timeout=10)
+        assert not echo.entered.acquire(timeout=0.1)
+        # Those that run, and one that waits for events.
+        assert threads.size == 4
+        echo.gate.set()
+        assert [each.result() for each in begun] == [b"echo a"] * 7
+
+
+def test_after_many_quick_calls_those_that_wait_hold_nobody_up(echo: Echo) -> None:
+    with serving(echo, Pollers(3)) as begin:
+        for _ in range(200):
+            assert begin([b"a"]).result() == b"echo a"
+            assert echo.entered.acquire(timeout=10)
+        echo.gate.clear()
+        begun = [begin([b"b"]) for _ in range(3)]
+        for _ in range(3):
+            assert echo.entered.acquire(timeout=10)
+        echo.gate.set()
+        assert [each.result() for each in begun] == [b"echo b"] * 3
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
+    with serving(echo, Pollers(0), is_quick=is_quick) as begin:
+        call = begin([b"a"])
+        if is_quick:
+            assert call.result() == b"echo a"
+        else:
+            assert not echo.entered.acquire(timeout=0.1)
+            call.cancel()
+
+
+def test_failure_costs_no_thread(echo: Echo) -> None:
+    with serving(echo, Pollers(1)) as begin:
+        assert begin([b"fail"]).exception().code() == grpc.StatusCode.UNKNOWN
+        assert begin([b"a"]).result() == b"echo a"
+
+
+def test_message_that_does_not_come_takes_no_thread_and_is_given_up(echo: Echo) -> None:
+    clock, end = Clock(), threading.Event()
+    threads = Pollers(1, message_seconds=60, clock=clock)
+
+    def never() -> Iterator[bytes]:
+        end.wait(10)
+        yield from ()
+
+    with serving(echo, threads) as begin:
+        stalled = [begin(never()) for _ in range(3)]
+        assert begin([b"a"]).result() == b"echo a"
+        # A call that is on its way may be overtaken, and would begin to wait when it is too late.
+        assert wait_for(lambda: len(threads._waiting.longer_than(-1)) == 3)
+        clock.now = 61
+        assert [each.exception().code() for each in stalled] == [grpc.StatusCode.CANCELLED] * 3
+        assert begin([b"a"]).result() == b"echo a"
+        end.set()
+    assert threads.size == 2
+
+
+def alive() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name.startswith("grpc-")}
+
+
+def wait_for(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not is_so() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    return is_so()
+
+
+def test_threads_end_with_the_server(echo: Echo) -> None:
+    before = alive()
+    with serving(echo, Pollers(4)) as begin:
+        assert begin([b"a"]).result() == b"echo a"
+        # Those of other tests may end meanwhile.
+        assert alive() - before
+    assert wait_for(lambda: alive() <= before)
+
+
+def test_calls_that_are_given_up_leave_nothing_behind(echo: Echo) -> None:
+    threads = Pollers(2)
+    with serving(echo, threads) as begin:
+        echo.gate.clear()
+        # Some are given up while they run, some before.
+        begun = [begin([b"a"]) for _ in range(50)]
+        for _ in range(2):
+            assert echo.entered.acquire(timeout=10)
+        for each in begun[::2]:
+            each.cancel()
+        echo.gate.set()
+        assert [each.result() for each in begun[1::2]] == [b"echo a"] * 25
+        assert wait_for(lambda: not threads._state.rpc_states)
+        assert not threads._waiting
+
+
+def test_server_that_nobody_refers_to_ends() -> None:
+    before = alive()
+    threads = Pollers(1)
+    server = grpc.server(threads)
+    threads.start(server)
+    assert alive() - before
+    del server
+    # But for the one that looks after messages, which is the threads' own.
+    assert wait_for(lambda: {each.name for each in alive() - before} <= {"grpc-watch"})
+    threads.shutdown()
+
+
+@pytest.mark.parametrize("is_made_as_expected", [True, False])
+def test_server_works_with_any_grpcio(
+    dataplane: Any, monkeypatch: pytest.MonkeyPatch, is_made_as_expected: bool
+) -> None:
+    monkeypatch.setattr(grpcio_compat, "fits", lambda: is_made_as_expected)
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
+        assert client.status(name="half")[0].version == 3
+
+
+def test_call_that_cannot_be_taken_on_is_ended_and_the_next_one_is(echo: Echo) -> None:
+    class Full(Pollers):
+        left = 1
+
+        def submit(self, *args: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            return super().submit(*args)
+
+    with serving(echo, Full(1)) as begin:
+        assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
+        assert begin([b"b"]).result() == b"echo b"
+
+
+def test_call_that_no_other_pool_takes_is_ended_and_the_next_one_is_answered(echo: Echo) -> None:
+    class Full(ThreadPoolExecutor):
+        left = 1
+
+        def submit(self, *args: Any, **options: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise RuntimeError("can't start new thread")
+            return super().submit(*args, **options)
+
+    with Full(1) as pool, serving(echo, Pollers(1), pool=pool) as begin:
+        assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
+        assert begin([b"b"]).result() == b"echo b"
+
+
+def test_without_another_thread_calls_are_answered_by_those_there_are(echo: Echo) -> None:
+    class Few(Pollers):
+        def _add(self) -> None:
+            if len(self._threads) == 2:
+                raise RuntimeError("can't start new thread")
+            super()._add()
+
+    threads = Few(8)
+    with serving(echo, threads) as begin:
+        echo.gate.clear()
+        begun = [begin([b"a"]) for _ in range(5)]
+        for _ in range(2):
+            assert echo.entered.acquire(timeout=10)
+        echo.gate.set()
+        assert [each.result() for each in begun] == [b"echo a"] * 5
+        assert threads.size == 2
+        assert wait_for(lambda: not threads._running)
+
+
+def test_exit_in_a_call_is_none_of_the_thread(echo: Echo) -> None:
+    threads = Pollers(1)
+    with serving(echo, threads) as begin:
+        call = begin([b"exit"])
+        assert echo.entered.acquire(timeout=10)
+        call.cancel()
+        assert begin([b"a"]).result() == b"echo a"

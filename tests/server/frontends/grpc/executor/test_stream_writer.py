@@ -1,0 +1,62 @@
+"""A reader that takes nothing keeps no thread."""
+
+import socket
+
+import grpc
+import pytest
+
+from server.dataplane import DataPlane
+from tests.server.frontends.grpc import clients
+
+pytestmark = pytest.mark.slow
+
+# RFC 9113: the types of frames, a flag of each, and the setting of how much may be sent.
+DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
+INITIAL_WINDOW_SIZE = b"\0\4"
+HEAD = (
+    (b":method", b"POST"),
+    (b":scheme", b"http"),
+    (b":path", b"/grpc.health.v1.Health/Watch"),
+    (b":authority", b"here"),
+    (b"content-type", b"application/grpc"),
+    (b"te", b"trailers"),
+)
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    )
+
+
+def watching_without_reading(streams: int) -> bytes:
+    head = b"".join(b"\0%c%s%c%s" % (len(name), name, len(value), value) for name, value in HEAD)
+    sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    sent += frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE + b"\0\0\0\0") + frame(SETTINGS, ACK, 0, b"")
+    for number in range(streams):
+        stream = 2 * number + 1
+        sent += frame(HEADERS, END_HEADERS, stream, head)
+        sent += frame(DATA, END_STREAM, stream, b"\0\0\0\0\0")
+    return sent + frame(PING, 0, 0, b"are seen")
+
+
+def test_who_takes_nothing_keeps_nobody_from_watching(dataplane: DataPlane) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    with (
+        clients.serving(dataplane, enable_grpc_healthcheck_service=True) as server,
+        socket.create_connection(server.address.rsplit(":", 1), timeout=30) as client,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        client.sendall(watching_without_reading(40))
+        received = b""
+        # The heads of answers come, and nothing else may.
+        while b"are seen" not in received or b"application/grpc" not in received:
+            assert (piece := client.recv(65536))
+            received += piece
+        stub = health_pb2_grpc.HealthStub(channel)
+        for _ in range(20):
+            watched = stub.Watch(health_pb2.HealthCheckRequest(), timeout=10)
+            assert next(watched).status == 1
+            watched.cancel()

@@ -1,0 +1,91 @@
+"""The profiler's messages are handed on as they are; its server starts with the first."""
+
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+
+from server.dataplane import DataPlane
+from server.frontends.grpc.executor import call_executor
+from server.frontends.grpc.services.profiler import Profiler
+from tests.processes import LOOPBACK
+from tests.server.frontends.grpc import clients
+
+pytestmark = pytest.mark.slow
+
+MONITOR = "/tensorflow.ProfilerService/Monitor"
+
+
+class Behind:
+    """A server that stands for TensorFlow's."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.server = grpc.server(futures.ThreadPoolExecutor(2))
+        echo = grpc.unary_unary_rpc_method_handler(lambda message, context: b"echo " + message)
+        fail = grpc.unary_unary_rpc_method_handler(
+            lambda message, context: context.abort(grpc.StatusCode.NOT_FOUND, "no profile")
+        )
+        methods = {"Monitor": echo, "Profile": fail}
+        service = grpc.method_handlers_generic_handler("tensorflow.ProfilerService", methods)
+        self.server.add_generic_rpc_handlers((service,))
+        self.port = self.server.add_insecure_port(f"{LOOPBACK}:0")
+        self.server.start()
+
+    def start(self) -> str:
+        self.starts += 1
+        return f"{LOOPBACK}:{self.port}"
+
+
+@pytest.fixture
+def behind() -> Iterator[Behind]:
+    behind = Behind()
+    yield behind
+    behind.server.stop(0).wait()
+
+
+@pytest.fixture
+def channel(behind: Behind) -> Iterator[grpc.Channel]:
+    own, pool = call_executor.make(1), futures.ThreadPoolExecutor(2)
+    profiler = Profiler(own, pool, behind.start)
+    front = grpc.server(own)
+    front.add_generic_rpc_handlers((profiler,))
+    port = front.add_insecure_port(f"{LOOPBACK}:0")
+    own.start(front)
+    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        yield channel
+    front.stop(0).wait()
+    profiler.close()
+    own.shutdown()
+    pool.shutdown()
+
+
+def test_bytes_are_forwarded_both_ways(channel: grpc.Channel, behind: Behind) -> None:
+    assert behind.starts == 0
+    for timeout in (10, None):
+        assert channel.unary_unary(MONITOR)(b"\xff", timeout=timeout) == b"echo \xff"
+    assert behind.starts == 1
+
+
+def test_errors_are_forwarded_too(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/tensorflow.ProfilerService/Profile")(b"", timeout=10)
+    assert clients.error(caught) == ("NOT_FOUND", "no profile")
+    with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
+        channel.unary_unary("/tensorflow.ProfilerService/Other")(b"", timeout=10)
+
+
+def test_tensorflows_own_profiler_answers(
+    dataplane: DataPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It keeps what it has seen in the working directory.
+    monkeypatch.chdir(tmp_path)
+    # A ProfileRequest for 50 ms. On a CPU there is no Monitor.
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        profile = client.channel.unary_unary("/tensorflow.ProfilerService/Profile")
+        assert isinstance(profile(b"\x08\x32", timeout=60), bytes)
+        with pytest.raises(grpc.RpcError) as caught:
+            client.channel.unary_unary(MONITOR)(b"", timeout=60)
+    assert clients.error(caught) == ("UNIMPLEMENTED", "unimplemented.")

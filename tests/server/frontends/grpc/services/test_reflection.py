@@ -1,0 +1,77 @@
+"""A tool without protos finds out what there is to call, and with what."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from server.dataplane import DataPlane
+from tests.server.frontends.grpc import clients
+
+pytestmark = pytest.mark.slow
+
+SERVICES = {
+    "tensorflow.serving.PredictionService",
+    "tensorflow.serving.ModelService",
+    "tensorflow.ProfilerService",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_services_and_their_messages_are_told(dataplane: DataPlane, version: str) -> None:
+    from google.protobuf import descriptor_pb2
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        ask = client.channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        name = "tensorflow.serving.PredictionService"
+        questions = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=name),
+        ]
+        listed, found = ask(iter(questions), timeout=10)
+    assert {each.name for each in listed.list_services_response.service} == SERVICES
+    files = [
+        descriptor_pb2.FileDescriptorProto.FromString(each)
+        for each in found.file_descriptor_response.file_descriptor_proto
+    ]
+    methods = {m.name for file in files for service in file.service for m in service.method}
+    assert {"Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata"} <= methods
+
+
+def test_service_that_is_off_is_not_listed(dataplane: DataPlane) -> None:
+    with (
+        clients.serving(dataplane, enable_profiler=False) as server,
+        clients.client_of(server.address) as client,
+        pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"),
+    ):
+        client.channel.unary_unary("/tensorflow.ProfilerService/Monitor")(b"", timeout=10)
+
+
+def test_stream_that_is_open_ends_as_the_server_drains(dataplane: DataPlane) -> None:
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    end = threading.Event()
+
+    def one() -> Iterator[Any]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        end.wait()
+
+    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+        stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+        before = stub.ServerReflectionInfo(one(), timeout=10)
+        assert next(before).list_services_response.service
+        server.drain()
+        after = stub.ServerReflectionInfo(one(), timeout=10)
+        for each in (before, after):
+            with pytest.raises(grpc.RpcError, match="CANCELLED"):
+                next(each)
+        end.set()

@@ -1,0 +1,105 @@
+"""HandleReloadConfigRequest hands on a configuration, and tells what became of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from server.config.models import ModelServerConfig
+from server.dataplane import DataPlane
+from server.metrics import Metrics
+from server.models.manager import Manager
+from tests.server.frontends.grpc import clients
+from tests.server.frontends.grpc.clients import Client
+from tpuserve.errors import ModelsNotAvailable
+
+pytestmark = pytest.mark.slow
+
+COUNT = "/tensorflow/serving/request_count"
+
+
+class Catalogue:
+    """Takes configurations; counts each as a request for the metrics' sake."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.configs: list[ModelServerConfig] = []
+
+    def reload(self, config: ModelServerConfig) -> None:
+        self.configs.append(config)
+        self.metrics.request_done("half", "Predict", "GRPC", "OK", 1)
+        if "bad" in config.names():
+            raise ModelsNotAvailable("1 model(s) did not become available: {}")
+
+
+@pytest.fixture
+def catalogue() -> Catalogue:
+    return Catalogue()
+
+
+@pytest.fixture
+def client(manager: Manager, catalogue: Catalogue) -> Iterator[Client]:
+    dataplane = DataPlane(manager, reload=catalogue.reload)
+    with (
+        clients.serving(dataplane, metrics=catalogue.metrics) as server,
+        clients.client_of(server.address) as client,
+    ):
+        yield client
+
+
+def reload(client: Client, *names: str, metrics: Any = (), base_path: str = "/models") -> Any:
+    from tensorflow_serving.apis import model_management_pb2
+
+    request = model_management_pb2.ReloadConfigRequest(metric_names=metrics)
+    for name in names:
+        models = request.config.model_config_list.config
+        models.add(name=name, base_path=base_path, model_platform="tensorflow")
+    return client.model.HandleReloadConfigRequest(request, timeout=10)
+
+
+def test_configuration_is_put_in_force(client: Client, catalogue: Catalogue) -> None:
+    reply = reload(client, "a", "b")
+    assert [each.names() for each in catalogue.configs] == [["a", "b"]]
+    assert reply.HasField("status")
+    assert (reply.status.error_code, reply.status.error_message) == (0, "")
+
+
+def test_growth_of_metrics_is_told(client: Client, catalogue: Catalogue) -> None:
+    catalogue.metrics.request_done("half", "Predict", "GRPC", "OK", 1)
+    reply = reload(client, "a", metrics=[COUNT, "/other"])
+    found = [(each.name, each.int64_value_increase) for each in reply.metric]
+    assert found == [(COUNT, 1), ("/other", 0)]
+
+
+@pytest.mark.parametrize(
+    ("names", "base_path", "code", "text"),
+    [
+        (
+            [],
+            "/models",
+            "INVALID_ARGUMENT",
+            "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+            "ModelConfigList is currently supported",
+        ),
+        (
+            ["a", "a"],
+            "/models",
+            "INVALID_ARGUMENT",
+            "Illegal to list model a multiple times in config list",
+        ),
+        (
+            ["a"],
+            "x",
+            "INVALID_ARGUMENT",
+            "Expected model a to have an absolute path or URI; got base_path()=x",
+        ),
+        (["bad"], "/models", "UNKNOWN", "1 model(s) did not become available: {}"),
+    ],
+)
+def test_error_has_tensorflow_servings_code_and_text(
+    client: Client, names: list[str], base_path: str, code: str, text: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        reload(client, *names, base_path=base_path)
+    assert clients.error(caught) == (code, text)

@@ -1,0 +1,84 @@
+"""Streams that stay open, and calls that are refused, keep nobody from being answered."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from server.admission.admission import Limits
+from server.admission.api_keys import ApiKeys
+from server.dataplane import DataPlane
+from server.frontends.grpc.executor import grpcio_compat
+from tests.server.fakes import FakeLoader
+from tests.server.frontends.grpc import clients
+from tests.server.frontends.grpc.clients import predict_request
+
+pytestmark = pytest.mark.slow
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+WATCH = "/grpc.health.v1.Health/Watch"
+REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+KEY = [("authorization", "Bearer sesame")]
+
+
+def code_of(channel: grpc.Channel, message: bytes, metadata: list[tuple[str, str]]) -> str:
+    call = channel.unary_unary(PREDICT).future(message, timeout=10, metadata=metadata)
+    return "OK" if call.exception() is None else str(call.code().name)
+
+
+@pytest.mark.parametrize("is_grpcio_as_expected", [True, False])
+def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
+    dataplane: DataPlane,
+    loader: FakeLoader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_grpcio_as_expected: bool,
+) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    monkeypatch.setattr(grpcio_compat, "fits", lambda: is_grpcio_as_expected)
+    (tmp_path / "keys").write_text("sesame\n")
+    keys, limits, model = ApiKeys(tmp_path / "keys"), Limits(1), loader.models[3]
+    end = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        end.wait()
+        yield from ()
+
+    request = predict_request(x=np.array([1], np.float32)).SerializeToString()
+    with (
+        clients.serving(
+            dataplane,
+            keys=keys,
+            limits=limits,
+            grpc_max_threads=2,
+            enable_grpc_healthcheck_service=True,
+        ) as server,
+        grpc.insecure_channel(server.address) as channel,
+        ExitStack() as stack,
+    ):
+        stack.callback(end.set)
+        stub = health_pb2_grpc.HealthStub(channel)
+        for _ in range(200):
+            watcher = stub.Watch(health_pb2.HealthCheckRequest(), metadata=KEY)
+            stack.callback(watcher.cancel)
+            assert next(watcher).status == 1
+        for method in [WATCH] * 40 + [REFLECT] * 20:
+            stalled = channel.stream_stream(method)(nothing(), metadata=KEY)
+            stack.callback(stalled.cancel)
+        for _ in range(50):
+            assert code_of(channel, request, []) == "UNAUTHENTICATED"
+            assert code_of(channel, request, KEY) == "OK"
+            limits.wait_until_idle(10)
+        model.gate.clear()
+        model.entered.clear()
+        running = channel.unary_unary(PREDICT).future(request, timeout=20, metadata=KEY)
+        assert model.entered.wait(10)
+        assert code_of(channel, request, KEY) == "RESOURCE_EXHAUSTED"
+        assert stub.Check(health_pb2.HealthCheckRequest(), 10, metadata=KEY).status == 1
+        model.gate.set()
+        assert running.exception() is None

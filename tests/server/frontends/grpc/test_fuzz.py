@@ -1,0 +1,192 @@
+"""Whatever bytes come, the server answers, and the next good request is right.
+
+TPUSERVE_FUZZ_MESSAGES says how many messages are sent to each method: with 1429 or more it is
+ten thousand in all, and what the server's memory grows by meanwhile is looked at, too.
+"""
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from server.dataplane import DataPlane
+from server.models.manager import Manager
+from tests.server.dataplane.models import ExamplesModel
+from tests.server.fakes import FakeModel
+from tests.server.frontends.grpc import clients
+
+pytestmark = pytest.mark.slow
+
+MESSAGES = int(os.environ.get("TPUSERVE_FUZZ_MESSAGES", "40"))
+# A message holds a few kilobytes: what stays of many of them would show.
+MOST_GROWTH_KIB = 300_000
+# By then whatever is kept once is there.
+SETTLED = 2000
+MANY = 10_000
+
+PREDICTION = "/tensorflow.serving.PredictionService/"
+MODEL = "/tensorflow.serving.ModelService/"
+METHODS = {
+    "Predict": PREDICTION,
+    "Classify": PREDICTION,
+    "Regress": PREDICTION,
+    "MultiInference": PREDICTION,
+    "GetModelMetadata": PREDICTION,
+    "GetModelStatus": MODEL,
+    "HandleReloadConfigRequest": MODEL,
+}
+FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+class Model(ExamplesModel):
+    """Every signature of the two fakes but those that fail on purpose."""
+
+    signatures = {
+        **{k: v for k, v in FakeModel.signatures.items() if k not in ("failing", "broken")},
+        **{f"examples_{name}": each for name, each in ExamplesModel.signatures.items()},
+    }
+    signature_defs = {}
+
+    def _run(self, signature_name: str, inputs: Any) -> Any:
+        if signature_name.startswith("examples_"):
+            return super()._run(signature_name.removeprefix("examples_"), inputs)
+        return FakeModel._run(self, signature_name, inputs)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[clients.Client]:
+    manager = Manager(lambda directory: Model())
+    manager.aspire("half", {3: Path("/models/half/3")})
+    with (
+        clients.serving(DataPlane(manager, reload=lambda config: None)) as server,
+        clients.client_of(server.address) as client,
+    ):
+        yield client
+    manager.close(1)
+
+
+def varint(number: int) -> bytes:
+    from server.tensors import protobuf_wire
+
+    return protobuf_wire.varint(number)
+
+
+def fields(values: Any) -> Any:
+    """Messages of fields that the API's messages may have, of values that may fit them."""
+    number = st.integers(1, 17)
+    length = st.builds(lambda n, v: varint(n << 3 | 2) + varint(len(v)) + v, number, values)
+    plain = st.builds(lambda n, v: varint(n << 3) + varint(v), number, st.integers(0, 2**64 - 1))
+    fixed = st.builds(
+        lambda n, v: varint(n << 3 | 5) + v, number, st.binary(min_size=4, max_size=4)
+    )
+    return st.lists(length | plain | fixed, max_size=5).map(b"".join)
+
+
+WORDS = [b"half", b"x", b"y", b"two", b"a", b"nothing", b"signature_def", b"examples_regress"]
+SMALL = st.sampled_from(WORDS) | st.binary(max_size=12)
+SPEC = b"\x0a\x06\x0a\x04half"
+RANDOM = st.recursive(SMALL, fields, max_leaves=12)
+# What fits no message at all, what fits some, and what is addressed to a model that is there.
+PROTOS = st.binary(max_size=200) | RANDOM | RANDOM.map(lambda rest: SPEC + rest)
+
+
+def damaged(raw: bytes) -> Any:
+    """A good message with some bytes of others' choice in it."""
+    places = st.lists(st.tuples(st.integers(0, len(raw) - 1), st.integers(0, 255)), max_size=4)
+
+    def damage(changes: list[tuple[int, int]]) -> bytes:
+        made = bytearray(raw)
+        for place, byte in changes:
+            made[place] = byte
+        return bytes(made)
+
+    return places.map(damage)
+
+
+def good() -> dict[str, bytes]:
+    """A good message for each method."""
+    from tensorflow_serving.apis import (
+        classification_pb2,
+        get_model_metadata_pb2,
+        inference_pb2,
+        model_management_pb2,
+    )
+
+    spec = clients.model_spec(name="half", signature_name="examples_regress", version=3)
+    sent = clients.example_list([clients.example(x=1)], clients.example(y=2))
+    examples = classification_pb2.ClassificationRequest(model_spec=spec, input=sent)
+    tasks = inference_pb2.MultiInferenceRequest(input=sent)
+    tasks.tasks.add(model_spec=spec, method_name="tensorflow/serving/regress")
+    reload = model_management_pb2.ReloadConfigRequest(metric_names=["a"])
+    models = reload.config.model_config_list.config
+    models.add(name="a", base_path="/a", model_platform="tensorflow", version_labels={"l": 1})
+    metadata = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    metadata.model_spec.CopyFrom(spec)
+    made = {
+        "Predict": clients.predict_request("y", x=[1.0, 2.0, 5.0]),
+        "Classify": examples,
+        "Regress": examples,
+        "MultiInference": tasks,
+        "GetModelMetadata": metadata,
+        "GetModelStatus": metadata,
+        "HandleReloadConfigRequest": reload,
+    }
+    return {name: each.SerializeToString() for name, each in made.items()}
+
+
+class Tally:
+    """The messages sent so far, and what this process held in memory after some of them."""
+
+    sent = 0
+    settled_kib = 0
+
+    def count(self) -> None:
+        self.sent += 1
+        if self.sent == SETTLED:
+            self.settled_kib = resident_kib()
+
+
+def resident_kib() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
+@pytest.fixture(scope="module")
+def tally() -> Tally:
+    return Tally()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_message_does_harm(client: clients.Client, tally: Tally, method: str) -> None:
+    call = client.channel.unary_unary(METHODS[method] + method)
+    before, sent_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, tally.sent
+
+    @settings(
+        max_examples=MESSAGES,
+        deadline=None,
+        database=None,
+        derandomize=MESSAGES < 1000,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(raw=PROTOS | damaged(good()[method]))
+    def send(raw: bytes) -> None:
+        tally.count()
+        reply = call.future(raw, timeout=20)
+        assert reply.code() not in FAULTS, reply.details()
+
+    send()
+    assert tally.sent - sent_before == MESSAGES
+    assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH_KIB
+
+
+@pytest.mark.skipif(MESSAGES * len(METHODS) < MANY, reason="TPUSERVE_FUZZ_MESSAGES is below 1429")
+def test_memory_does_not_grow_with_the_messages(tally: Tally) -> None:
+    assert tally.sent >= MANY
+    assert resident_kib() < 1.15 * tally.settled_kib

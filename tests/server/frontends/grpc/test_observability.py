@@ -1,0 +1,117 @@
+"""Each request over gRPC is counted, and written down where that is asked for."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from server.admission.admission import Limits
+from server.admission.api_keys import ApiKeys
+from server.dataplane import DataPlane
+from server.metrics import Metrics
+from tests.server.frontends.grpc import clients
+from tests.server.frontends.grpc.clients import predict_request
+
+pytestmark = pytest.mark.slow
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+
+
+def counts(metrics: Metrics) -> dict[tuple[str, str], int]:
+    """(model, status) → requests."""
+    found = {}
+    for line in metrics.exposition().decode().splitlines():
+        if line.startswith(":tensorflow:serving:request_count{"):
+            labels, value = line.split("{")[1].split("} ")
+            model, status = (each.split("=")[1].strip('"') for each in labels.split(","))
+            found[model, status] = int(value)
+    return found
+
+
+def fail(client: clients.Client, message: bytes = b"", **how: Any) -> None:
+    with pytest.raises(grpc.RpcError):
+        client.channel.unary_unary(PREDICT)(message, timeout=10, **how)
+
+
+def test_requests_are_counted_once_with_their_model_and_status(dataplane: DataPlane) -> None:
+    metrics = Metrics()
+    with (
+        clients.serving(dataplane, metrics=metrics) as server,
+        clients.client_of(server.address) as client,
+    ):
+        client.predict(x=[1.0])
+        client.status(name="half")
+        for spec in ({"name": "other"}, {"name": "half", "signature_name": "other"}):
+            fail(client, predict_request(spec=spec, x=[1.0]).SerializeToString())
+        assert counts(metrics) == {
+            ("half", "OK"): 1,
+            ("other", "NOT_FOUND"): 1,
+            ("half", "FAILED_PRECONDITION"): 1,
+        }
+    text = metrics.exposition().decode()
+    labels = 'model_name="half",API="Predict",entrypoint="GRPC"'
+    assert f":tensorflow:serving:request_latency_count{{{labels}}} 1" in text
+
+
+def test_requests_that_never_reach_a_model_are_counted_too(
+    dataplane: DataPlane, tmp_path: Path
+) -> None:
+    metrics, limits, file = Metrics(), Limits(), tmp_path / "keys"
+    file.write_text("secret\n")
+    good = (("authorization", "Bearer secret"),)
+    with (
+        clients.serving(dataplane, metrics=metrics, limits=limits, keys=ApiKeys(file)) as server,
+        clients.client_of(server.address) as client,
+    ):
+        fail(client, b"\xff", metadata=good)
+        fail(client, metadata=good)
+        fail(client, predict_request(x=[1.0]).SerializeToString())
+        limits.drain()
+        fail(client, predict_request(x=[1.0]).SerializeToString(), metadata=good)
+    assert counts(metrics) == {
+        ("", "INVALID_ARGUMENT"): 2,
+        ("", "UNAUTHENTICATED"): 1,
+        ("", "UNAVAILABLE"): 1,
+    }
+
+
+def test_requests_are_written_down_with_who_asked_and_what_came_of_it(
+    dataplane: DataPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = predict_request(spec={"name": "half", "signature_name": "serving_default"}, x=[1.0])
+    with (
+        caplog.at_level(logging.INFO, logger="server.access"),
+        clients.serving(dataplane, access_log=True) as server,
+        clients.client_of(server.address) as client,
+    ):
+        reply = client.prediction.Predict(request, timeout=10)
+        client.status(name="half", version=3)
+        fail(client, b"\xff")
+    lines = [json.loads(each.message) for each in caplog.records if each.name == "server.access"]
+    wanted = ["method", "model", "version", "signature", "status", "bytes_in", "bytes_out"]
+    first, second, third = ([each[name] for name in wanted] for each in lines)
+    assert first == [
+        PREDICT, "half", 3, "serving_default", "OK", request.ByteSize(), reply.ByteSize()
+    ]  # fmt: skip
+    assert second[:5] == [STATUS, "half", 3, "", "OK"]
+    assert third == [PREDICT, "", None, "", "INVALID_ARGUMENT", 1, 0]
+    for each in lines:
+        assert each["protocol"] == "gRPC"
+        assert each["peer"] == "127.0.0.1"
+        assert each["duration_ms"] >= 0
+
+
+def test_nothing_is_written_down_unless_it_is_asked_for(
+    dataplane: DataPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, logger="server.access"),
+        clients.serving(dataplane) as server,
+        clients.client_of(server.address) as client,
+    ):
+        client.predict(x=[1.0])
+    assert "server.access" not in {each.name for each in caplog.records}

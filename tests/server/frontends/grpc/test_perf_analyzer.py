@@ -1,0 +1,47 @@
+"""A client in C++ that is none of TensorFlow Serving's own: NVIDIA's perf_analyzer.
+
+It comes with the wheels of tritonclient 2.46 to 2.50, and needs Debian's libb64-0d, and libcudart
+of nvidia-cuda-runtime-cu12 on LD_LIBRARY_PATH. TPUSERVE_PERF_ANALYZER says where it is, if it is
+not on the PATH.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server.dataplane import DataPlane
+from server.models.manager import Manager
+from tests import models
+from tests.server.frontends.grpc import clients
+
+pytestmark = pytest.mark.slow
+
+BINARY = os.environ.get("TPUSERVE_PERF_ANALYZER") or shutil.which("perf_analyzer")
+
+
+@pytest.mark.skipif(BINARY is None, reason="perf_analyzer is not there; see this file's docstring")
+def test_perf_analyzer_reads_the_metadata_and_is_answered(tmp_path: Path) -> None:
+    from tpuserve.runtime import session_backend
+
+    assert BINARY is not None
+    manager = Manager(lambda directory: session_backend.load(directory))
+    manager.aspire("half", {1: models.export(models.half_plus_two, tmp_path / "half")})
+    asking = "--service-kind tfserving -i grpc -m half --model-signature-name serving_default"
+    # One window, however far from stable its figures are: they are not what is wanted here.
+    briefly = "--measurement-mode count_windows --measurement-request-count 50 -s 999 -r 3"
+    with clients.serving(DataPlane(manager)) as server:
+        done = subprocess.run(
+            [BINARY, *asking.split(), "-u", server.address, "--shape", "x:3", *briefly.split()],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    manager.close(1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"Request count: (\d+)", done.stdout)
+    assert found is not None, done.stdout
+    assert int(found[1]) >= 50

@@ -1,0 +1,32 @@
+"""A REST face on a real socket."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TypeAlias
+
+import pytest
+from starlette.types import ASGIApp
+
+from server.frontends.rest.transport.server import RestServer
+from server.frontends.rest.transport.timeouts import Patience
+from server.process import ports
+from tests.server.frontends.rest.wire import Address
+
+Serve: TypeAlias = Callable[..., Address]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serves an application; its address. All that is served ends with the test."""
+    with ExitStack() as stack:
+
+        def start(app: ASGIApp, patience: Patience | None = None) -> Address:
+            listener = stack.enter_context(ports.reserve("127.0.0.1", 0, "--rest_api_port"))
+            server = RestServer(app, listener, 5, pytest.fail, patience=patience)
+            server.start()
+            stack.callback(server.join)
+            stack.callback(server.stop)
+            host, port = listener.getsockname()
+            return host, port
+
+        yield start

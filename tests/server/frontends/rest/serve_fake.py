@@ -1,0 +1,33 @@
+"""Serves the fake model over REST in a process of its own, as `server.app` would.
+
+Argument: the largest body. Prints its port, and serves until its input ends.
+"""
+
+import sys
+from pathlib import Path
+
+from server.admission.admission import Limits
+from server.dataplane import DataPlane
+from server.frontends.rest.app import build
+from server.frontends.rest.transport.server import RestServer
+from server.metrics import Metrics
+from server.models.manager import Manager
+from server.process import malloc, ports
+from server.settings.settings import Settings
+from tests.server.fakes import FakeLoader
+
+if __name__ == "__main__":
+    malloc.be_returnable()
+    manager = Manager(FakeLoader())
+    manager.aspire("half", {3: Path("/models/half/3")})
+    metrics = Metrics()
+    settings = Settings(Path("/models/half"), max_request_bytes=int(sys.argv[1]))
+    dataplane = DataPlane(manager, metrics=metrics)
+    app = build(dataplane, settings, metrics=metrics, limits=Limits(1000))
+    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+        server = RestServer(app, listener, 1, sys.exit)
+        server.start()
+        print(listener.getsockname()[1], flush=True)
+        sys.stdin.read()
+        server.stop()
+        server.join()

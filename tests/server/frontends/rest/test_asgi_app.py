@@ -1,0 +1,201 @@
+"""What comes before the API: keys, health, metrics, origins, and what is no path of ours."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.admission.admission import Limits
+from server.admission.api_keys import ApiKeys
+from server.dataplane import DataPlane
+from server.frontends.rest.app import build
+from server.frontends.rest.v1 import openapi_app
+from server.metrics import Metrics
+from server.models.manager import Manager
+from server.settings.settings import Settings
+from tests.server.frontends.rest.conftest import Serve
+from tests.server.frontends.rest.wire import ask
+
+PREDICT = "/v1/models/half:predict"
+BODY = b'{"inputs": 2}'
+ANSWER = b'{\n    "outputs": 3.0\n}'
+SCRIPT = "/docs/static/page.js"
+METRICS = "/monitoring/prometheus/metrics"
+SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
+
+
+def test_outside_the_api_is_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
+    address = serve(build(dataplane))
+    for path in ("/", "/v2/models/half", "/v1", METRICS, "/healthz/"):
+        reply, body = ask(address, "GET", path)
+        assert (reply.status, reply.getheader("content-type")) == (404, "text/html")
+        assert b"<TITLE>404 Not Found</TITLE>" in body
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("https://page.example", 200), ("http://page.example", 200), ("null", 400), (None, 400)],
+)
+def test_preflight_is_answered_for_pages_of_the_web(
+    dataplane: DataPlane, serve: Serve, origin: str | None, status: int
+) -> None:
+    headers, metrics = {} if origin is None else {"Origin": origin}, Metrics()
+    address = serve(build(dataplane, metrics=metrics))
+    reply, body = ask(address, "OPTIONS", PREDICT, headers=headers)
+    assert (reply.status, body) == (status, b"")
+    assert reply.getheader("access-control-allow-origin") is None
+    code = b"OK" if status == 200 else b"FAILED_PRECONDITION"
+    assert b'request_count{model_name="",status="%s"} 1' % code in metrics.exposition()
+
+
+def test_every_reply_allows_origins_where_that_is_set(dataplane: DataPlane, serve: Serve) -> None:
+    app = build(dataplane, Settings(**SETTINGS, rest_api_enable_cors_support=True))
+    address = serve(app)
+    for method, path in (("POST", PREDICT), ("GET", "/v1/models/half"), ("GET", "/nothing")):
+        reply, _ = ask(address, method, path, BODY)
+        assert reply.getheader("access-control-allow-origin") == "*"
+        assert reply.getheader("access-control-allow-methods") == "POST, GET"
+        assert reply.getheader("access-control-allow-headers") == "Content-Type"
+
+
+def test_key_is_wanted_for_all_but_what_is_left_open(
+    dataplane: DataPlane, serve: Serve, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("sesame\n")
+    settings = Settings(**SETTINGS, open_health=True)
+    keys, metrics = ApiKeys(file), Metrics()
+    app = build(dataplane, settings, keys=keys, metrics=metrics, monitoring_path=METRICS)
+    address = serve(app)
+    for path in (PREDICT, "/v1/models", "/openapi.json", METRICS, "/nothing"):
+        for header in (None, "Bearer other", "Basic sesame"):
+            headers = {} if header is None else {"Authorization": header}
+            reply, body = ask(address, "POST", path, BODY, headers)
+            assert (reply.status, reply.getheader("www-authenticate")) == (401, "Bearer")
+            assert "API key" in json.loads(body)["error"]
+    assert ask(address, "GET", "/healthz")[0].status == 200
+    origin = {"Origin": "https://page.example"}
+    assert ask(address, "OPTIONS", PREDICT, headers=origin)[0].status == 200
+    assert ask(address, "OPTIONS", "/openapi.json", headers=origin)[0].status == 401
+    reply, body = ask(address, "POST", PREDICT, BODY, {"Authorization": "Bearer sesame"})
+    assert (reply.status, body) == (200, ANSWER)
+
+
+def test_page_of_the_docs_needs_no_key_and_what_it_shows_does(
+    dataplane: DataPlane, serve: Serve, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("sesame\n")
+    address = serve(build(dataplane, keys=ApiKeys(file)))
+    for path in openapi_app.OPEN_PATHS:
+        assert ask(address, "GET", path)[0].status == 200
+    assert ask(address, "GET", "/docs/static/other")[0].status == 401
+    _, body = ask(address, "GET", "/openapi.json", headers={"Authorization": "Bearer sesame"})
+    described = json.loads(body)
+    (name,) = described["components"]["securitySchemes"]
+    assert described["components"]["securitySchemes"][name]["scheme"] == "bearer"
+    assert described["security"] == [{name: []}]
+    assert f'preauthorizeApiKey("{name}"'.encode() in ask(address, "GET", SCRIPT)[1]
+
+
+def test_readiness_needs_a_model_that_is_available(
+    dataplane: DataPlane, manager: Manager, serve: Serve
+) -> None:
+    address = serve(build(dataplane))
+    assert ask(address, "GET", "/readyz")[1] == b"ready\n"
+    manager.aspire("half", {})
+    reply, body = ask(address, "GET", "/readyz")
+    assert (reply.status, body) == (503, b"not ready: no model is available\n")
+
+
+def test_readiness_turns_off_before_requests_are_refused(
+    dataplane: DataPlane, serve: Serve
+) -> None:
+    limits = Limits()
+    address = serve(build(dataplane, limits=limits))
+    assert ask(address, "GET", "/readyz")[0].status == 503
+    limits.serve()
+    assert ask(address, "GET", "/readyz")[0].status == 200
+    limits.drain()
+    assert ask(address, "GET", "/readyz")[0].status == 503
+    assert ask(address, "GET", "/healthz")[0].status == 200
+    reply, body = ask(address, "POST", PREDICT, BODY)
+    assert (reply.status, reply.getheader("retry-after")) == (503, "1")
+    assert "shutting down" in json.loads(body)["error"]
+
+
+def test_metrics_are_told_at_their_path_alone(serve: Serve, dataplane: DataPlane) -> None:
+    metrics = Metrics()
+    address = serve(build(dataplane, metrics=metrics, monitoring_path=METRICS))
+    ask(address, "POST", PREDICT, b"no json")
+    ask(address, "GET", "/v1/models/half")
+    reply, body = ask(address, "GET", METRICS)
+    assert (reply.status, reply.getheader("content-type")) == (200, "text/plain")
+    counted = b':tensorflow:serving:request_count{model_name="half",status="%s"} 1'
+    assert counted % b"INVALID_ARGUMENT" in body
+    assert counted % b"OK" in body
+    reply, body = ask(address, "GET", METRICS + "?x=1")
+    assert (reply.status, json.loads(body)) == (
+        400,
+        {"error": f"Unexpected path: {METRICS}?x=1"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "model", "status"),
+    [
+        (PREDICT, b"corrupt", {"Content-Encoding": "gzip"}, "half", "INVALID_ARGUMENT"),
+        (PREDICT, b'{"inputs": 2, "signature_name": "no"}', {}, "half", "INVALID_ARGUMENT"),
+        ("/v1/models/half:classify", b'{"examples": []}', {}, "half", "INVALID_ARGUMENT"),
+        ("/v1/models/half:no", b"", {}, "", "INVALID_ARGUMENT"),
+        ("/v1/models/none:predict", BODY, {}, "none", "NOT_FOUND"),
+        (PREDICT, b" " * 101, {}, "half", "RESOURCE_EXHAUSTED"),
+    ],
+)
+def test_every_request_is_counted_once_as_what_it_is_told(
+    serve: Serve,
+    manager: Manager,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    model: str,
+    status: str,
+) -> None:
+    metrics = Metrics()
+    settings = Settings(**SETTINGS, max_request_bytes=100)
+    address = serve(build(DataPlane(manager, metrics=metrics), settings, metrics=metrics))
+    reply, _ = ask(address, "POST", path, body, headers)
+    assert reply.status == {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 413}.get(status, 400)
+    text = metrics.exposition().decode().splitlines()
+    assert [each for each in text if ":request_count{" in each] == [
+        f':tensorflow:serving:request_count{{model_name="{model}",status="{status}"}} 1'
+    ]
+
+
+def test_access_log_is_a_line_of_json_a_request(
+    dataplane: DataPlane, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "server.access")
+    address = serve(build(dataplane, Settings(**SETTINGS, access_log=True)))
+    ask(address, "POST", PREDICT, BODY)
+    ask(address, "GET", "/v1/x%2Fy?z")
+    # Logged once it is sent, so that only another answer tells that it is there.
+    ask(address, "GET", "/healthz")
+    first, second = (json.loads(each.getMessage()) for each in caplog.records[:2])
+    assert first.pop("duration_ms") > 0
+    assert datetime.fromisoformat(first.pop("time")).tzinfo is not None
+    assert first == {
+        "protocol": "REST",
+        "peer": "127.0.0.1",
+        "method": "POST",
+        "path": PREDICT,
+        "model": "half",
+        "version": 3,
+        "signature": "serving_default",
+        "status": 200,
+        "bytes_in": len(BODY),
+        "bytes_out": len(ANSWER),
+    }
+    assert (second["path"], second["status"]) == ("/v1/x%2Fy?z", 400)

@@ -1,0 +1,16 @@
+"""Every code of an error has its HTTP status."""
+
+import json
+
+from server.frontends.rest.errors import HTTP_STATUS, respond
+from tpuserve.errors import Code
+
+
+def test_every_code_is_mapped() -> None:
+    assert set(HTTP_STATUS) == set(Code)
+
+
+def test_message_survives_whatever_it_quotes() -> None:
+    body = respond(400, 'a "b" \ud800 ü').body
+    assert json.loads(body) == {"error": 'a "b" ? ü'}
+    assert body.startswith(b'{\n    "error": "')

@@ -1,0 +1,130 @@
+"""Each request on a connection is answered, in turn, whatever else is sent beside it."""
+
+import contextlib
+import logging
+import select
+import socket
+
+import pytest
+
+from server.dataplane import DataPlane
+from server.frontends.rest.app import build
+from tests.server.frontends.rest.conftest import Serve
+from tests.server.frontends.rest.wire import Address, ask, send
+
+pytestmark = pytest.mark.slow
+
+PREDICT = "/v1/models/half:predict"
+BODY = b'{"inputs": 2}'
+ANSWER = b'{\n    "outputs": 3.0\n}'
+HEAD = b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\n"
+REQUEST = HEAD + b"Content-Length: 13\r\n\r\n" + BODY
+LAST = HEAD + b"Connection: close\r\nContent-Length: 13\r\n\r\n" + BODY
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\nd\r\n" + BODY + b"\r\n0\r\n"
+# As the HTTP client of Java's own library asks by default, with every request.
+HTTP2 = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAA\r\nUpgrade: h2c\r\n"
+WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+
+
+@pytest.fixture(params=["at once", "by uvicorn"])
+def address(request: pytest.FixtureRequest, dataplane: DataPlane, serve: Serve) -> Address:
+    address = serve(build(dataplane))
+    if request.param == "at once":
+        for _ in range(20):
+            assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
+    return address
+
+
+def wishing(request: bytes, wish: bytes) -> bytes:
+    return request.replace(b"Host: x\r\n", b"Host: x\r\n" + wish)
+
+
+@pytest.mark.parametrize("wish", [HTTP2, WEBSOCKET], ids=["HTTP/2", "WebSocket"])
+@pytest.mark.parametrize("request_", [REQUEST, CHUNKED + b"\r\n"], ids=["whole", "chunked"])
+def test_wish_for_another_protocol_is_passed_over(
+    address: Address, wish: bytes, request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    replies = send(address, wishing(request_, wish) * 3 + REQUEST + LAST)
+    assert replies.count(b"HTTP/1.1 200 OK") == replies.count(ANSWER) == 5
+    assert caplog.records == []
+
+
+def test_wish_for_another_protocol_without_a_body_is_passed_over(address: Address) -> None:
+    asked = wishing(b"GET /v1/models/half HTTP/1.1\r\nHost: x\r\n\r\n", HTTP2)
+    assert send(address, asked * 2 + LAST).count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_wish_for_another_protocol_may_come_in_pieces(address: Address) -> None:
+    asked = wishing(REQUEST, HTTP2)
+    with socket.create_connection(address, timeout=30) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(asked)):
+            client.sendall(asked[place : place + 1])
+        received = b""
+        while ANSWER not in received:
+            received += client.recv(65536)
+        client.sendall(LAST)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize("trailer", [b"Content-Encoding: gzip\r\n", b"Expect: 100-continue\r\n"])
+def test_what_comes_behind_a_body_is_no_header(address: Address, trailer: bytes) -> None:
+    replies = send(address, (CHUNKED + trailer + b"\r\n") * 20 + LAST)
+    assert replies.count(b"HTTP/1.1") == replies.count(ANSWER) == 21
+
+
+BROKEN = HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+ENDLESS = HEAD + b"A: " + b"b" * 150_000
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"garbage\r\n\r\n", b"garbage\r\n\r\n" * 60_000, BROKEN, ENDLESS],
+    ids=["some", "much", "in a body", "in a head"],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_no_request_comes_after_those_that_are(
+    address: Address,
+    garbage: bytes,
+    count: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Large, so that they are in flight when the garbage comes.
+    large = HEAD + b"Content-Length: 6000\r\n\r\n" + BODY.ljust(6000)
+    with socket.create_connection(address, timeout=30) as client:
+        with contextlib.suppress(OSError):
+            client.sendall(large * count + garbage)
+        received = b""
+        while received.count(ANSWER) < count:
+            assert (piece := client.recv(65536))
+            received += piece
+    # Refused at most, and that by the last word.
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert len(caplog.records) <= 1
+    assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
+    assert [each for each in caplog.records if each.levelno > logging.WARNING] == []
+
+
+def test_body_that_breaks_off_in_garbage_is_refused_once(
+    address: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert send(address, BROKEN).count(b"HTTP/1.1 400 Bad Request") == 1
+    assert [each for each in caplog.records if each.levelno > logging.WARNING] == []
+
+
+def test_who_takes_no_answer_is_not_listened_to_for_ever(address: Address) -> None:
+    numbers = b'{"inputs": [%s]}' % b", ".join([b"1"] * 1000)
+    asked = HEAD + b"Content-Length: %d\r\n\r\n" % len(numbers) + numbers
+    # What both ends of the connection hold is far less.
+    left, most = asked * 20_000, 40_000_000
+    assert len(left) > most
+    with socket.create_connection(address, timeout=30) as client:
+        client.setblocking(False)
+        view, sent = memoryview(left), 0
+        while sent < most and select.select([], [client], [], 1)[1]:
+            sent += client.send(view[sent : sent + 100_000])
+        assert sent < most
+        client.setblocking(True)
+        client.settimeout(30)
+        assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
+    assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER

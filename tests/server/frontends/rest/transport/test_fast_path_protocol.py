@@ -1,0 +1,213 @@
+"""What is answered at once is answered as uvicorn would have it, and takes nothing from others."""
+
+import json
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.admission.admission import Limits
+from server.admission.api_keys import ApiKeys
+from server.dataplane import DataPlane
+from server.frontends.rest.app import build
+from server.frontends.rest.rest_config import Options
+from server.frontends.rest.transport import workers
+from server.frontends.rest.transport.timeouts import Patience
+from server.frontends.rest.v1.v1_api import Api
+from server.metrics import Metrics
+from server.settings.settings import Settings
+from tests.server.fakes import FakeLoader
+from tests.server.frontends.rest.conftest import Serve
+from tests.server.frontends.rest.wire import Address, ask, send
+
+pytestmark = pytest.mark.slow
+
+PREDICT = "/v1/models/half:predict"
+BODY = b'{"inputs": 2}'
+ANSWER = b'{\n    "outputs": 3.0\n}'
+SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
+HEAD = b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n"
+REQUEST = HEAD % (len(BODY), b"") + BODY
+LAST = HEAD % (len(BODY), b"Connection: close\r\n") + BODY
+
+
+@pytest.fixture
+def slow_path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the requests that were not answered at once, on however busy a machine."""
+    for name, seconds in (("_QUICK_SECONDS", 0.5), ("_FAR_TOO_SLOW_SECONDS", 1)):
+        monkeypatch.setattr(workers, name, seconds)
+    seen: list[str] = []
+    answer = Api.answer
+
+    async def noted(self: Api, path: str, *others: Any) -> Any:
+        seen.append(path)
+        return await answer(self, path, *others)
+
+    monkeypatch.setattr(Api, "answer", noted)
+    return seen
+
+
+def quicken(address: Address, headers: dict[str, str] | None = None) -> None:
+    """Asks as often as it takes to be known as quick."""
+    for _ in range(20):
+        assert ask(address, "POST", PREDICT, BODY, headers)[1] == ANSWER
+
+
+@pytest.fixture
+def address(dataplane: DataPlane, serve: Serve, slow_path: list[str]) -> Address:
+    address = serve(build(dataplane))
+    quicken(address)
+    slow_path.clear()
+    return address
+
+
+def test_answer_is_that_of_uvicorn(address: Address, slow_path: list[str]) -> None:
+    prompt, body = ask(address, "POST", PREDICT, BODY)
+    assert slow_path == []
+    usual, same_body = ask(address, "POST", PREDICT, BODY, {"Connection": "close"})
+    assert slow_path == [PREDICT]
+    assert body == same_body == ANSWER
+    expected = [each for each in usual.getheaders() if each[0] not in ("date", "connection")]
+    assert [each for each in prompt.getheaders() if each[0] != "date"] == expected
+    assert prompt.getheader("date")
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [REQUEST * 3 + LAST, REQUEST * 50 + LAST],
+    ids=["few", "more than have their turn at once"],
+)
+def test_requests_sent_in_a_row_are_answered_in_order(address: Address, requests: bytes) -> None:
+    other = HEAD % (13, b"") + b'{"inputs": 4}'
+    replies = send(address, other + requests)
+    assert replies.count(b"HTTP/1.1 200 OK") == 1 + requests.count(b"POST")
+    assert replies.index(b'"outputs": 4.0') < replies.index(b'"outputs": 3.0')
+
+
+def test_body_may_come_in_pieces(address: Address, slow_path: list[str]) -> None:
+    with socket.create_connection(address, timeout=30) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (REQUEST[:20], REQUEST[20:-9], REQUEST[-9:-1], REQUEST[-1:]):
+            client.sendall(piece)
+            ask(address, "GET", "/healthz")  # by then the piece has been seen
+        assert client.recv(65536).endswith(ANSWER)
+    assert slow_path == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD % (6000, b"") + BODY + b" " * (6000 - len(BODY)) + LAST,
+        HEAD % (len(BODY), b"Expect: 100-continue\r\n") + BODY + LAST,
+        LAST.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        LAST,
+    ],
+    ids=["large", "expects", "old", "last"],
+)
+def test_what_is_not_for_at_once_is_left_to_uvicorn(
+    address: Address, slow_path: list[str], data: bytes
+) -> None:
+    with socket.create_connection(address, timeout=30) as client:
+        client.sendall(data)
+        received = b""
+        while ANSWER not in received:
+            received += client.recv(65536)
+    assert slow_path[0] == PREDICT
+
+
+def test_spellings_of_a_path_are_not_kept_without_end(dataplane: DataPlane) -> None:
+    api = Api(dataplane, Options())
+    for number in range(3000):
+        letters = "".join(f"%{ord(each) ^ 1:02x}" for each in f"{number:04}")
+        assert api.find(f"/v1/models/{letters}:predict".encode()) is None
+    assert len(api._at_once) <= 1024 >= len(api._paces)
+    api.close()
+
+
+def test_chunked_body_is_read(address: Address, slow_path: list[str]) -> None:
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % PREDICT.encode()
+    with socket.create_connection(address, timeout=30) as client:
+        client.sendall(head + b"d\r\n" + BODY + b"\r\n0\r\n\r\n")
+        assert client.recv(65536).endswith(ANSWER)
+    assert slow_path == []
+
+
+def test_error_is_told_and_the_connection_goes_on(address: Address) -> None:
+    wrong = HEAD % (2, b"") + b"{]"
+    replies = send(address, wrong + REQUEST + LAST)
+    assert replies.startswith(b"HTTP/1.1 400")
+    assert replies.count(b"HTTP/1.1 200") == 2
+
+
+def test_client_that_leaves_half_way_does_no_harm(address: Address) -> None:
+    for _ in range(3):
+        with socket.create_connection(address, timeout=30) as client:
+            client.sendall(REQUEST[:-3])
+    assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
+
+
+def test_idle_connection_is_closed_after_a_while(dataplane: DataPlane, serve: Serve) -> None:
+    address = serve(build(dataplane), Patience(headers_seconds=0.2))
+    quicken(address)
+    with socket.create_connection(address, timeout=30) as client:
+        client.sendall(REQUEST)
+        received = client.recv(65536)
+        assert received.endswith(ANSWER)
+        # By uvicorn's own five seconds, and not by those for the head of a request.
+        client.settimeout(1)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.settimeout(30)
+        assert client.recv(1) == b""
+
+
+def test_keys_limits_origins_metrics_and_log_hold(
+    dataplane: DataPlane,
+    serve: Serve,
+    tmp_path: Path,
+    slow_path: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "server.access")
+    (tmp_path / "keys").write_text("sesame\n")
+    settings = Settings(**SETTINGS, access_log=True, rest_api_enable_cors_support=True)
+    metrics, limits, keys = Metrics(), Limits(1), ApiKeys(tmp_path / "keys")
+    address = serve(build(dataplane, settings, metrics=metrics, limits=limits, keys=keys))
+    right = {"Authorization": "Bearer sesame"}
+    quicken(address, right)
+    slow_path.clear()
+    caplog.clear()
+    reply, _ = ask(address, "POST", PREDICT, BODY, right)
+    assert reply.getheader("access-control-allow-origin") == "*"
+    assert ask(address, "POST", PREDICT, BODY)[0].status == 401
+    with limits.request():
+        assert ask(address, "POST", PREDICT, BODY, right)[0].status == 429
+    limits.drain()
+    assert ask(address, "POST", PREDICT, BODY, right)[0].status == 503
+    assert slow_path == []
+    lines = [json.loads(each.getMessage()) for each in caplog.records]
+    assert [each["status"] for each in lines] == [200, 401, 429, 503]
+    assert (lines[0]["version"], lines[0]["signature"]) == (3, "serving_default")
+    assert b'request_count{model_name="half",status="UNAVAILABLE"} 1' in metrics.exposition()
+
+
+def test_path_that_has_become_slow_is_handed_to_threads(
+    address: Address, loader: FakeLoader, slow_path: list[str]
+) -> None:
+    model = loader.models[3]
+    model.gate.clear()
+    threading.Timer(1.2, model.gate.set).start()
+    ask(address, "POST", PREDICT, BODY)
+    assert slow_path == []
+    model.entered.clear()
+    model.gate.clear()
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(ask, address, "POST", PREDICT, BODY)
+        assert model.entered.wait(10)
+        assert ask(address, "GET", "/healthz")[0].status == 200
+        model.gate.set()
+        assert slow.result()[1] == ANSWER
+    assert slow_path == [PREDICT]

@@ -1,0 +1,130 @@
+"""Who says that there is no more to come is answered what has come all the same."""
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from server.config.tls import Tls
+from server.dataplane import DataPlane
+from server.frontends.rest.app import build
+from server.frontends.rest.transport.server import RestServer
+from server.process import ports
+from tests.server.certificates import Authority
+from tests.server.fakes import FakeLoader
+from tests.server.frontends.rest.conftest import Serve
+from tests.server.frontends.rest.wire import Address, ask
+
+pytestmark = pytest.mark.slow
+
+AUTHORITY = Authority()
+OURS = AUTHORITY.identity()
+PREDICT = "/v1/models/half:predict"
+ANSWER = b'{\n    "outputs": 3.0\n}'
+HEAD = b"POST /v1/models/half:predict HTTP/%s\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+
+
+def request(size: int, version: bytes = b"1.1") -> bytes:
+    return HEAD % (version, size) + b'{"inputs": 2}'.ljust(size)
+
+
+def received(client: socket.socket) -> bytes:
+    pieces = []
+    while piece := client.recv(65536):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def send_and_close(address: Address, data: bytes) -> bytes:
+    with socket.create_connection(address, timeout=30) as client:
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        return received(client)
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize("size", [13, 10_000, 3_000_000])
+def test_request_of_any_size_is_answered(
+    dataplane: DataPlane, serve: Serve, size: int, version: bytes
+) -> None:
+    address = serve(build(dataplane))
+    for _ in range(20):
+        reply = send_and_close(address, request(size, version))
+        assert reply.startswith(b"HTTP/1.1 200 OK")
+        assert reply.endswith(ANSWER)
+
+
+def test_whole_answer_comes_however_large(dataplane: DataPlane, serve: Serve) -> None:
+    numbers = b'{"instances": [%s]}' % b",".join([b"1"] * 600_000)
+    reply = send_and_close(serve(build(dataplane)), HEAD % (b"1.1", len(numbers)) + numbers)
+    assert reply.count(b"2.5") == 600_000
+
+
+def test_requests_in_a_row_are_answered_but_for_one_that_is_not_whole(
+    dataplane: DataPlane, serve: Serve
+) -> None:
+    replies = send_and_close(serve(build(dataplane)), request(6000) * 3 + request(6000)[:-1])
+    assert replies.count(b"HTTP/1.1") == replies.count(ANSWER) == 3
+
+
+@pytest.mark.parametrize("missing", [1, 10_001], ids=["body", "head"])
+def test_request_that_is_not_whole_is_hung_up_on(
+    dataplane: DataPlane, serve: Serve, missing: int
+) -> None:
+    assert send_and_close(serve(build(dataplane)), request(10_000)[:-missing]) == b""
+
+
+def test_client_that_goes_while_the_model_runs_does_no_harm(
+    dataplane: DataPlane, serve: Serve, loader: FakeLoader, caplog: pytest.LogCaptureFixture
+) -> None:
+    address, model = serve(build(dataplane)), loader.models[3]
+    model.gate.clear()
+    with socket.create_connection(address, timeout=30) as client:
+        client.sendall(request(10_000) * 2)
+        assert model.entered.wait(10)
+    model.gate.set()
+    assert ask(address, "POST", PREDICT, b'{"inputs": 2}')[1] == ANSWER
+    assert not caplog.records
+
+
+@pytest.fixture
+def tls_address(dataplane: DataPlane) -> Iterator[Address]:
+    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+        tls = Tls(OURS.key, OURS.certificate)
+        server = RestServer(build(dataplane), listener, 5, pytest.fail, tls=tls)
+        server.start()
+        yield listener.getsockname()
+        server.stop()
+        server.join()
+
+
+def test_request_over_tls_is_answered_where_its_end_is_told_while_the_model_runs(
+    tls_address: Address, loader: FakeLoader
+) -> None:
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+    incoming, outgoing, model = ssl.MemoryBIO(), ssl.MemoryBIO(), loader.models[3]
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with socket.create_connection(tls_address, timeout=30) as client:
+        while is_unfinished(tls.do_handshake):
+            client.sendall(outgoing.read())
+            incoming.write(client.recv(65536))
+        tls.write(request(10_000))
+        model.gate.clear()
+        client.sendall(outgoing.read())
+        assert model.entered.wait(10)
+        assert is_unfinished(tls.unwrap)  # only this half is closed
+        client.sendall(outgoing.read())
+        model.gate.set()
+        incoming.write(received(client))
+    reply = b""
+    while not reply.endswith(ANSWER):
+        reply += tls.read(65536)  # raises at the end
+
+
+def is_unfinished(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except ssl.SSLWantReadError:
+        return True
+    return False

@@ -1,0 +1,99 @@
+"""Memory of models comes back when they are unloaded."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
+def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
+    command = [sys.executable, "-m", "benchmarks.serve.memory", "--megabytes=80", "--cycles=3"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    sizes = [float(line.split()[2]) for line in said.splitlines() if line.startswith("cycle")]
+    assert len(sizes) == 3
+    # All of the others' memory would be twice as much as one model's.
+    assert sizes[-1] - sizes[0] < 40
+
+
+# Three at a time: what one cycle after the other leaves behind may be the same memory each time.
+_LOAD_THREE = """
+from server import memory
+memory.be_returnable()
+import tempfile
+from pathlib import Path
+from benchmarks.serve.memory import write
+from server.servables.saved_model_loader import SavedModels
+from server.settings.settings import Settings
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+with tempfile.TemporaryDirectory() as base:
+    small, large = write(Path(base) / "1", 1), write(Path(base) / "2", 80)
+    load = SavedModels(Settings(Path(base)))
+    load(small).close()
+    memory.give_back()
+    before = resident()
+    models = [load(large) for _ in range(3)]
+    during = resident()
+    while models:
+        models.pop().close()
+    memory.give_back()
+    print(before, during, resident())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
+def test_memory_of_models_is_the_systems_again_once_they_are_unloaded() -> None:
+    command = [sys.executable, "-c", _LOAD_THREE]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    before, during, after = map(int, said.split())
+    assert during - before > 200
+    assert after - before < 60
+
+
+# In a thread, so that the C library takes them from one of the heaps that it cannot trim.
+_TAKE_AND_FREE = """
+import ctypes
+import threading
+from pathlib import Path
+from server import memory
+
+memory.be_returnable()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+
+def resident():
+    # Counted page by page: what statm tells lags behind on some kernels.
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(each.split()[1]) >> 10 for each in lines if each.startswith("Rss:"))
+
+def take_and_free():
+    with memory.of_models(), memory.of_models():
+        pieces = [ctypes.c_void_p(libc.malloc(8 << 20)) for _ in range(5)]
+        for piece in pieces:
+            ctypes.memset(piece, 1, 8 << 20)
+        during.append(resident())
+        for piece in pieces:
+            libc.free(piece)
+
+before, during = resident(), []
+thread = threading.Thread(target=take_and_free)
+thread.start()
+thread.join()
+memory.give_back()
+print(before, *during, resident())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's /proc")
+def test_what_a_model_takes_in_any_thread_is_the_systems_once_it_is_freed() -> None:
+    command = [sys.executable, "-c", _TAKE_AND_FREE]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    before, during, after = map(int, said.split())
+    assert during - before >= 40
+    assert after - before < 8

@@ -1,0 +1,140 @@
+"""TensorFlow Lite models are served with the signatures that they bring, or one made up."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+import tensorflow as tf
+from flatbuffers import flexbuffers
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.lite.python import schema_py_generated as schema
+
+from server.servables import tflite_loader
+from server.servables.saved_model_loader import SavedModels
+from server.servables.tflite_loader import TfLiteModel
+from server.settings.settings import Settings
+from tpuserve.errors import (
+    DamagedSavedModel,
+    InvalidInputNames,
+    InvalidTensor,
+    UnsupportedModel,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    """x / 2 + 2 of any number of rows."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="x")])
+    def half_plus_two(x: tf.Tensor) -> tf.Tensor:
+        return x / 2 + 2
+
+    function = half_plus_two.get_concrete_function()
+    return bytes(tf.lite.TFLiteConverter.from_concrete_functions([function]).convert())
+
+
+def with_signature(content: bytes, name: str, signature: Any) -> bytes:
+    """The model with metadata as TensorFlow Serving's tool for it writes them."""
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(_map(name, signature.SerializeToString()), np.uint8)
+    model.buffers.append(buffer)
+    metadata = schema.MetadataT()
+    metadata.name, metadata.buffer = tflite_loader.METADATA, len(model.buffers) - 1
+    model.metadata = [*(model.metadata or []), metadata]
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _map(name: str, value: bytes) -> bytes:
+    encoded = flexbuffers.Builder()
+    with encoded.Map():
+        encoded.Key(name)
+        encoded.Blob(value)
+    return bytes(encoded.Finish())
+
+
+@pytest.fixture
+def path(tmp_path: Path, content: bytes) -> Path:
+    path = tmp_path / "3" / "model.tflite"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def model(path: Path) -> TfLiteModel:
+    return tflite_loader.load(path, 2)
+
+
+X = np.array([[1], [2], [5]], np.float32)
+
+
+def test_model_without_signatures_has_tensors_for_aliases(model: TfLiteModel) -> None:
+    (signature,) = model.signatures.values()
+    assert [str(each) for each in signature.inputs.values()] == ["float32 [?, 1]"]
+    assert list(signature.inputs) == ["x"]
+    (output,) = signature.outputs
+    answer = model.run("serving_default", {"x": X})
+    assert answer[output].tolist() == [[2.5], [3.0], [4.5]]
+
+
+def test_signature_of_the_metadata_is_served(path: Path, content: bytes) -> None:
+    (output,) = tflite_loader.load(path, 1).signatures["serving_default"].outputs
+    signature = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
+    for tensors, alias, name in ((signature.inputs, "a", "x:0"), (signature.outputs, "b", output)):
+        tensors[alias].name = name
+        tensors[alias].dtype = tf.float32.as_datatype_enum
+    path.write_bytes(with_signature(content, "serving_default", signature))
+    model = tflite_loader.load(path, 1)
+    assert model.signature_defs == {"serving_default": signature}
+    assert model.run("serving_default", {"a": X})["b"].tolist() == [[2.5], [3.0], [4.5]]
+
+
+def test_requests_of_any_size_share_the_interpreters(model: TfLiteModel) -> None:
+    def ask(rows: int) -> float:
+        (answer,) = model.run("serving_default", {"x": X[:1].repeat(rows, axis=0)}).values()
+        assert answer.shape == (rows, 1)
+        return float(answer.sum())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(1, 9))) == [2.5 * rows for rows in range(1, 9)]
+
+
+def test_wrong_input_is_refused_and_the_next_is_answered(model: TfLiteModel) -> None:
+    with pytest.raises(InvalidTensor, match="Expects x to be float but double is provided"):
+        model.run("serving_default", {"x": X.astype(np.float64)})
+    with pytest.raises(InvalidInputNames):
+        model.run("serving_default", {"z": X})
+    with pytest.raises(InvalidTensor):
+        model.run("serving_default", {"x": np.zeros([2, 3, 4, 5, 6, 7, 8], np.float32)})
+    assert len(model.run("serving_default", {"x": X})) == 1
+
+
+def test_damaged_file_is_told(path: Path) -> None:
+    path.write_bytes(b"nonsense")
+    with pytest.raises(DamagedSavedModel, match=f"cannot load {path}"):
+        tflite_loader.load(path, 1)
+
+
+def test_file_is_preferred_where_that_is_asked(path: Path) -> None:
+    settings = Settings(path.parent.parent, prefer_tflite_model=True, num_tflite_pools=1)
+    assert isinstance(SavedModels(settings)(path.parent), TfLiteModel)
+
+
+def test_select_ops_are_named_and_refused(tmp_path: Path) -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def lower(x: tf.Tensor) -> tf.Tensor:
+        return tf.strings.lower(x)
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([lower.get_concrete_function()])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.SELECT_TF_OPS]
+    (tmp_path / "model.tflite").write_bytes(converter.convert())
+    with pytest.raises(UnsupportedModel, match=r"TensorFlow's own \(StringLower\).* built-in ops"):
+        tflite_loader.load(tmp_path / "model.tflite", 1)

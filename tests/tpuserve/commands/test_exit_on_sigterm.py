@@ -1,0 +1,44 @@
+"""A signal ends what is going on, wherever it comes."""
+
+import signal
+import sys
+import time
+
+import pytest
+
+from tpuserve.commands.exit_on_sigterm import terminable
+
+
+class Signalled:
+    """Gets a signal while it is freed."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self._number)
+
+
+def free_and_go_on(number: int) -> None:
+    Signalled(number)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_that_comes_where_nothing_can_be_raised_comes_again(
+    number: int, error: type[BaseException]
+) -> None:
+    before = sys.unraisablehook
+    with pytest.raises(error), terminable():
+        free_and_go_on(number)
+    assert sys.unraisablehook is before
+
+
+def test_sigterm_has_its_status_and_is_as_before_afterwards() -> None:
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]
+    with pytest.raises(SystemExit) as raised, terminable():
+        signal.raise_signal(signal.SIGTERM)
+    assert raised.value.code == 143
+    assert handlers == [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]

@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
+from tpuserve.compilation.reporting.plot import check_path, plot
+from tpuserve.compilation.reporting.report import Compilation
+from tpuserve.errors import InvalidInput
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "plot.svg"
+    found = report(
+        *(
+            compiled(each, rows, figures(seconds=rows / 1000))
+            for each in (V4, V5E)
+            for rows in (1, 8)
+        ),
+        refused(V5E, 64, "out of memory"),
+    )
+    plot(found, path)
+    text = path.read_text()
+    # Matplotlib draws letters, and says in comments which.
+    assert "<!-- v4:2x2x1 -->" in text
+    assert "<!-- v5e:1x1 (1 without) -->" in text
+    assert "<!-- Estimates of the TPU compiler, for the TPU alone; nothing has run -->" in text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("found", [refused(V5E, 8, "no HBM"), compiled(V5E, 8, figures(seconds=0))])
+def test_a_plot_of_nothing_says_so(tmp_path: Path, found: Compilation) -> None:
+    plot(report(found), tmp_path / "plot.svg")
+    assert "<!-- no estimate -->" in (tmp_path / "plot.svg").read_text()
+
+
+@pytest.mark.parametrize("name", ["plot.txt", "plot", "nowhere/plot.png"])
+def test_a_file_that_cannot_be_drawn_is_refused_before_anything_is_compiled(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(InvalidInput, match="plot"):
+        check_path(tmp_path / name)

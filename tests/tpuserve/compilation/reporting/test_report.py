@@ -1,0 +1,39 @@
+import json
+
+import pytest
+
+from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
+from tpuserve.compilation.stats import Topology
+
+
+def test_rows_per_second_count_all_devices_of_a_chip() -> None:
+    # 8 rows in 2 ms are 4,000 a second on one device.
+    assert compiled(V5E, 8, figures()).estimated_rows_per_second_per_chip == pytest.approx(4000)
+    assert compiled(V4, 8, figures()).estimated_rows_per_second_per_chip == pytest.approx(8000)
+
+
+def test_the_bound_is_what_takes_longer_at_the_chips_peak() -> None:
+    # A v5e moves 10 MB in 12.2 us and computes 2.4 GFLOP in as long.
+    assert compiled(V5E, 8, figures(flops=2.3e9)).bound == "memory"
+    assert compiled(V5E, 8, figures(flops=2.5e9)).bound == "compute"
+
+
+def test_a_generation_that_is_not_known_has_no_bound() -> None:
+    assert compiled(Topology("v9:1x1", "TPU v9", 1), 8, figures()).bound is None
+
+
+def test_the_memory_of_a_device_holds_arguments_results_temporaries_and_code() -> None:
+    assert compiled(V5E, 8, figures()).hbm_bytes == 1_432_000
+
+
+def test_a_report_passes_if_everything_compiles() -> None:
+    assert report(compiled(V5E, 1, figures())).passed
+    assert not report(compiled(V5E, 1, figures()), refused(V5E, 8, "out of memory")).passed
+
+
+def test_data_are_json_with_what_follows_from_the_figures() -> None:
+    data = json.loads(json.dumps(report(compiled(V5E, 8, figures())).as_data()))
+    (found,) = data["compilations"]
+    assert found["figures"]["seconds"] == 0.002
+    assert found["estimated_rows_per_second_per_chip"] == pytest.approx(4000)
+    assert data["advice"][0]["allowed_batch_sizes"] == [1, 8]

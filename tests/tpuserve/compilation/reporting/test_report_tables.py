@@ -1,0 +1,63 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
+from tpuserve.compilation.reporting import report_tables
+from tpuserve.compilation.reporting.report import Report
+
+
+def printed(found: Report, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    report_tables.print_report(found, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
+    text = printed(report(compiled(V4, 8, figures())))
+    (row,) = (line for line in text.splitlines() if line.startswith("v4:2x2x1"))
+    assert row.split() == ["v4:2x2x1", "8", "2ms", "8k", "memory", "1G", "10M", "1M", "30k", "400k"]
+    assert "Nothing has run." in text
+
+
+def test_no_figure_is_cut_short_on_a_narrow_terminal() -> None:
+    found = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
+    text = " ".join(printed(found, width=40).split())
+    assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 30k 400k" in text
+    assert "v5e:1x1 65536 fails" in text
+
+
+def test_a_time_that_leaves_operations_out_is_marked() -> None:
+    text = printed(report(compiled(V5E, 8, figures(untimed=1))))
+    assert ">2ms" in text
+    assert "has no time for" in text
+
+
+def test_what_does_not_compile_is_said_once_for_all_places_with_the_compilers_words() -> None:
+    text = printed(report(refused(V4, 8, "no HBM\nleft"), refused(V5E, 8, "no HBM\nleft")))
+    assert "v4:2x2x1 at batch size 8, v5e:1x1 at batch size 8: no HBM left" in text
+    assert "Nothing has run." not in text
+
+
+def test_advice_and_notes_are_printed() -> None:
+    text = printed(report(compiled(V5E, 8, figures())))
+    assert "smallest chip that fits: v5e:1x1" in text
+    assert "allowed_batch_sizes: [1, 8], 25% padding (load: rows come and go)" in text
+    assert "note: a note" in text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (999.9, "1k"), (1234567, "1.23M"), (5e18, "5e+03P")],
+)
+def test_quantities_have_three_figures(number: float, text: str) -> None:
+    assert report_tables.quantity(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(2.5, "2.5s"), (0.00123, "1.23ms"), (1.5e-5, "15us"), (3e-10, "0.3ns")]
+)
+def test_times_have_three_figures(number: float, text: str) -> None:
+    assert report_tables.seconds(number) == text

@@ -1,0 +1,230 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.tpuserve.compilation import exports
+from tpuserve.compilation import aot
+from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.compiler import Compiler
+from tpuserve.compilation.reporting.report import Report
+from tpuserve.errors import (
+    InvalidInput,
+    InvalidSetting,
+    MetagraphNotFound,
+    SignatureNotFound,
+)
+
+pytestmark = pytest.mark.slow
+
+V5E = "v5e:1x1"
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("linear")
+    return exports.write(directory, exports.whole(exports.linear), [None, 16])
+
+
+@pytest.fixture(scope="module")
+def report(linear: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    cache = Cache(tmp_path_factory.mktemp("cache"))
+    return aot.compile(linear, topologies=[V5E, "v4:2x2x1"], batch_sizes=[8, 256], cache=cache)
+
+
+def test_each_topology_and_batch_size_is_compiled(report: Report) -> None:
+    assert [(each.batch_size, each.topology.name) for each in report.compilations] == [
+        (8, V5E),
+        (8, "v4:2x2x1"),
+        (256, V5E),
+        (256, "v4:2x2x1"),
+    ]
+    assert report.passed
+
+
+def test_the_operations_are_those_of_the_model(report: Report) -> None:
+    # 2 x 16 x 4 a row, but for additions to zero that the compiler leaves out.
+    for each in report.compilations:
+        assert each.figures is not None
+        assert each.figures.flops == pytest.approx(128 * each.batch_size, rel=0.05)
+
+
+def test_memory_holds_the_variables_and_time_is_estimated(report: Report) -> None:
+    for each in report.compilations:
+        assert each.figures is not None
+        assert each.figures.argument_bytes >= 4 * 16 * (each.batch_size + 4)
+        assert 0 < each.figures.seconds < 1e-3
+        assert each.estimated_rows_per_second_per_chip is not None
+
+
+def test_a_chip_of_two_devices_is_told_from_one(report: Report) -> None:
+    devices = {each.topology.name: each.topology.devices_per_chip for each in report.compilations}
+    assert devices == {V5E: 1, "v4:2x2x1": 2}
+
+
+def test_advice_names_batch_sizes_and_the_smallest_chip(report: Report) -> None:
+    (advice,) = report.advice
+    assert advice.smallest_topology == V5E
+    assert advice.cover is not None
+    assert advice.cover.batch_sizes == (8, 256)
+
+
+def test_a_result_is_found_again_by_content(linear: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+
+    def compiled() -> Report:
+        told.clear()
+        return aot.compile(
+            linear,
+            topologies=[V5E],
+            batch_sizes=[1],
+            cache=Cache(tmp_path),
+            progress=lambda *each: told.append(each),
+        )
+
+    first = compiled()
+    assert (1, 1, "compiling") in told
+    second = compiled()
+    assert (1, 1, "compiling") not in told
+    assert [each.is_cached for each in (*first.compilations, *second.compilations)] == [False, True]
+    assert first.compilations[0].figures == second.compilations[0].figures
+
+
+def test_one_compiler_serves_many_calls(linear: Path) -> None:
+    with Compiler(processes=1) as compiler:
+        for size in (2, 4):
+            found = aot.compile(linear, topologies=[V5E], batch_sizes=[size], compiler=compiler)
+            assert found.passed
+
+
+def test_what_does_not_fit_a_chip_is_told_in_the_compilers_words_and_fits_a_larger_one(
+    tmp_path: Path,
+) -> None:
+    def model(x: Any) -> Any:
+        # 19.6 GB of float32: more than the 16 GB of a v5e.
+        table = exports.variable("table", [70_000, 70_000])
+        return exports.whole(lambda each: each @ table)(x)
+
+    directory = exports.write(
+        tmp_path, model, [None, 70_000], saved=lambda: [exports.variable("small", [])]
+    )
+    found = aot.compile(directory, topologies=[V5E, "v5p:2x2x1"], batch_sizes=[1])
+    small, large = found.compilations
+    assert small.error is not None
+    assert "HBM" in small.error
+    assert large.error is None
+    assert large.hbm_bytes == pytest.approx(19.6e9, rel=0.01)
+    assert found.advice[0].smallest_topology == "v5p:2x2x1"
+    assert not found.passed
+
+
+def test_an_op_that_no_tpu_has_is_an_error_of_every_topology(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
+
+    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    found = aot.compile(directory, topologies=[V5E, "v6e:1x1"], batch_sizes=[1])
+    for each in found.compilations:
+        assert each.error is not None
+        assert "AsString" in each.error
+        assert "spelled" in each.error
+    assert found.advice[0].cover is None
+
+
+def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        w, v = exports.variable("w", [16, 16]), exports.variable("v", [16])
+        y = tf.while_loop(lambda n, _: n < 3, lambda n, y: (n + 1, y @ w), [tf.constant(0), x])[1]
+        return tf.cond(tf.reduce_sum(y) > 0, lambda: y + v, lambda: y)
+
+    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    # Twice: the runtime has forgotten the functions of the first time.
+    for _ in range(2):
+        (found,) = aot.compile(directory, topologies=[V5E], batch_sizes=[2]).compilations
+        assert found.error is None
+
+
+def test_a_batch_functions_sizes_are_compiled_and_one_above_them_is_an_error(
+    tmp_path: Path,
+) -> None:
+    def model(x: Any) -> Any:
+        batched = tf.nondifferentiable_batch_function(1, 4, 1000, [2, 4])
+        return batched(exports.whole(lambda each: each * 2.0))(x)
+
+    directory = exports.write(tmp_path, model, [None, 16])
+    found = aot.compile(directory, topologies=[V5E])
+    assert [each.batch_size for each in found.compilations] == [2, 4]
+    (above,) = aot.compile(directory, topologies=[V5E], batch_sizes=[5]).compilations
+    assert above.error is not None
+    assert "a batch of 5 rows does not fit" in above.error
+
+
+def test_a_node_that_wants_to_be_beside_another_is_compiled(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        table = exports.variable("table", [5, 3])
+        return tf.nn.embedding_lookup(table, tf.cast(x[:, 0], tf.int32))
+
+    directory = exports.write(tmp_path, exports.whole(computation), [None, 16])
+    assert aot.compile(directory, topologies=[V5E], batch_sizes=[2]).passed
+
+
+def test_rows_that_the_model_pads_are_noted(tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        batched = tf.nondifferentiable_batch_function(1, 4, 1000, [4])
+        return batched(exports.whole(lambda each: each * 2.0))(x)
+
+    directory = exports.write(tmp_path, model, [None, 16])
+    found = aot.compile(directory, topologies=[V5E], batch_sizes=[1])
+    assert found.notes == ("signature 'serving_default': the model pads 1 rows to 4",)
+
+
+def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
+    directory = exports.write(tmp_path, exports.whole(exports.linear), [3, 16])
+    (found,) = aot.compile(directory, topologies=[V5E]).compilations
+    assert (found.batch_size, found.error) == (3, None)
+    with pytest.raises(InvalidInput, match="takes batches of 3 rows"):
+        aot.compile(directory, topologies=[V5E], batch_sizes=[4])
+
+
+def test_a_dimension_that_nothing_tells_is_taken_as_asked_and_noted(tmp_path: Path) -> None:
+    directory = exports.write(tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None])
+    found = aot.compile(directory, topologies=[V5E], batch_sizes=[2], unknown_dimension=24)
+    assert found.passed
+    assert found.notes[0].endswith("float32 [2, ?] at batch size 2, and was compiled as [2, 24]")
+
+
+def on_the_host(x: Any) -> Any:
+    return x * 2.0
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error", "says"),
+    [
+        (on_the_host, {}, InvalidInput, "has a TPU compute nothing"),
+        (on_the_host, {"topologies": ["v9:1x1"]}, InvalidInput, "none that libtpu compiles for"),
+        (on_the_host, {"topologies": ["nonsense"]}, InvalidInput, "none that libtpu compiles for"),
+        (on_the_host, {"topologies": ["v5e:0x0"]}, InvalidInput, "none that libtpu compiles for"),
+        (on_the_host, {"signature_names": ["a"]}, SignatureNotFound, "'a'.*found serving_default"),
+        (on_the_host, {"batch_sizes": [0]}, InvalidSetting, "batch_size is 0"),
+        (on_the_host, {"unknown_dimension": 0}, InvalidSetting, "unknown_dimension is 0"),
+        (on_the_host, {"load": {8: 0.0}}, InvalidSetting, "weight above 0"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(
+    tmp_path: Path,
+    model: Callable[[Any], Any],
+    options: dict[str, Any],
+    error: type[Exception],
+    says: str,
+) -> None:
+    directory = exports.write(tmp_path, model, [None, 16])
+    with pytest.raises(error, match=says):
+        aot.compile(directory, **{"topologies": [V5E], **options})
+
+
+def test_a_model_without_a_tpu_metagraph_is_refused(tmp_path: Path) -> None:
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
+    with pytest.raises(MetagraphNotFound, match=r"no metagraph tagged \{serve, tpu\}"):
+        aot.compile(tmp_path / "1", topologies=[V5E])

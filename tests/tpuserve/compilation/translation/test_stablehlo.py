@@ -1,0 +1,101 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.python.saved_model import loader_impl
+
+from tests.tpuserve.compilation import exports
+from tpuserve.compilation.translation.abstract_tensor import Argument
+from tpuserve.compilation.translation.cluster_finder import Piece, Tracer
+from tpuserve.compilation.translation.stablehlo import Translator
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.lowering import lower
+
+pytestmark = pytest.mark.slow
+
+
+def piece_of(directory: Path, rows: int) -> tuple[GraphDef, Piece]:
+    (meta_graph,) = loader_impl.parse_saved_model(str(directory)).meta_graphs
+    graph = lower(meta_graph.graph_def)
+    tracer = Tracer(graph)
+    tracer.trace({"x:0": Argument(tf.float32, (rows, 16))}, [_output(meta_graph)])
+    return graph, tracer.pieces[0]
+
+
+def _output(meta_graph: Any) -> str:
+    return str(meta_graph.signature_def["serving_default"].outputs["y"].name)
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> Path:
+    return exports.write(tmp_path, exports.whole(exports.linear), [None, 16])
+
+
+def text_of(module: bytes) -> str:
+    from jax.interpreters import mlir
+    from jaxlib.mlir.dialects import stablehlo
+
+    return str(stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module))
+
+
+def test_variables_are_arguments_and_never_constants(linear: Path) -> None:
+    graph, piece = piece_of(linear, 8)
+    text = text_of(Translator(graph).translate(piece))
+    assert "tensor<8x16xf32>" in text
+    assert "tensor<16x4xf32>" in text
+    assert "constant" not in text
+
+
+def test_a_variable_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        table = exports.variable("table", [16, 2**28])
+        return exports.whole(lambda each: (each @ table)[:, :1])(x)
+
+    directory = exports.write(
+        tmp_path, model, [None, 16], saved=lambda: [exports.variable("small", [])]
+    )
+    graph, piece = piece_of(directory, 1)
+    before = _resident_bytes()
+    # 16 GiB of float32.
+    assert "tensor<16x268435456xf32>" in text_of(Translator(graph).translate(piece))
+    assert _resident_bytes() - before < 2**30
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+def test_an_op_with_no_form_is_named(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
+
+    graph, piece = piece_of(exports.write(tmp_path, exports.whole(computation), [None, 16]), 1)
+    with pytest.raises(UnsupportedOnTpu) as refused:
+        Translator(graph, {"spelled@" + piece.function: "model.py:7"}.get).translate(piece)
+    assert str(refused.value) == "XLA refuses AsString ('spelled', made at model.py:7)"
+
+
+def fingerprint(directory: Path, rows: int = 8) -> str:
+    graph, piece = piece_of(directory, rows)
+    return Translator(graph).fingerprint(piece)
+
+
+def test_a_fingerprint_tells_shapes_and_graphs_apart(linear: Path, tmp_path: Path) -> None:
+    other = exports.write(
+        tmp_path / "other", exports.whole(lambda x: exports.linear(x) * 2.0), [None, 16]
+    )
+    assert len({fingerprint(linear), fingerprint(linear, 4), fingerprint(other)}) == 3
+
+
+def test_another_export_of_the_same_model_has_the_same_fingerprint(tmp_path: Path) -> None:
+    def computation(x: Any) -> Any:
+        looped = tf.while_loop(lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y * 2.0,), (x,))
+        return tf.cond(x[0, 0] > 0, lambda: looped[0], lambda: exports.linear(x)[:, :1] + x)
+
+    made = [exports.write(tmp_path / each, exports.whole(computation), [None, 16]) for each in "ab"]
+    names = [piece_of(each, 8)[1].function for each in made]
+    assert names[0] != names[1]
+    assert fingerprint(made[0]) == fingerprint(made[1])

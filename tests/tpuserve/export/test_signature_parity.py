@@ -1,0 +1,43 @@
+from collections.abc import Sequence
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
+
+from tpuserve.errors import ExportError
+from tpuserve.export import signature_parity
+
+pytestmark = pytest.mark.slow
+
+
+def signature(
+    shape: Sequence[int | None] | None, dtype: tf.DType = tf.float32, output: str = "y"
+) -> SignatureDef:
+    found = SignatureDef(method_name="tensorflow/serving/predict")
+    for infos, alias in ((found.inputs, "x"), (found.outputs, output)):
+        infos[alias].dtype = dtype.as_datatype_enum
+        infos[alias].tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
+    return found
+
+
+@pytest.mark.parametrize("shape", [[None, 3], [2, 3], [None, None], None], ids=str)
+def test_shapes_that_one_tensor_can_have_are_the_same(shape: list[int | None] | None) -> None:
+    signature_parity.check({"a": signature([None, 3])}, {"a": signature(shape)})
+
+
+@pytest.mark.parametrize(
+    ("other", "shown"),
+    [
+        (signature([None, 4]), r"y: float32 \[\?, 4\]"),
+        (signature([None]), r"y: float32 \[\?\]"),
+        (signature([None, 3], tf.int32), r"y: int32 \[\?, 3\]"),
+        (signature([None, 3], output="z"), r"z: float32"),
+        (None, "none in"),
+    ],
+)
+def test_what_a_client_can_tell_apart_is_refused_and_both_are_shown(
+    other: SignatureDef | None, shown: str
+) -> None:
+    tpu = {} if other is None else {"a": other}
+    with pytest.raises(ExportError, match=rf"y: float32 \[\?, 3\]\) in the .*{shown}"):
+        signature_parity.check({"a": signature([None, 3])}, tpu)

@@ -1,0 +1,143 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import tpu
+
+from tests.tpuserve.lowering import replicas
+from tpuserve.errors import UnsupportedOnTpu
+from tpuserve.lowering.func_graph import is_lowered, lower_traced
+
+pytestmark = pytest.mark.slow
+v1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def graph() -> Iterator[Any]:
+    with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=True):
+        yield graph
+
+
+def lowered(computation: Callable[..., Any], *inputs: Any) -> Any:
+    """The results of a computation of one replica."""
+    _, outputs = lower_traced(lambda: tpu.split_compile_and_replicate(computation, [list(inputs)]))
+    return outputs[0]
+
+
+def run(*fetches: Any) -> Any:
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        return session.run(fetches)
+
+
+def test_what_is_built_is_a_tpus_and_what_is_left_is_none(graph: Any) -> None:
+    built: list[str] = []
+
+    def build() -> Any:
+        outputs = tpu.split_compile_and_replicate(lambda x: x * 2.0, [[1.0], [2.0]])
+        built.extend(each.type for each in v1.get_default_graph().get_operations())
+        return outputs
+
+    _, outputs = lower_traced(build)
+    assert {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput"} <= {*built}
+    assert not [each for each in graph.get_operations() if each.type.startswith("TPU")]
+    assert run(outputs) == ([[2.0], [4.0]],)
+    assert is_lowered(graph)
+
+
+def test_results_have_the_names_and_shapes_that_they_have_on_a_tpu() -> None:
+    place = v1.placeholder(tf.float32, [None, 3])
+    with v1.name_scope("net"):
+        first, second = lowered(lambda x: (x + 1.0, tf.reduce_sum(x)), place)
+    assert (first.name, first.shape.as_list()) == ("net/output_0_shard_0:0", [None, 3])
+    assert (second.name, second.shape) == ("net/output_1_shard_0:0", [])
+
+
+def test_variables_of_a_computation_are_those_of_the_graph(graph: Any) -> None:
+    def computation() -> Any:
+        step = v1.train.get_or_create_global_step()
+        with v1.variable_scope("net"):
+            return replicas.variable("v", 2.0) + tf.cast(step, tf.float32)
+
+    lowered(computation)
+    assert [each.name for each in v1.global_variables()] == ["global_step:0", "net/v:0"]
+    assert v1.train.get_global_step() is v1.global_variables()[0]
+    with v1.variable_scope("net", reuse=True):
+        assert run(*lowered(lambda: replicas.variable("v") * 3.0)) == (6.0,)
+
+
+def test_tensors_of_a_computation_are_in_no_collection_of_the_graph() -> None:
+    (loss,) = lowered(lambda: v1.losses.mean_squared_error([1.0], [3.0]))
+    assert v1.losses.get_losses() == []
+    assert run(loss) == (4.0,)
+
+
+def test_it_waits_for_what_it_is_told_to_inside_or_around() -> None:
+    v = replicas.variable(value=1.0)
+    update = v.assign(10.0)
+
+    def waiting() -> Any:
+        with tf.control_dependencies([update]):
+            return v.read_value() * 2.0
+
+    with tf.control_dependencies([update]):
+        (around,) = lowered(lambda: v.read_value() * 2.0)
+    (inside,) = lowered(waiting)
+    assert run(around) == run(inside) == (20.0,)
+
+
+def test_an_update_is_made_by_those_runs_alone_that_ask_for_it() -> None:
+    v = replicas.variable(value=1.0)
+    computed = lowered(lambda: (v.assign_add(5.0), tf.constant(3.0)))
+    with v1.Session() as session:
+        session.run(v.initializer)
+        assert session.run([computed[1], v]) == [3.0, 1.0]
+        assert session.run(computed[0]) == 6.0
+
+
+@pytest.mark.parametrize("is_v2", [True, False])
+def test_it_may_be_in_a_loop_or_a_branch_of_the_host(
+    is_v2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorflow.python.ops import control_flow_util
+
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", is_v2)
+    v = replicas.variable()
+
+    def body(done: Any) -> Any:
+        with tf.control_dependencies(lowered(lambda x: v.assign_add(x), tf.cast(done, tf.float32))):
+            return done + 1
+
+    looped = v1.while_loop(lambda done: done < 4, body, [0], return_same_structure=False)
+    with tf.control_dependencies([looped]):
+        chosen = v1.cond(v > -1.0, lambda: lowered(lambda: v * 10.0)[0], lambda: v * 0.0)
+    # 0 + 1 + 2 + 3.
+    assert run(chosen) == (60.0,)
+
+
+def test_loops_and_gradients_of_a_computation_are_its_own() -> None:
+    v = replicas.variable(value=3.0)
+
+    def computation() -> Any:
+        _, power = v1.while_loop(
+            lambda n, _: n < 3, lambda n, p: (n + 1, p * v), [0, 1.0], maximum_iterations=3
+        )
+        return tf.gradients(tf.cond(power > 20.0, lambda: power, lambda: power * 0.0), [v])[0]
+
+    # v ** 3 is 27, and its gradient 3 v ** 2.
+    assert run(*lowered(computation)) == (27.0,)
+
+
+def test_gradients_from_outside_are_refused() -> None:
+    v = replicas.variable(value=3.0)
+    (result,) = lowered(lambda: v * v)
+    with pytest.raises(UnsupportedOnTpu, match="'output_0_shard_0'.*Compute them inside"):
+        tf.gradients(result, [v])
+
+
+def test_an_update_of_a_variable_that_is_no_resource_is_refused() -> None:
+    v = v1.Variable(1.0, use_resource=False)
+    assert run(*lowered(lambda: v * 2.0)) == (2.0,)
+    with pytest.raises(UnsupportedOnTpu, match="'AssignAdd'.*use_resource=True"):
+        lowered(lambda: v1.assign_add(v, 1.0))

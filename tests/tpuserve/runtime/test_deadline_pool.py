@@ -1,0 +1,87 @@
+"""Slow runs with a deadline keep no quick one waiting."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpuserve.errors import DeadlineExceeded
+from tpuserve.runtime import deadline_pool
+from tpuserve.runtime.signature_runner import EntryPoint
+from tpuserve.saved_model.signature import Signature, TensorSpec
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+SIGNATURE = Signature(
+    {"n": TensorSpec("n:0", "int32", ())}, {"counted": TensorSpec("counted:0", "int32", ())}
+)
+
+
+@pytest.fixture
+def session() -> Iterator[Any]:
+    """n → counted, by a loop of n steps or until the op "stop" has run."""
+    config = v1.ConfigProto()
+    deadline_pool.add_pool(config)
+    with tf.Graph().as_default() as graph:
+        n = v1.placeholder(tf.int32, [], name="n")
+        is_over = v1.get_variable("is_over", initializer=False, use_resource=True)
+        tf.group(is_over.assign(True), name="stop")
+        (counted,) = tf.while_loop(lambda i: (i < n) & ~is_over.read_value(), lambda i: i + 1, [0])
+        tf.identity(counted, name="counted")
+        initializer = is_over.initializer
+    with v1.Session(graph=graph, config=config) as session:
+        session.run(initializer)
+        yield session
+
+
+def count(session: Any, n: int, milliseconds: float) -> Any:
+    run = EntryPoint(session, SIGNATURE).run
+    return run({"n": np.array(n, np.int32)}, None, milliseconds)["counted"]
+
+
+def test_quick_run_is_answered_while_more_slow_ones_run_than_there_are_cores(session: Any) -> None:
+    ends: list[int] = []
+
+    def be_slow() -> None:
+        ends.append(int(count(session, 2**30, 120_000)))
+
+    slow = [threading.Thread(target=be_slow) for _ in range((os.cpu_count() or 1) + 1)]
+    before = others_seconds()
+    for each in slow:
+        each.start()
+    # Once this much is computed they are at it.
+    while others_seconds() < before + 0.3:
+        time.sleep(0.01)
+        assert not ends
+    assert count(session, 3, 60_000) == 3
+    assert all(each.is_alive() for each in slow)
+    session.run("stop")
+    for each in slow:
+        each.join()
+    assert len(ends) == len(slow)
+    assert min(ends) > 3
+
+
+def others_seconds() -> float:
+    """What all threads but this one have computed."""
+    return time.process_time() - time.thread_time()
+
+
+def test_slow_run_is_stopped_in_the_pool_too(session: Any) -> None:
+    with pytest.raises(DeadlineExceeded):
+        count(session, 2**30, 20)
+
+
+def test_pools_of_the_session_options_stay() -> None:
+    config = v1.ConfigProto()
+    config.session_inter_op_thread_pool.add(num_threads=3, global_name="mine")
+    deadline_pool.add_pool(config)
+    names = [each.global_name for each in config.session_inter_op_thread_pool]
+    assert names == ["mine", "tpuserve_watched"]

@@ -1,0 +1,108 @@
+"""Signatures that take the same tensors are computed in one run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from server.dataplane import Classification, DataPlane, Regression, Target
+from server.models.manager import Manager
+from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
+from tpuserve.runtime import session_backend
+from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+EXAMPLES = np.array([b"a", b"bcd"], object)
+TWO = {"lengths": ["outputs"], "runs": ["scores"]}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose outputs tell, for each example, how often it has run."""
+    directory = tmp_path_factory.mktemp("counting") / "1"
+    with tf.Graph().as_default(), v1.Session() as session:
+        examples = v1.placeholder(tf.string, [None], name="examples")
+        other = v1.placeholder(tf.string, [None], name="other")
+        runs = v1.get_variable("runs", initializer=0.0, use_resource=True)
+        count = v1.assign_add(runs, 1.0)
+        lengths = tf.cast(tf.strings.length(examples), tf.float32)
+        scores = tf.fill([tf.size(examples), 1], count)
+        session.run(v1.global_variables_initializer())
+        builder = v1.saved_model.Builder(str(directory))
+        builder.add_meta_graph_and_variables(
+            session,
+            ["serve"],
+            signature_def_map={
+                "lengths": _signature(examples, REGRESS_METHOD, outputs=lengths + 0 * count),
+                "runs": _signature(examples, CLASSIFY_METHOD, scores=scores),
+                "other": _signature(other, REGRESS_METHOD, outputs=tf.strings.length(other)),
+            },
+        )
+        builder.save()
+    return directory
+
+
+def _signature(fed: Any, method: str, **outputs: Any) -> Any:
+    info = v1.saved_model.build_tensor_info
+    return v1.saved_model.build_signature_def(
+        {"inputs": info(fed)}, {name: info(each) for name, each in outputs.items()}, method
+    )
+
+
+@pytest.fixture
+def model(directory: Path) -> LoadedModel:
+    return session_backend.load(directory)
+
+
+def test_all_signatures_are_computed_in_one_run(model: LoadedModel) -> None:
+    for run in (1, 2):
+        found = model.run_together(TWO, {"inputs": EXAMPLES})
+        assert found["lengths"]["outputs"].tolist() == [1, 3]
+        assert found["runs"]["scores"].tolist() == [[run], [run]]
+
+
+def test_an_output_may_be_wanted_of_one_alone_and_in_time(model: LoadedModel) -> None:
+    found = model.run_together({"runs": ["scores"]}, {"inputs": EXAMPLES}, timeout_ms=60_000)
+    assert {name: list(each) for name, each in found.items()} == {"runs": ["scores"]}
+    assert model.run_together({}, {"inputs": EXAMPLES}) == {}
+
+
+def test_what_does_not_go_together_is_refused(model: LoadedModel) -> None:
+    fed = {"inputs": EXAMPLES}
+    with pytest.raises(InvalidInput, match="must be the same for all"):
+        model.run_together({"lengths": ["outputs"], "other": ["outputs"]}, fed)
+    with pytest.raises(SignatureNotFound):
+        model.run_together({"nothing": ["outputs"]}, fed)
+    with pytest.raises(InvalidInput, match="output tensor alias not found"):
+        model.run_together({"lengths": ["scores"]}, fed)
+    with pytest.raises(InvalidTensor):
+        model.run_together(TWO, {"inputs": np.zeros(2, np.float32)})
+
+
+def test_closed_model_runs_nothing(model: LoadedModel) -> None:
+    model.run_together(TWO, {"inputs": EXAMPLES})
+    model.close()
+    with pytest.raises(ModelExecutionError):
+        model.run_together(TWO, {"inputs": EXAMPLES})
+
+
+def test_multi_inference_is_one_run(directory: Path) -> None:
+    manager = Manager(session_backend.load)
+    manager.aspire("counting", {1: directory})
+    tasks = [
+        (Target("counting", signature_name="runs"), CLASSIFY_METHOD),
+        (Target("counting", signature_name="lengths"), REGRESS_METHOD),
+    ]
+    runs, lengths = DataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
+    assert isinstance(runs, Classification)
+    assert isinstance(lengths, Regression)
+    assert runs.scores is not None
+    assert runs.scores.tolist() == [[1], [1]]
+    assert lengths.values.tolist() == [1, 3]
+    manager.close(1)

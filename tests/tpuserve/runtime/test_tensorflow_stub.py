@@ -1,0 +1,57 @@
+"""What stands in for TensorFlow does what TensorFlow does."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry, tensor_util
+
+from tpuserve.runtime import tensorflow_stub
+
+pytestmark = pytest.mark.slow
+
+_PROGRAM = """
+import sys
+from tpuserve import stand_in
+stand_in.install()
+stand_in.install_ops(sys.stdin.buffer.read())
+from tensorflow.python.framework import op_def_registry
+assert op_def_registry.get("NoSuchOp") is None
+sys.stdout.buffer.write(op_def_registry.get("TPUPartitionedCall").SerializeToString())
+assert "numpy" in sys.modules and "tensorflow.python.client" not in sys.modules
+"""
+
+
+def test_op_is_defined_as_it_is_in_the_process_that_has_tensorflow() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], input=tensorflow_stub.definitions(), stdout=-1, check=True
+    )
+    expected = op_def_registry.get("TPUPartitionedCall")
+    assert type(expected).FromString(ran.stdout) == expected
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        tf.make_tensor_proto([[0, 1], [2, 3]], tf.int32),
+        tf.make_tensor_proto(np.array([[0, 2]], np.int32)),
+        tf.make_tensor_proto(5, tf.int32, [1, 4]),
+        tf.make_tensor_proto([], tf.int32, [0, 0]),
+    ],
+)
+def test_constant_is_read_as_tensorflow_reads_it(proto: Any) -> None:
+    found, expected = tensorflow_stub._decode(proto), tensor_util.MakeNdarray(proto)
+    assert (found.tolist(), found.shape) == (expected.tolist(), expected.shape)
+
+
+@pytest.mark.parametrize("number", [0, 7, -1])
+def test_constant_is_made_as_tensorflow_makes_it(number: int) -> None:
+    assert tensorflow_stub._encode(number) == tensor_util.make_tensor_proto(number)
+
+
+def test_constant_that_is_no_list_of_replicas_is_refused() -> None:
+    with pytest.raises(TypeError):
+        tensorflow_stub._decode(tf.make_tensor_proto(1.5))

@@ -1,0 +1,220 @@
+"""Whatever a damaged SavedModel holds, it is described or refused, and soon."""
+
+import contextlib
+import io
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.tpuserve.saved_models import WORDS, tf_records
+from tpuserve.errors import TpuserveError
+from tpuserve.proto import saved_model_pb2 as pb
+from tpuserve.saved_model import metagraph, summary, summary_tables, warm_up_file
+
+pytestmark = pytest.mark.slow
+
+LONGEST_SECONDS = 2
+GRAPH = (WORDS / "saved_model.pb").read_bytes()
+TEXT = text_format.MessageToString(pb.SavedModel.FromString(GRAPH)).encode()
+WARM_UP = (WORDS / warm_up_file.PATH).read_bytes()
+
+
+def flipped(content: bytes, at: int, bits: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ bits]) + content[at + 1 :]
+
+
+def cut(content: bytes, at: int, size: int) -> bytes:
+    return content[:at] + content[at + size :]
+
+
+def ended(content: bytes, at: int, size: int) -> bytes:
+    return content[:at]
+
+
+def inserted(content: bytes, at: int, size: int) -> bytes:
+    # 0xff begins a long number, 0x1b what steers a terminal.
+    return content[:at] + (b"\xff\x1b[2J\x00" * size)[:size] + content[at:]
+
+
+def repeated(content: bytes, at: int, size: int) -> bytes:
+    return content[:at] + content[at : at + size] * 2 + content[at + size :]
+
+
+Mutation = tuple[Callable[[bytes, int, int], bytes], float, int]
+
+MUTATIONS: st.SearchStrategy[list[Mutation]] = st.lists(
+    st.tuples(
+        st.sampled_from([flipped, cut, ended, inserted, repeated]),
+        st.floats(0, 1, exclude_max=True),
+        st.integers(1, 255),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutated(content: bytes, mutations: Iterable[Mutation]) -> bytes:
+    for mutate, place, amount in mutations:
+        if content:
+            content = mutate(content, int(place * len(content)), amount)
+    return content
+
+
+# Of most mutations the parser refuses the outcome, so these change what it has parsed.
+Change = tuple[float, int, int, str]
+
+FUNCTIONS = [
+    function.signature.name
+    for metagraph in pb.SavedModel.FromString(GRAPH).meta_graphs
+    for function in metagraph.graph_def.library.function
+]
+OPS = ["TPUPartitionedCall", "BatchFunction", "VarHandleOp", "PartitionedCall"]
+CHANGES: st.SearchStrategy[list[Change]] = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True),
+        st.integers(0, 9),
+        st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-1, 0, 1, 7, 2**31, 2**62]),
+        st.sampled_from(FUNCTIONS + OPS) | st.text(max_size=20),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def messages_of(message: Message) -> Iterator[Message]:
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        values = value.values() if is_map(field) else value if field.is_repeated else [value]
+        for each in values:
+            yield from messages_of(each)
+
+
+def change(message: Message, field: int, number: int, name: str) -> None:
+    """Gives a field of a message another value; a message there is gone, or there twice."""
+    fields = [each for each in message.DESCRIPTOR.fields if not is_map(each)]
+    if not fields:
+        return
+    chosen = fields[field % len(fields)]
+    values: dict[int, Any] = {
+        FieldDescriptor.CPPTYPE_INT32: number % 2**31,
+        FieldDescriptor.CPPTYPE_INT64: number,
+        FieldDescriptor.CPPTYPE_FLOAT: float(number),
+        FieldDescriptor.CPPTYPE_BOOL: bool(number % 2),
+        FieldDescriptor.CPPTYPE_STRING: name,
+    }
+    value = values.get(chosen.cpp_type)
+    if chosen.type == FieldDescriptor.TYPE_BYTES:
+        value = name.encode() + b"\xff"
+    if not chosen.is_repeated:
+        message.ClearField(chosen.name)
+        if value is not None:
+            setattr(message, chosen.name, value)
+    elif value is not None:
+        getattr(message, chosen.name).append(value)
+    else:
+        present = getattr(message, chosen.name)
+        present.extend(list(present[:1]))
+
+
+def is_map(field: Any) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def fuzzed(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        # `inspect` measures what is computed, which others on the machine do not add to.
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return shutil.copytree(WORDS, tmp_path / "1")
+
+
+def inspect(directory: Path) -> metagraph.SavedModel | None:
+    """What inspect does, as text and as JSON, and soon; None if it refuses."""
+    before = time.thread_time()
+    found = _inspect(directory)
+    assert time.thread_time() - before < LONGEST_SECONDS
+    return found
+
+
+def _inspect(directory: Path) -> metagraph.SavedModel | None:
+    with contextlib.suppress(TpuserveError):
+        found = metagraph.read(directory)
+        json.dumps(summary.as_data(found), allow_nan=False)
+        terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+        summary_tables.print_all(found, Console(file=terminal, width=80))
+        terminal.seek(0)
+        assert "\x1b" not in terminal.read()
+        return found
+    return None
+
+
+@fuzzed(500)
+@given(MUTATIONS)
+def test_a_damaged_graph_is_described_or_refused(
+    directory: Path, mutations: list[Mutation]
+) -> None:
+    (directory / "saved_model.pb").write_bytes(mutated(GRAPH, mutations))
+    inspect(directory)
+
+
+@fuzzed(150)
+@given(CHANGES)
+def test_a_graph_of_wrong_values_is_described_or_refused(
+    directory: Path, changes: list[Change]
+) -> None:
+    model = pb.SavedModel.FromString(GRAPH)
+    messages = list(messages_of(model))
+    for place, field, number, name in changes:
+        change(messages[int(place * len(messages))], field, number, name)
+    (directory / "saved_model.pb").write_bytes(model.SerializeToString())
+    inspect(directory)
+
+
+@fuzzed(50)
+@given(MUTATIONS)
+def test_a_damaged_text_file_is_described_or_refused(
+    directory: Path, mutations: list[Mutation]
+) -> None:
+    (directory / "saved_model.pb").unlink(missing_ok=True)
+    (directory / "saved_model.pbtxt").write_bytes(mutated(TEXT, mutations))
+    inspect(directory)
+
+
+@fuzzed(100)
+@given(MUTATIONS)
+def test_a_damaged_warm_up_file_is_a_problem_of_a_described_model(
+    directory: Path, mutations: list[Mutation]
+) -> None:
+    (directory / warm_up_file.PATH).write_bytes(mutated(WARM_UP, mutations))
+    assert inspect(directory) is not None
+
+
+@fuzzed(100)
+@given(MUTATIONS)
+def test_damage_within_a_record_is_a_problem_of_a_described_model(
+    directory: Path, mutations: list[Mutation]
+) -> None:
+    (record, _) = warm_up_file.records(WORDS / warm_up_file.PATH)
+    (directory / warm_up_file.PATH).write_bytes(tf_records(mutated(record, mutations)))
+    assert inspect(directory) is not None

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from tests.tpuserve import saved_models
+from tpuserve.saved_model import missing_files, proto_file
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return saved_models.copy_of_words(tmp_path / "1")
+
+
+def problems(directory: Path) -> list[str]:
+    proto = proto_file.parse(proto_file.find_file(directory))
+    return missing_files.problems(directory, proto.meta_graphs)
+
+
+def test_a_whole_directory_has_no_problem(directory: Path) -> None:
+    assert problems(directory) == []
+
+
+def test_a_graph_that_restores_nothing_needs_no_variables(tmp_path: Path) -> None:
+    model = saved_models.half_plus_two()
+    (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("variables.index", "variables/variables.index"),
+        ("variables.data-00000-of-00001", "variables/variables.data-00000-of-00001"),
+    ],
+)
+def test_a_missing_file_of_variables_is_named(directory: Path, name: str, file: str) -> None:
+    (directory / "variables" / name).unlink()
+    (problem,) = problems(directory)
+    assert problem == (
+        f"{file} is missing in {directory}, and the model cannot run without. Copy the whole "
+        f"directory, or export the model again."
+    )
+
+
+def test_the_names_of_shards_say_which_are_missing(directory: Path) -> None:
+    shard = directory / "variables" / "variables.data-00000-of-00001"
+    shard.rename(shard.with_name("variables.data-00001-of-99999"))
+    (problem,) = problems(directory)
+    assert "00000-of-99999, " in problem
+    assert "variables.data-00001-" not in problem
+    assert "and 99995 other files are missing" in problem
+
+
+def test_a_missing_directory_of_variables_is_named_and_so_is_an_asset(directory: Path) -> None:
+    (directory / "variables").rename(directory / "elsewhere")
+    (directory / "assets" / "vocabulary.txt").unlink()
+    without_variables, without_asset = problems(directory)
+    assert without_variables.startswith("variables/ is missing")
+    assert without_asset.startswith("assets/vocabulary.txt is missing")

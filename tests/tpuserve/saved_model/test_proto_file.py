@@ -1,0 +1,140 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tpuserve import saved_models
+from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
+from tpuserve.proto import saved_model_pb2 as pb
+from tpuserve.saved_model import proto_file
+from tpuserve.saved_model.proto_file import find_file
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return saved_models.write(saved_models.half_plus_two(), tmp_path / "half" / "1")
+
+
+def parse(directory: Path) -> pb.SavedModel:
+    return proto_file.parse(find_file(directory))
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
+        find_file(tmp_path / "gone")
+
+
+def test_a_model_directory_leads_to_its_newest_version(directory: Path) -> None:
+    saved_models.write(saved_models.half_plus_two(), directory.parent / "10")
+    saved_models.write(saved_models.half_plus_two(), directory.parent / "9")
+    with pytest.raises(SavedModelNotFound, match=r"found version directories 1, 9, 10.*/half/10$"):
+        find_file(directory.parent)
+
+
+def test_a_file_leads_to_its_directory(directory: Path) -> None:
+    with pytest.raises(SavedModelNotFound, match=f"is a file. Name the directory .* {directory}"):
+        find_file(directory / "saved_model.pb")
+
+
+def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").mkdir()
+    with pytest.raises(SavedModelNotFound, match="saved_model.pb is a directory"):
+        find_file(tmp_path)
+
+
+def test_an_empty_directory_is_said_to_hold_none(tmp_path: Path) -> None:
+    with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in .*export_saved_model"):
+        find_file(tmp_path)
+
+
+def test_a_name_that_no_file_can_have_is_an_error_of_its_own() -> None:
+    with pytest.raises(DamagedSavedModel, match="File name too long"):
+        find_file(Path("x" * 5000))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no protobuf", b"\x12\xff\xff", b"\x12\x02\x0a\x00" + b"\x12"]
+)
+def test_a_damaged_file_is_an_error_of_its_own(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(content)
+    with pytest.raises(DamagedSavedModel, match="saved_model.pb"):
+        parse(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"meta_graphs {", b"meta_graphs: 3", b"\xff\xfe", b"unknown {" * 3000],
+    ids=["open", "wrong", "binary", "deep"],
+)
+def test_a_damaged_text_file_is_an_error_of_its_own(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "saved_model.pbtxt").write_bytes(content)
+    with pytest.raises(DamagedSavedModel, match="saved_model.pbtxt is no SavedModel"):
+        parse(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_its_own(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    # As root, which may be who runs the tests, every file can be read.
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DamagedSavedModel, match=r"saved_model.pb cannot be read: Permission"):
+        parse(directory)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
+def test_a_directory_that_cannot_be_entered_is_an_error_of_its_own(directory: Path) -> None:
+    directory.chmod(0)
+    try:
+        with pytest.raises(DamagedSavedModel, match="cannot be read: Permission denied"):
+            find_file(directory)
+    finally:
+        directory.chmod(0o700)
+
+
+def test_assets_are_read_from_the_field_and_from_the_collection() -> None:
+    metagraph = pb.MetaGraphDef()
+    collected = metagraph.collection_def["saved_model_assets"].any_list.value
+    collected.add(value=pb.AssetFileDef(filename="a.txt").SerializeToString())
+    collected.add(value=pb.AssetFileDef(filename="a.txt").SerializeToString())
+    assert proto_file.assets(metagraph) == ("a.txt",)
+    metagraph.asset_file_def.add(filename="b.txt")
+    assert proto_file.assets(metagraph) == ("b.txt",)
+
+
+def test_a_damaged_asset_names_its_metagraph() -> None:
+    metagraph = pb.MetaGraphDef()
+    metagraph.meta_info_def.tags.append("serve")
+    metagraph.collection_def["saved_model_assets"].any_list.value.add(value=b"\x12\xff")
+    with pytest.raises(DamagedSavedModel, match=r"an asset of the metagraph \{serve\}"):
+        proto_file.assets(metagraph)
+
+
+def test_text_names_the_types(directory: Path) -> None:
+    (directory / "saved_model.pb").unlink()
+    (directory / "saved_model.pbtxt").write_text(
+        """
+        meta_graphs {
+          graph_def {
+            node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_INT64 } } }
+          }
+        }
+        """
+    )
+    (node,) = parse(directory).meta_graphs[0].graph_def.node
+    assert node.attr["dtype"].type == pb.DT_INT64
+
+
+def test_what_is_no_directory_is_said_to_be_none() -> None:
+    with pytest.raises(SavedModelNotFound, match="^/dev/null is no directory. Name a directory"):
+        find_file(Path("/dev/null"))
+
+
+def test_the_current_directory_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in the current directory\. N"):
+        find_file(Path())

@@ -1,0 +1,122 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.tpuserve import saved_models
+from tests.tpuserve.saved_models import WORDS
+from tpuserve.proto import saved_model_pb2 as pb
+from tpuserve.saved_model import metagraph, summary_tables
+
+
+def shown(directory: Path, encoding: str = "utf-8", **console: object) -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    settings = {"width": 160, **console}
+    summary_tables.print_all(metagraph.read(directory), Console(file=file, **settings))  # type: ignore[arg-type]
+    file.seek(0)
+    return file.read()
+
+
+def written(graph: pb.GraphDef, directory: Path) -> Path:
+    return saved_models.write(saved_models.of_graph(graph), directory)
+
+
+def test_both_metagraphs_are_shown_and_where_ops_run(tmp_path: Path) -> None:
+    text = shown(saved_models.write(saved_models.half_plus_two(), tmp_path / "1"))
+    for expected in (
+        "metagraph {serve}, TensorFlow 2.21.0",
+        "on the TPU   nothing",
+        "metagraph {serve, tpu}",
+        "float32 [?, 1]",
+        "on the TPU   computation: 3 ops: Mul 2, Add 1",
+        "  its host   1 op: AsString 1",
+        "on the host  2 ops: Placeholder 1, TPUPartitionedCall 1",
+    ):
+        assert expected in text
+
+
+def test_all_else_of_a_real_export_is_shown() -> None:
+    text = shown(WORDS)
+    for expected in (
+        ": up to 4 rows, padded to 1, 4; waits 5 ms; 2 at once, 100 in the queue",
+        "variables    3, 200 B; model/dense/embedding float32 [4, 8] 128 B, ",
+        "assets       vocabulary.txt",
+        "warm-up      2 requests: predict serving_default (words string [1, 5]); predict",
+        "extra files  tf_serving_warmup_requests",
+    ):
+        assert expected in text
+    assert "problem" not in text
+
+
+def test_a_problem_is_shown(tmp_path: Path) -> None:
+    directory = saved_models.copy_of_words(tmp_path / "1")
+    (directory / "assets" / "vocabulary.txt").unlink()
+    assert "problem      assets/vocabulary.txt is missing" in shown(directory)
+
+
+def test_colours_are_for_terminals() -> None:
+    assert "\x1b[" in shown(WORDS, force_terminal=True, color_system="standard")
+    assert "\x1b[" not in shown(WORDS)
+
+
+def test_what_is_piped_has_whole_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    summary_tables.print_all(metagraph.read(WORDS))
+    assert "model/dense/bias float32 [2] 8 B" in capsys.readouterr().out
+
+
+def test_a_console_that_only_has_ascii_gets_only_ascii(tmp_path: Path) -> None:
+    graph = pb.GraphDef()
+    graph.node.add(op="Größe")
+    text = shown(written(graph, tmp_path / "1"), encoding="ascii")
+    assert "on the host  1 op: Gr\\xf6\\xdfe 1" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("\x1b[2J\nAdd", "\\x1b[2J\\nAdd 1"),
+        ("[bold]Add[/]", "[bold]Add[/] 1"),
+        (":smile:", ":smile: 1"),
+        ("\u202eAdd", "\\u202eAdd 1"),
+    ],
+)
+def test_a_name_is_shown_and_never_obeyed(tmp_path: Path, name: str, expected: str) -> None:
+    graph = pb.GraphDef()
+    graph.node.add(op=name)
+    assert f"1 op: {expected}" in shown(written(graph, tmp_path / "1"))
+
+
+def test_a_directory_of_any_name_is_shown(tmp_path: Path) -> None:
+    directory = tmp_path / "[red]\udcff"
+    saved_models.copy_of_words(directory)
+    assert "[red]\\udcff: graph" in shown(directory)
+
+
+def test_what_there_is_too_much_of_is_counted(tmp_path: Path) -> None:
+    model = saved_models.of_graph(pb.GraphDef())
+    for position in range(300):
+        model.meta_graphs[0].signature_def[f"s{position:03d}"].inputs["x"].name = "x:0"
+    for op in "ABCDEFGH":
+        model.meta_graphs[0].graph_def.node.add(op=op)
+    model.meta_graphs[0].graph_def.node.add(op="I" * 5000)
+    text = shown(saved_models.write(model, tmp_path / "1"))
+    assert "s199" in text
+    assert "s200" not in text
+    assert "and 100 more" in text
+    assert "9 ops: A 1, B 1, C 1, D 1, E 1, F 1 and 3 other types" in text
+    assert len(text) < 100_000
+
+
+def test_a_variable_of_unknown_size_is_said_to_be_so(tmp_path: Path) -> None:
+    graph = pb.GraphDef()
+    for name, size in (("v", 500_000), ("w", -1)):
+        node = graph.node.add(name=name, op="VarHandleOp")
+        node.attr["dtype"].type = pb.DT_FLOAT
+        node.attr["shape"].shape.dim.add(size=size)
+    text = shown(written(graph, tmp_path / "1"))
+    assert "2, 2.0 MB and 1 of unknown size; v float32 [500000] 2.0 MB, w float32 [?] of" in text

@@ -1,0 +1,190 @@
+"""What a TPU would refuse or do otherwise, found in a TPU metagraph."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+from tests.tpuserve.verification import exports
+from tpuserve.export import inference_on_tpu
+from tpuserve.verification import Hazard, verify
+from tpuserve.verification.hazards import node_hazards, xla_kernels
+from tpuserve.verification.hazards.node_placement import Placed
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+FIXED = {"x": tf.TensorSpec([4], tf.float32)}
+
+
+def hazards_of(
+    tmp_path: Path, model: exports.Model, inputs: Mapping[str, Any] = FIXED, **options: Any
+) -> list[Hazard]:
+    directory = exports.write(tmp_path, model, inputs=inputs, **options)
+    return list(verify(directory, runs=0).hazards)
+
+
+def test_a_usual_model_of_fixed_shape_has_none(tmp_path: Path) -> None:
+    assert hazards_of(tmp_path, lambda inputs: {"y": tf.tanh(inputs["x"])}) == []
+
+
+def test_an_op_is_named_with_its_node_its_function_and_its_line(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        text = tf.strings.as_string(inputs["x"], name="spelled")
+        return {"y": tf.strings.to_hash_bucket_fast(text, 7, name="hashed")}
+
+    found = {each.node: each for each in hazards_of(tmp_path, model) if each.severity == "error"}
+    assert [found[each].op for each in ("spelled", "hashed")] == [
+        "AsString",
+        "StringToHashBucketFast",
+    ]
+    assert "tpu_computation" in found["spelled"].function
+    assert "test_hazards.py:" in (found["spelled"].line or "")
+
+
+def test_an_op_on_the_host_of_a_computation_is_none(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x = inputs["x"] + 1.0
+
+        def on_host(x: Any) -> Any:
+            return tf.strings.as_string(x)
+
+        # The same on both: outside of a computation it is a plain call.
+        return {"text": v1.tpu.outside_compilation(on_host, x), "y": x}
+
+    assert hazards_of(tmp_path, model) == []
+
+
+def test_an_op_in_a_function_that_a_computation_calls_is_named(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        x = inputs["x"]
+
+        def spelled() -> Any:
+            text = tf.strings.as_string(x, name="within")
+            return tf.strings.to_number(text, tf.float32)
+
+        return {"y": tf.cond(tf.reduce_sum(x) > 0, spelled, lambda: x)}
+
+    nodes = [each.op for each in hazards_of(tmp_path, model) if each.severity == "error"]
+    assert sorted(nodes) == ["AsString", "StringToNumber"]
+
+
+def test_wide_types_are_told_once_per_computation(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        wide = tf.cast(inputs["x"], tf.float64)
+        return {"y": wide * wide, "class": tf.argmax(inputs["x"])}
+
+    found = hazards_of(tmp_path, model)
+    assert [(each.kind, each.severity) for each in found] == [
+        ("float64", "warning"),
+        ("int64", "note"),
+    ]
+    assert "in 1 op (ArgMax)" in found[1].message
+
+
+def test_open_dimensions_are_compilations(tmp_path: Path) -> None:
+    inputs = {"x": tf.TensorSpec([None, None], tf.float32)}
+    found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, inputs)
+    assert [each.kind for each in found] == ["recompilation", "recompilation"]
+    assert "leaves open dimension 1 of 'x'" in found[0].message
+    assert "takes any number of rows" in found[1].message
+
+
+def test_a_model_without_a_computation_is_told(tmp_path: Path) -> None:
+    found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, on_host=True)
+    assert [each.kind for each in found] == ["no_computation"]
+
+
+def test_random_ops_are_told(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"y": inputs["x"] + tf.random.normal([4])}
+
+    (found,) = hazards_of(tmp_path, model)
+    assert (found.kind, found.op) == ("random", "RandomStandardNormal")
+
+
+def test_sizes_that_depend_on_values_are_told(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"y": tf.shape(tf.boolean_mask(inputs["x"], inputs["x"] > 0.5))}
+
+    kinds = {each.kind: each.op for each in hazards_of(tmp_path, model)}
+    assert kinds["dynamic_shape"] == "Where"
+
+
+def test_a_shape_from_an_input_is_told(tmp_path: Path) -> None:
+    inputs = {**FIXED, "n": tf.TensorSpec([1], tf.int32)}
+
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"y": tf.fill(inputs["n"] + 2, 1.0, name="filled")}
+
+    found = [each for each in hazards_of(tmp_path, model, inputs) if each.kind == "constant_input"]
+    assert [(each.op, each.node, each.severity) for each in found] == [
+        ("Fill", "filled", "warning")
+    ]
+
+
+def test_strings_that_xla_does_not_refuse_are_told(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        words = tf.constant(["a", "b"], name="words")
+        with tf.control_dependencies([words]):
+            return {"y": inputs["x"] + 1.0}
+
+    (found,) = hazards_of(tmp_path, model)
+    assert (found.kind, found.op, found.severity) == ("strings", "Const", "warning")
+
+
+def test_only_computations_have_hazards(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        text = tf.strings.as_string(inputs["x"])
+        x = tf.strings.to_number(text)
+        return {"y": inference_on_tpu(lambda x: 2.0 * x, [x], 1, 4, 100, [4])[0]}
+
+    found = hazards_of(
+        tmp_path, lambda inputs: {"y": 2.0 * inputs["x"]}, candidate=model, on_host=True
+    )
+    assert found == []
+
+
+def constant(*shape: int) -> Placed:
+    node = NodeDef(name="table", op="Const")
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0.0, shape=shape))
+    node.attr["dtype"].type = tf.float32.as_datatype_enum
+    return Placed(node, "f", "f", on_tpu=True)
+
+
+def test_more_than_two_gib_of_constants_are_refused() -> None:
+    # 4 bytes each.
+    (found,) = node_hazards.constants([constant(2**28), constant(2**28), constant(1)])
+    assert (found.kind, found.severity, found.node) == ("constants", "error", "table")
+    assert str(2**31 + 4) in found.message
+    assert list(node_hazards.constants([constant(2**28), constant(2**28)])) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "can"),
+    [
+        ("MatMul", tf.float32, True),
+        ("AddV2", tf.float32, True),
+        ("AddV2", tf.string, False),
+        ("AsString", tf.float32, False),
+        ("LookupTableFindV2", tf.int64, False),
+    ],
+)
+def test_the_registry_knows_what_xla_compiles(op: str, dtype: tf.DType, *, can: bool) -> None:
+    node = NodeDef(op=op)
+    node.attr["T"].type = dtype.as_datatype_enum
+    assert xla_kernels.can_compile(node) is can
+
+
+def test_an_output_without_a_number_on_either_side_is_told(tmp_path: Path) -> None:
+    def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"y": tf.math.log(-1.0 - inputs["x"]), "z": inputs["x"] + 1.0}
+
+    (found,) = hazards_of(tmp_path, model)
+    assert (found.kind, found.severity) == ("not_finite", "warning")
+    assert "4 of 4 values of output 'y' of signature 'serving_default' are NaN" in found.message
+    assert "--inputs" in found.message

@@ -1,0 +1,57 @@
+import pytest
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.python.tpu.device_assignment import device_assignment
+from tensorflow.python.tpu.topology import Topology
+
+from tpuserve.errors import LoweringError
+from tpuserve.lowering.ir import core_placement
+
+pytestmark = pytest.mark.slow
+
+
+def metadata(replicas: int, per_replica: int = 1, assignment: tuple[int, ...] = ()) -> NodeDef:
+    node = NodeDef(name="computation", op="TPUReplicateMetadata")
+    node.attr["num_replicas"].i = replicas
+    node.attr["num_cores_per_replica"].i = per_replica
+    node.attr["device_assignment"].list.i.extend(assignment)
+    # Four chips in a square, of two cores each.
+    coordinates = [[[x, y, 0, core] for y in range(2) for x in range(2) for core in range(2)]]
+    node.attr["topology"].s = Topology(
+        mesh_shape=[2, 2, 1, 2], device_coordinates=coordinates
+    ).serialized()
+    return node
+
+
+def test_replicas_have_the_cores_in_their_order() -> None:
+    assert core_placement.first_cores(metadata(4)) == [0, 1, 2, 3]
+    assert core_placement.first_cores(metadata(2, 4)) == [0, 4]
+
+
+def test_replicas_have_the_cores_that_they_are_assigned() -> None:
+    node = metadata(4, 2)
+    made = device_assignment(
+        Topology(serialized=node.attr["topology"].s), [1, 1, 1, 2], num_replicas=4
+    )
+    assigned = metadata(4, 2, tuple(made.core_assignment.flatten().tolist()))
+    # TensorFlow goes round the square.
+    assert core_placement.first_cores(assigned) == [0, 2, 6, 4]
+
+
+def test_a_core_that_is_not_there_is_refused() -> None:
+    with pytest.raises(LoweringError, match=r"a core at \[0, 0, 7, 0\], which its topology"):
+        core_placement.first_cores(metadata(1, 1, (0, 0, 7, 0)))
+
+
+def test_a_hosts_end_says_its_core_by_ordinal_or_device() -> None:
+    node = NodeDef(name="feed", op="InfeedEnqueue", device="/job:worker/device:TPU:3")
+    node.attr["device_ordinal"].i = -1
+    assert core_placement.core_of(node) == 3
+    node.attr["device_ordinal"].i = 5
+    assert core_placement.core_of(node) == 5
+
+
+def test_a_hosts_end_that_does_not_say_is_refused() -> None:
+    node = NodeDef(name="feed", op="InfeedEnqueue", device="/device:CPU:0")
+    node.attr["device_ordinal"].i = -1
+    with pytest.raises(LoweringError, match="InfeedEnqueue 'feed' does not say for which core"):
+        core_placement.core_of(node)

@@ -1,0 +1,53 @@
+"""What is told of open batches, by what the batch functions and the warm-up file have."""
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.saved_model.warm_up_file import WarmUpRecord
+from tpuserve.verification.hazards import recompilations
+from tpuserve.verification.hazards.node_placement import Placed
+
+pytestmark = pytest.mark.slow
+
+OPEN = Signature({"x": TensorSpec("x:0", "float32", (None, 2))}, {})
+ON_TPU = [Placed(NodeDef(name="y", op="Mul"), "f", "f", on_tpu=True)]
+
+
+def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -> list[str]:
+    records = [
+        WarmUpRecord("predict", name, {"x": TensorSpec("x", tf.float32.name, (size, 2))})
+        for name in names
+        for size in warm
+    ]
+    found = recompilations.find(
+        dict.fromkeys(names, ON_TPU), dict.fromkeys(names, OPEN), allowed, records
+    )
+    return [f"{each.severity}: {each.message}" for each in found]
+
+
+def test_an_open_batch_is_told_once_for_all_signatures() -> None:
+    (text,) = told([], [], ("a", "b"))
+    assert text.startswith("warning: signatures 'a', 'b' take any number of rows: a TPU compiles")
+    assert text.endswith("export with a warm-up file.")
+
+
+def test_the_sizes_of_a_warm_up_file_are_told_and_not_asked_for() -> None:
+    (text,) = told([], [1, 8])
+    assert "takes any number of rows, and the warm-up file has 1, 8: " in text
+    assert "export with a warm-up file" not in text
+
+
+@pytest.mark.parametrize(
+    ("warm", "end"),
+    [
+        ([], ": one compilation each. Export with a warm-up file."),
+        ([1, 8], ": one compilation each, which the warm-up file asks for."),
+        ([1], ": one compilation each. The warm-up file leaves out 8: give it these too."),
+    ],
+    ids=str,
+)
+def test_allowed_sizes_are_a_note(warm: list[int], end: str) -> None:
+    (text,) = told([1, 8], warm)
+    assert text == f"note: signature 'a' is compiled for batch sizes 1, 8{end}"

@@ -1,0 +1,78 @@
+"""Inputs from warm-up records of each kind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from tpuserve.errors import DamagedSavedModel, InvalidInputNames
+from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.verification.inputs import warm_up_inputs
+
+pytestmark = pytest.mark.slow
+
+PREDICT = Signature({"x": TensorSpec("x:0", "float32", (None,))}, {})
+CLASSIFY = Signature({"inputs": TensorSpec("e:0", "string", (None,))}, {})
+SIGNATURES = {"serving_default": PREDICT, "classes": CLASSIFY}
+
+
+def records(directory: Path, *logs: Any) -> Path:
+    path = directory / "assets.extra" / "tf_serving_warmup_requests"
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for each in logs:
+            writer.write(each if isinstance(each, bytes) else each.SerializeToString())
+    return directory
+
+
+def predict(**inputs: Any) -> Any:
+    log = prediction_log_pb2.PredictionLog()
+    for alias, value in inputs.items():
+        log.predict_log.request.inputs[alias].CopyFrom(tf.make_tensor_proto(value))
+    return log
+
+
+def example(key: str, value: float) -> Any:
+    made = tf.train.Example()
+    made.features.feature[key].float_list.value.append(value)
+    return made
+
+
+def test_a_predict_request_has_arrays(tmp_path: Path) -> None:
+    found = warm_up_inputs.read(records(tmp_path, predict(x=[1.0, 2.0])), SIGNATURES, [])
+    assert found["serving_default"][0]["x"].tolist() == [1.0, 2.0]
+
+
+def test_a_classification_has_serialized_examples_with_their_context(tmp_path: Path) -> None:
+    log = prediction_log_pb2.PredictionLog()
+    request = log.classify_log.request
+    request.model_spec.signature_name = "classes"
+    request.input.example_list_with_context.context.CopyFrom(example("shared", 1))
+    request.input.example_list_with_context.examples.append(example("own", 2))
+    (found,) = warm_up_inputs.read(records(tmp_path, log), SIGNATURES, [])["classes"]
+    parsed = tf.train.Example.FromString(found["inputs"][0])
+    assert sorted(parsed.features.feature) == ["own", "shared"]
+
+
+def test_other_kinds_are_left_out_with_a_note(tmp_path: Path) -> None:
+    log = prediction_log_pb2.PredictionLog()
+    log.session_run_log.SetInParent()
+    notes: list[str] = []
+    assert warm_up_inputs.read(records(tmp_path, log), SIGNATURES, notes) == {}
+    assert notes == ["warm-up record 0 is a session_run_log, which is not used"]
+
+
+def test_a_record_of_other_inputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputNames, match="has inputs z; the signature takes x"):
+        warm_up_inputs.read(records(tmp_path, predict(z=[1.0])), SIGNATURES, [])
+
+
+def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DamagedSavedModel, match="record 0 of .* is no PredictionLog"):
+        warm_up_inputs.read(records(tmp_path, b"\xff\xff"), SIGNATURES, [])
+
+
+def test_a_model_without_records_has_none(tmp_path: Path) -> None:
+    assert warm_up_inputs.read(tmp_path, SIGNATURES, []) == {}

@@ -1,0 +1,26 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.trainer.backends.tpu import slope
+from tests.trainer.programs import variable
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+
+def test_a_saver_that_model_fn_makes_saves_from_outside_of_the_computation(tmp_path: Path) -> None:
+    def with_saver(mode: str, **of_step: Any) -> dict[str, Any]:
+        saver = v1.train.Saver(max_to_keep=1)
+        v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
+        hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2, saver=saver)
+        return {"training_hooks": [hook]}
+
+    with slope.emulated(2):
+        slope.estimator(tmp_path, with_saver).train(slope.ones(), max_steps=4)
+    assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)
+    # That of an estimator keeps five.
+    assert [each.name for each in tmp_path.glob("*.index")] == ["model.ckpt-4.index"]

@@ -1,0 +1,85 @@
+"""Evaluation on an emulated TPU: every row counts alike, however the batches fall."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpuserve
+from tests.trainer.backends.tpu import slope
+from tpuserve.errors import InvalidSetting
+from trainer import InputPipelineConfig
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+
+def _squares(count: int) -> Any:
+    """x = 1, 2 ... and labels of 0: with w of 0.5 the loss of a row is x^2 / 8."""
+
+    def input_fn(params: Any) -> Any:
+        x = np.arange(1, count + 1, dtype=np.float32).reshape([count, 1])
+        rows = tf.data.Dataset.from_tensor_slices(({"x": x}, np.zeros_like(x)))
+        return rows.batch(params["batch_size"])
+
+    return input_fn
+
+
+def _metrics(mode: str, y: Any, **_: Any) -> dict[str, Any]:
+    if mode != "eval":
+        return {}
+    return {"eval_metrics": (lambda y: {"mean": v1.metrics.mean(y)}, {"y": y})}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model_dir = tmp_path_factory.mktemp("model")
+    with slope.emulated():
+        slope.estimator(model_dir).train(slope.ones(), steps=1)  # w is 0.5.
+    return model_dir
+
+
+_WAYS: list[dict[str, Any]] = [
+    {},
+    {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2},
+    {"per_host_input_for_training": InputPipelineConfig.BROADCAST},
+    {"eval_training_input_configuration": InputPipelineConfig.SLICED},
+    {"num_cores_per_replica": 2},
+]
+
+
+@pytest.mark.parametrize("way", _WAYS, ids=str)
+@pytest.mark.parametrize("count", [1, 8, 11])
+def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -> None:
+    with slope.emulated(4):
+        found = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(count))
+    x = np.arange(1, count + 1)
+    assert found["mean"] == pytest.approx(np.mean(x) / 2)
+    assert found["loss"] == pytest.approx(np.mean(x**2) / 8)
+
+
+def test_steps_beyond_the_input_take_what_there_is(trained: Path) -> None:
+    with slope.emulated():
+        found = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
+    assert found["mean"] == pytest.approx(3.5 / 2)
+
+
+def test_hosts_evaluate_together(trained: Path) -> None:
+    way = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
+    with tpuserve.emulated_tpu(4, 2, compiled=False):
+        found = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(6))
+    # Each host reads the whole input.
+    assert found["mean"] == pytest.approx(3.5 / 2)
+
+
+def test_training_needs_whole_batches(tmp_path: Path) -> None:
+    with slope.emulated(), pytest.raises(InvalidSetting, match="drop_remainder=True"):
+        slope.estimator(tmp_path).train(_squares(6), steps=1)
+
+
+def test_a_batch_size_that_does_not_divide_is_refused(tmp_path: Path) -> None:
+    with slope.emulated(3), pytest.raises(InvalidSetting, match="train_batch_size is 4"):
+        slope.estimator(tmp_path).train(slope.ones(), steps=1)

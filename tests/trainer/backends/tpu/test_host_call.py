@@ -1,0 +1,146 @@
+"""Host calls, and parts of the model that run on the host."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.util import event_pb2
+
+import trainer
+from tests.trainer.backends.tpu import slope
+from tests.trainer.programs import variable
+from trainer import ModeKeys
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+v2 = tf.compat.v2
+
+
+def _written(directory: Path) -> dict[str, dict[int, float]]:
+    """Scalars of version 2: tag → step → value."""
+    found: dict[str, dict[int, float]] = {}
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            event = event_pb2.Event.FromString(record)
+            for value in event.summary.value:
+                array = tf.make_ndarray(value.tensor)
+                found.setdefault(value.tag, {})[event.step] = float(array)
+    return found
+
+
+def _summaries(directory: Path) -> Any:
+    """A host call as programs for TPUs write it."""
+
+    def host_call(step: Any, loss: Any) -> Any:
+        writer = v2.summary.create_file_writer(str(directory), max_queue=1000)
+        with writer.as_default():
+            v2.summary.scalar("loss", tf.reduce_mean(loss), step=step[0])
+            return v1.summary.all_v2_summary_ops()
+
+    def more(mode: str, loss: Any, **_: Any) -> dict[str, Any]:
+        if mode == ModeKeys.PREDICT:
+            return {}
+        step = tf.reshape(v1.train.get_global_step(), [1])
+        return {"host_call": (host_call, [step, tf.reshape(loss, [1])])}
+
+    return more
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Path) -> None:
+    with slope.emulated(4, compiled=compiled):
+        made = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
+        made.train(slope.ones(), max_steps=6)
+    losses = _written(tmp_path / "host")["loss"]
+    assert len(losses) == 6
+    assert [losses[each] for each in sorted(losses)] == pytest.approx(slope.losses(6))
+
+
+def test_a_host_call_of_every_third_step_counts_from_each_loops_first(tmp_path: Path) -> None:
+    with slope.emulated():
+        every = {"experimental_host_call_every_n_steps": 3}
+        more = _summaries(tmp_path / "host")
+        slope.estimator(tmp_path / "model", more, tpu_config=every).train(
+            slope.ones(), max_steps=10
+        )
+    losses = _written(tmp_path / "host")["loss"]
+    # Loops of steps 0 to 3, 4 to 7, 8 and 9.
+    expected = [slope.losses(10)[step] for step in (0, 3, 4, 7, 8)]
+    assert [losses[each] for each in sorted(losses)] == pytest.approx(expected)
+
+
+def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
+    with slope.emulated():
+        made = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
+        made.evaluate(slope.ones(3))
+    assert list(_written(tmp_path / "host")["loss"].values()) == [0.5]
+
+
+def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> None:
+    taken: list[Any] = []
+
+    def more(features: Any, **_: Any) -> dict[str, Any]:
+        def take(x: Any) -> Any:
+            return tf.numpy_function(lambda each: taken.append(each.ravel().tolist()), [x], [])
+
+        return {"host_call": (take, {"x": features["x"]})}
+
+    def input_fn(params: Any) -> Any:
+        x = np.arange(8, dtype=np.float32).reshape([8, 1])
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, x)).batch(4, drop_remainder=True)
+
+    with slope.emulated(4):
+        slope.estimator(tmp_path, more).train(input_fn, steps=2)
+    assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_every_replica_drops_out_units_of_its_own(tmp_path: Path) -> None:
+    taken: list[Any] = []
+
+    def more(features: Any, **_: Any) -> dict[str, Any]:
+        kept = tf.nn.dropout(tf.ones([1, 64]), rate=0.5)
+
+        def take(x: Any) -> Any:
+            return tf.numpy_function(lambda each: taken.append(each), [x], [])
+
+        return {"host_call": (take, [kept])}
+
+    with slope.emulated(2):
+        made = slope.estimator(tmp_path, more, config={"tf_random_seed": 1})
+        made.train(slope.ones(), steps=3)
+    masks = {tuple(row) for step in taken for row in step}
+    assert np.shape(taken) == (3, 2, 64)
+    assert len(masks) == 6
+    assert {value for mask in masks for value in mask} == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_part_of_the_model_runs_on_the_host(compiled: bool, tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def note(x: Any) -> Any:
+        seen.append(float(x[0, 0]))
+        return x
+
+    def on_host(x: Any) -> Any:
+        return tf.numpy_function(note, [x], x.dtype)
+
+    def build(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        x = v1.tpu.outside_compilation(on_host, features["x"])
+        x.set_shape(features["x"].shape)
+        loss = tf.reduce_mean((x * w - labels) ** 2) / 2.0
+        optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
+        step = v1.train.get_global_step()
+        return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+    with slope.emulated(2, compiled=compiled):
+        config = trainer.RunConfig(trainer.TPUConfig(2), model_dir=str(tmp_path))
+        trainer.TPUEstimator(build, config=config, train_batch_size=4).train(
+            slope.ones(), max_steps=4
+        )
+    assert seen == [1.0] * 8  # Two replicas, four steps.
+    assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**4)

@@ -1,0 +1,116 @@
+"""Prediction on an emulated TPU: every row once, in order, whatever the input looks like."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer.backends.tpu import slope
+from trainer import InputPipelineConfig, ModeKeys
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+
+def _numbers(count: int) -> Any:
+    def input_fn(params: Any) -> Any:
+        x = np.arange(1, count + 1, dtype=np.float32).reshape([count, 1])
+        return tf.data.Dataset.from_tensor_slices({"x": x}).batch(params["batch_size"])
+
+    return input_fn
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model_dir = tmp_path_factory.mktemp("model")
+    with slope.emulated():
+        slope.estimator(model_dir).train(slope.ones(), steps=1)  # w is 0.5.
+    return model_dir
+
+
+def _x(rows: Any) -> list[float]:
+    return [float(row["x"][0]) for row in rows]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("count", [1, 4, 10, 12])
+def test_every_row_is_predicted_once_in_order(compiled: bool, count: int, trained: Path) -> None:
+    with slope.emulated(4, compiled=compiled):
+        rows = list(slope.estimator(trained).predict(_numbers(count)))
+    assert _x(rows) == list(range(1, count + 1))
+    assert [float(row["y"][0]) for row in rows] == [each / 2 for each in range(1, count + 1)]
+
+
+def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained: Path) -> None:
+    with slope.emulated():
+        made = slope.estimator(trained)
+        unfinished: Any = made.predict(_numbers(40))
+        assert _x([next(unfinished)]) == [1]
+        unfinished.close()
+        for _ in range(2):
+            assert _x(made.predict(_numbers(5))) == [1, 2, 3, 4, 5]
+
+
+def test_batches_and_chosen_predictions(trained: Path) -> None:
+    with slope.emulated():
+        found = list(
+            slope.estimator(trained).predict(
+                _numbers(6), predict_keys=["y"], yield_single_examples=False
+            )
+        )
+    assert [each.keys() for each in found] == [{"y"}, {"y"}]
+    assert [len(each["y"]) for each in found] == [4, 2]
+
+
+def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
+    def more(features: Any, **_: Any) -> dict[str, Any]:
+        is_padding = features["is_padding"]
+        of_batch = trainer.cross_replica_sum(tf.reduce_sum(is_padding))
+        return {
+            "predictions": {
+                "is_padding": is_padding,
+                "padded_rows": tf.fill(is_padding.shape, of_batch),
+            }
+        }
+
+    with slope.emulated():
+        rows = list(slope.estimator(trained, more).predict(_numbers(6)))
+    # A batch of 4, and one of 2 real rows. Padded rows are sliced off.
+    assert [each["is_padding"] for each in rows] == [0] * 6
+    assert [each["padded_rows"] for each in rows] == [0, 0, 0, 0, 2, 2]
+
+
+def test_predict_needs_no_train_batch_size(trained: Path) -> None:
+    with slope.emulated():
+        made = trainer.TPUEstimator(
+            slope.model_fn(),
+            config=trainer.RunConfig(model_dir=str(trained)),
+            predict_batch_size=4,
+        )
+        assert _x(made.predict(_numbers(3))) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "per_host", [InputPipelineConfig.BROADCAST, InputPipelineConfig.PER_HOST_V2]
+)
+def test_other_ways_of_input_predict_every_row(per_host: int, trained: Path) -> None:
+    with slope.emulated():
+        made = slope.estimator(trained, tpu_config={"per_host_input_for_training": per_host})
+        assert _x(made.predict(_numbers(7))) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:
+    taken: list[Any] = []
+
+    def more(mode: str, y: Any, **_: Any) -> dict[str, Any]:
+        assert mode == ModeKeys.PREDICT
+        note = lambda each: taken.append(each.ravel().tolist())  # noqa: E731
+        return {"host_call": (lambda y: tf.numpy_function(note, [y], []), [y])}
+
+    with slope.emulated():
+        list(slope.estimator(trained, more).predict(_numbers(6)))
+    assert taken == [[0.5, 1, 1.5, 2], [2.5, 3]]

@@ -1,0 +1,104 @@
+"""The graph of a run on a real TPU: TensorFlow's own ops, on the devices of the TPU's workers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import programs
+from tpuserve.lowering.ir import op_traits
+from trainer.backends.tpu import evaluation, prediction, training
+from trainer.backends.tpu.mode_context import Setting
+from trainer.backends.tpu.system import Device
+from trainer.backends.tpu.transfer.error_rendezvous import Rendezvous
+from trainer.distribution.topology import System, Topology
+from trainer.execution import iterations_per_loop, run_graph
+from trainer.model.model_program import TPUProgram
+
+pytestmark = pytest.mark.slow
+
+MODES = ("train", "eval", "infer")
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    spec = programs.slope_model_fn(features, labels, mode, params)
+    rows = tf.reshape(features["x"], [-1])
+    return spec._replace(host_call=(lambda rows: tf.identity(rows), [rows]))
+
+
+def input_fn(params: dict[str, Any]) -> Any:
+    batch = tf.ones([params["batch_size"], 1])
+    return tf.data.Dataset.from_tensors(({"x": batch}, batch))
+
+
+def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
+    """All nodes of a mode's graph, called functions' too, for a real system of 4 cores a host."""
+    settings = trainer.TPUConfig(
+        per_host_input_for_training=trainer.InputPipelineConfig.PER_HOST_V2
+        if mode != "infer"
+        else trainer.InputPipelineConfig.BROADCAST
+    )
+    config = trainer.RunConfig(settings, model_dir=str(model_dir))
+    system = System(hosts, 4 * hosts, job="worker")
+    program = TPUProgram(model_fn, {"rate": 0.5}, config, str(model_dir), batch_sizes={mode: 16})
+    topology = Topology(system, settings, mode, 16)
+    topology.check()
+    setting = Setting(topology, Device(system, "grpc://somewhere:1"), Rendezvous())
+    with run_graph.fresh(config) as global_step:
+        if mode == "train":
+            plan = iterations_per_loop.plan(settings)
+            training.build(program, input_fn, global_step, None, plan, setting)
+        elif mode == "eval":
+            evaluation.build(program, input_fn, None, 3, setting)
+        else:
+            checkpoint = tf.train.latest_checkpoint(str(model_dir))
+            assert checkpoint is not None
+            prediction.build(program, input_fn, checkpoint, lambda each: each, setting)
+        definition = tf.compat.v1.get_default_graph().as_graph_def()
+    library = {each.signature.name: each for each in definition.library.function}
+    for node in definition.node:
+        yield from op_traits.with_called(node, library)
+
+
+@pytest.fixture(scope="module", params=MODES)
+def nodes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Any]]:
+    """The nodes by op, of each mode."""
+    model_dir = tmp_path_factory.mktemp("model")
+    programs.estimator(model_dir).train(programs.ones(), steps=1)
+    found: dict[str, list[Any]] = {}
+    for node in built(request.param, model_dir):
+        found.setdefault(node.op, []).append(node)
+    return found
+
+
+def places(nodes: list[Any]) -> list[tuple[str, int]]:
+    return sorted((each.device, each.attr["device_ordinal"].i) for each in nodes)
+
+
+EVERY_CORE = [
+    (f"/job:worker/task:{host}/device:CPU:0", core) for host in range(2) for core in range(4)
+]
+
+
+def test_each_core_is_fed_by_its_own_host(nodes: dict[str, list[Any]]) -> None:
+    assert places(nodes["InfeedEnqueueTuple"]) == EVERY_CORE
+
+
+def test_the_results_of_each_core_are_taken_by_its_own_host(nodes: dict[str, list[Any]]) -> None:
+    assert places(nodes["OutfeedDequeueTuple"]) == EVERY_CORE
+
+
+def test_one_computation_is_replicated_over_all_cores(nodes: dict[str, list[Any]]) -> None:
+    (replicated,) = nodes["TPUReplicateMetadata"]
+    assert replicated.attr["num_replicas"].i == 8
+    assert len(nodes["TPUCompilationResult"]) == 1
+    assert len(nodes["InfeedDequeueTuple"]) == len(nodes["OutfeedEnqueueTuple"]) == 1
+
+
+def test_nothing_is_lowered(nodes: dict[str, list[Any]]) -> None:
+    assert "FIFOQueueV2" not in nodes

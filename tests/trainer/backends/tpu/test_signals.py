@@ -1,0 +1,102 @@
+"""Signals to a process in a long run."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import programs
+
+pytestmark = pytest.mark.slow
+
+LIMIT_SECS = 10
+
+
+def started(
+    mode: str,
+    model_dir: Path,
+    iterations: int,
+    max_steps: int = 10**9,
+    *,
+    loops: int = 0,
+    off_tpu: bool = False,
+) -> "subprocess.Popen[str]":
+    arguments = [mode, model_dir, iterations, max_steps, loops, *(["off"] * off_tpu)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.trainer.backends.tpu.long_run", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+
+
+def read_until(process: "subprocess.Popen[str]", line: str, times: int = 1) -> None:
+    assert process.stdout is not None
+    for said in process.stdout:
+        times -= said == f"{line}\n"
+        if not times:
+            return
+    pytest.fail(f"it ended without saying {line!r}")
+
+
+def ended(process: "subprocess.Popen[str]", secs: int = LIMIT_SECS) -> tuple[str, str]:
+    """What a process says before it ends; one that hangs fails the test."""
+    try:
+        return process.communicate(timeout=secs)
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("mode", "off_tpu"),
+    [("train", True), ("train", False), ("evaluate", False), ("predict", False)],
+)
+def test_ctrl_c_ends_a_long_loop_at_once(tmp_path: Path, mode: str, off_tpu: bool) -> None:
+    programs.estimator(tmp_path).train(programs.ones(), steps=1)
+    process = started(mode, tmp_path, iterations=10**9, off_tpu=off_tpu)
+    read_until(process, "fed")
+    process.send_signal(signal.SIGINT)
+    said, complaints = ended(process)
+    assert process.returncode == -signal.SIGINT
+    assert "after" not in said
+    assert complaints.count("Traceback") == 1
+    assert complaints.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
+    process = started("train", tmp_path, iterations=4)
+    read_until(process, "loop", times=3)
+    process.send_signal(signal.SIGTERM)
+    said, _ = ended(process)
+    assert process.returncode == 0
+    assert "after" not in said
+    assert programs.variable(tmp_path, "global_step") == 4 * (3 + said.count("loop"))
+
+
+def test_after_sigkill_the_same_command_goes_on_to_the_same_step(tmp_path: Path) -> None:
+    # It is in one of the loops after the 6th when it is killed, or waits after the 15th.
+    process = started("train", tmp_path, iterations=4, max_steps=80, loops=15)
+    read_until(process, "loop", times=6)
+    process.kill()
+    process.communicate()
+    killed_at = int(programs.variable(tmp_path, "global_step"))
+    assert 0 < killed_at < 80
+    again = started("train", tmp_path, iterations=4, max_steps=80)
+    said, _ = ended(again, secs=120)
+    assert again.returncode == 0
+    assert said.count("loop") == (80 - killed_at) // 4
+    assert programs.variable(tmp_path, "global_step") == 80
+
+
+def test_a_process_ends_with_a_generator_half_read(tmp_path: Path) -> None:
+    programs.estimator(tmp_path).train(programs.ones(), steps=1)
+    process = started("leave", tmp_path, iterations=4)
+    read_until(process, "after leave trainer")
+    _, complaints = ended(process)
+    assert process.returncode == 0
+    assert "Traceback" not in complaints

@@ -1,0 +1,120 @@
+"""Which TPU system a run finds, and what it says when the program does not fit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer import programs
+from tpuserve.errors import InvalidSetting, TpuNotFound
+from trainer.backends.tpu import system
+from trainer.distribution.topology import System, Topology
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    """A cluster of one worker, which has a CPU and no TPU."""
+    return tf.distribute.Server({"worker": ["localhost:0"]}, job_name="worker", task_index=0)
+
+
+@pytest.fixture
+def master(server: Any) -> str:
+    target: str = server.target
+    return target
+
+
+def config(master: str | None = None, **options: Any) -> trainer.RunConfig:
+    return trainer.RunConfig(trainer.TPUConfig(**options), master=master)
+
+
+def test_a_system_without_tpu_cores_is_refused_with_what_it_has(
+    master: str, tmp_path: Path
+) -> None:
+    estimator = trainer.TPUEstimator(
+        programs.slope_model_fn, str(tmp_path), config(master), {"rate": 0.5}, train_batch_size=8
+    )
+    with pytest.raises(TpuNotFound, match="Cannot find any TPU cores in the system") as refused:
+        estimator.train(programs.ones(), steps=1)
+    assert master in str(refused.value)
+    assert "/job:worker/replica:0/task:0/device:CPU:0" in str(refused.value)
+
+
+def test_evaluation_asks_its_own_master(master: str) -> None:
+    asked = trainer.RunConfig(
+        trainer.TPUConfig(), master="grpc://somewhere:1", evaluation_master=master
+    )
+    with pytest.raises(TpuNotFound, match=master):
+        system.find(asked, "eval")
+
+
+def test_without_a_master_and_a_tpu_it_says_how_to_emulate_one() -> None:
+    with pytest.raises(TpuNotFound, match="emulated_tpu"):
+        system.find(config(), "train")
+
+
+def test_an_emulated_system_goes_before_a_master() -> None:
+    with tpuserve.emulated_tpu(cores=8, hosts=2):
+        found = system.find(config("grpc://somewhere:1"), "train")
+    wanted = System(2, 8, is_emulated=True)
+    assert found == system.Device(wanted, is_compiled=True, asked_by="emulated_tpu()")
+
+
+@pytest.mark.parametrize(("asked", "configured"), [(True, False), (False, True)])
+def test_compiling_is_off_if_either_the_config_or_the_system_says_so(
+    asked: bool, configured: bool
+) -> None:
+    with tpuserve.emulated_tpu(cores=2, compiled=asked):
+        assert not system.find(config(compile_emulated=configured), "train").is_compiled
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_size", "text"),
+    [
+        ({"num_shards": 4}, 8, "TPUConfig.num_shards is not set correctly"),
+        ({"num_cores_per_replica": 16}, 8, "num_cores_per_replica is 16"),
+        ({}, 9, "train_batch_size is 9, which does not divide"),
+        ({}, None, "train_batch_size is None"),
+    ],
+)
+def test_a_program_that_does_not_fit_the_system_is_refused(
+    tmp_path: Path, options: dict[str, Any], batch_size: int | None, text: str
+) -> None:
+    with tpuserve.emulated_tpu(cores=8), pytest.raises(InvalidSetting, match=text):
+        trainer.TPUEstimator(
+            programs.slope_model_fn,
+            str(tmp_path),
+            config(**options),
+            {"rate": 0.5},
+            train_batch_size=batch_size,
+        ).train(programs.ones(), steps=1)
+
+
+def test_a_session_on_a_master_runs_there(master: str) -> None:
+    (device,) = system._run(master, config(master), lambda: [tf.constant(b"here")])
+    assert device == b"here"
+
+
+def test_the_replicas_of_an_emulated_system_have_cores_of_their_own() -> None:
+    settings = trainer.TPUConfig(num_cores_per_replica=2)
+    emulated = System(1, 8, is_emulated=True)
+    topology = Topology(emulated, settings, "train", 8)
+    cores = system.assignment(topology, system.Device(emulated), config())
+    assert cores.num_replicas == 4
+    assert [cores.coordinates(3, core)[0] for core in range(2)] == [6, 7]
+
+
+def test_a_session_that_is_lost_has_the_system_initialised_again(master: str) -> None:
+    real, emulated = System(1, 8, job="worker"), System(1, 8, is_emulated=True)
+    local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+    resolved = trainer.RunConfig(trainer.TPUConfig(), cluster=local)
+    for each in (config(master), resolved):
+        topology = Topology(real, each.tpu_config, "train", 8)
+        (hook,) = system.hooks(topology, system.Device(real, master), each)
+        hook.after_create_session(None, None)
+    topology = Topology(emulated, resolved.tpu_config, "train", 8)
+    assert system.hooks(topology, system.Device(emulated), resolved) == ()

@@ -1,0 +1,332 @@
+"""Training on an emulated TPU: how far it goes, with which hooks, and what it writes."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpuserve
+import trainer
+from tests.trainer.backends.tpu import slope
+from tests.trainer.programs import scalars, variable
+from trainer import ModeKeys
+
+pytestmark = pytest.mark.slow
+
+v1 = tf.compat.v1
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 100, "1s"])
+def test_steps_are_exact_whatever_a_loop_makes(iterations: int | str, tmp_path: Path) -> None:
+    with slope.emulated():
+        made = slope.estimator(tmp_path, tpu_config={"iterations_per_loop": iterations})
+        made.train(slope.ones(), steps=5)
+        assert variable(tmp_path, "global_step") == 5
+        made.train(slope.ones(), max_steps=7)
+        made.train(slope.ones(), max_steps=6)
+    assert variable(tmp_path, "global_step") == 7
+    assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**7)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_path: Path) -> None:
+    with slope.emulated(compiled=compiled):
+        slope.estimator(tmp_path).train(slope.ones(6))
+    assert variable(tmp_path, "global_step") == 6
+    assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**6)
+
+
+def test_cores_beyond_the_first_of_a_replica_stay_idle(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with slope.emulated(4), caplog.at_level(logging.INFO, "tensorflow.trainer"):
+        made = slope.estimator(tmp_path, tpu_config={"num_cores_per_replica": 2})
+        made.train(slope.ones(), steps=2)
+        assert made.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
+        assert len(list(made.predict(slope.ones(1)))) == 4
+    assert variable(tmp_path, "w") == pytest.approx(0.75)
+    assert "the first of its 2 emulated cores; the others stay idle" in caplog.text
+
+
+def test_input_partition_dims_leave_a_replica_its_whole_rows(tmp_path: Path) -> None:
+    def input_fn(params: Any) -> Any:
+        batch = tf.ones([params["batch_size"], 2])
+        return tf.data.Dataset.from_tensors(({"x": batch}, batch)).repeat()
+
+    with slope.emulated(4):
+        settings = {
+            "num_cores_per_replica": 2,
+            "per_host_input_for_training": trainer.InputPipelineConfig.PER_HOST_V2,
+            "input_partition_dims": [{"x": [1, 2]}, None],
+        }
+        slope.estimator(tmp_path, tpu_config=settings).train(input_fn, steps=2)
+    assert variable(tmp_path, "w") == pytest.approx(0.75)
+
+
+def test_batch_axis_says_where_the_rows_are(tmp_path: Path) -> None:
+    rows: list[Any] = []
+
+    def build(features: Any, labels: Any, mode: str) -> Any:
+        assert features["x"].shape == [3, 2]
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        take = lambda x: tf.numpy_function(lambda each: rows.append(each), [x], [])  # noqa: E731
+        return trainer.TPUEstimatorSpec(
+            mode,
+            loss=w * 0.0,
+            train_op=v1.train.get_global_step().assign_add(1),
+            host_call=(take, [tf.transpose(features["x"])]),
+        )
+
+    def input_fn(params: Any) -> Any:
+        x = np.arange(12, dtype=np.float32).reshape([3, 4])
+        return tf.data.Dataset.from_tensors(({"x": x}, np.zeros(4, np.float32))).repeat()
+
+    with slope.emulated():
+        config = trainer.RunConfig(model_dir=str(tmp_path))
+        trainer.TPUEstimator(build, config=config, train_batch_size=4, batch_axis=[1, 0]).train(
+            input_fn, steps=1
+        )
+    assert rows[0].tolist() == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
+
+
+class _Counting(tf.compat.v1.train.SessionRunHook):
+    def __init__(self) -> None:
+        self.begun, self.runs, self.ended = 0, 0, 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.runs += 1
+
+    def end(self, session: Any) -> None:
+        self.ended += 1
+
+
+def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
+    mine = {name: _Counting() for name in ("train", "eval", "predict")}
+    models = {
+        ModeKeys.TRAIN: _Counting(),
+        ModeKeys.EVAL: _Counting(),
+        ModeKeys.PREDICT: _Counting(),
+    }
+    names = {
+        ModeKeys.TRAIN: "training_hooks",
+        ModeKeys.EVAL: "evaluation_hooks",
+        ModeKeys.PREDICT: "prediction_hooks",
+    }
+    with slope.emulated():
+        made = slope.estimator(tmp_path, lambda mode, **_: {names[mode]: [models[mode]]})
+        made.train(slope.ones(), steps=8, hooks=[mine["train"]])
+        made.evaluate(slope.ones(3), hooks=[mine["eval"]])
+        list(made.predict(slope.ones(3), hooks=[mine["predict"]]))
+    for hook in (*mine.values(), *models.values()):
+        assert (hook.begun, hook.ended) == (1, 1)
+        assert hook.runs >= 1
+    assert mine["train"].runs == models[ModeKeys.TRAIN].runs == 2
+
+
+class _OnHost(tf.compat.v1.train.SessionRunHook):
+    """Adds ops of the CPU to the graph, as the documentation of hooks shows."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def begin(self) -> None:
+        with tf.device("/device:CPU:0"):
+            self._twice = 2 * tf.cast(v1.train.get_global_step(), tf.float32)
+            self._word = tf.strings.as_string(self._twice, precision=0)
+
+    def before_run(self, run_context: Any) -> Any:
+        return v1.train.SessionRunArgs(self._word)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.seen.append(run_values.results)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_hook_adds_cpu_ops_in_begin(use_tpu: bool, compiled: bool, tmp_path: Path) -> None:
+    hook = _OnHost()
+    with slope.emulated(compiled=compiled):
+        made = slope.estimator(tmp_path, use_tpu=use_tpu)
+        made.train(slope.ones(), steps=4, hooks=[hook])
+        made.evaluate(slope.ones(1), hooks=[hook])
+        list(made.predict(slope.ones(1), hooks=[hook]))
+    assert hook.seen[-1] == b"8"
+
+
+def _logging(tensors: Any, lines: list[Any]) -> Any:
+    """A hook that keeps what it would log, of each loop."""
+
+    def note(values: Any) -> str:
+        lines.append({name: float(value) for name, value in values.items()})
+        return ""
+
+    return v1.train.LoggingTensorHook(tensors, every_n_iter=1, formatter=note)
+
+
+# Of the last step of each loop of 4.
+_LOGGED = [slope.losses(8)[step] for step in (3, 7)]
+
+
+def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
+    by_tensor: list[Any] = []
+    by_name: list[Any] = []
+
+    def more(mode: str, loss: Any, **_: Any) -> dict[str, Any]:
+        double = tf.multiply(loss, 2.0, name="double")
+        return {
+            "training_hooks": [
+                _logging({"loss": loss, "double": double}, by_tensor),
+                _logging(["squared_error", "double:0"], by_name),
+            ]
+        }
+
+    with slope.emulated():
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
+    for lines, loss, double in ((by_tensor, "loss", "double"),
+                                (by_name, "squared_error", "double:0")):  # fmt: skip
+        assert [each[loss] for each in lines] == pytest.approx(_LOGGED)
+        assert [each[double] for each in lines] == pytest.approx([2 * each for each in _LOGGED])
+
+
+def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
+    lines: list[Any] = []
+    with slope.emulated():
+        hook = _logging({"loss": "squared_error"}, lines)
+        slope.estimator(tmp_path).train(slope.ones(), steps=8, hooks=[hook])
+    assert [each["loss"] for each in lines] == pytest.approx(_LOGGED)
+
+
+def test_a_loss_that_is_no_number_ends_training(tmp_path: Path) -> None:
+    def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
+        hook = v1.train.NanTensorHook(loss)
+        return {"loss": tf.math.log(loss - 10.0), "training_hooks": [hook]}
+
+    with slope.emulated(), pytest.raises(v1.train.NanLossDuringTrainingError):
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
+
+
+def test_a_variable_that_is_no_number_is_named_with_what_to_do(tmp_path: Path) -> None:
+    def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
+        with tf.control_dependencies([w.assign(np.nan)]):
+            return {"train_op": v1.train.get_global_step().assign_add(1)}
+
+    error = v1.train.NanLossDuringTrainingError
+    with slope.emulated(cores=1), pytest.raises(error, match="Gradient for w is NaN.*Lower the"):
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
+
+
+def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
+    def more(mode: str, loss: Any, w: Any, y: Any, **_: Any) -> dict[str, Any]:
+        v1.summary.scalar("slope", w)
+        v1.summary.histogram("y", y)
+        return {}
+
+    with slope.emulated():
+        made = slope.estimator(tmp_path, more, config={"save_summary_steps": 4})
+        made.train(slope.ones(), steps=8)
+    found = scalars(tmp_path)
+    assert found["loss"] == pytest.approx({4: slope.losses(8)[3], 8: slope.losses(8)[7]})
+    assert found["slope"].keys() == {4, 8}
+    histograms = [
+        value.histo.num
+        for path in tmp_path.glob("events.out.tfevents.*")
+        for event in v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == "y"
+    ]
+    assert len(histograms) == 2
+
+
+def test_an_estimator_spec_will_do_in_training(tmp_path: Path) -> None:
+    with slope.emulated():
+        made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec)
+        made.train(slope.ones(), steps=2)
+        with pytest.raises(TypeError, match="TPUEstimatorSpec"):
+            made.evaluate(slope.ones(1))
+    assert variable(tmp_path, "w") == pytest.approx(0.75)
+
+
+def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
+    with slope.emulated():
+        made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec, eval_on_tpu=False)
+        made.train(slope.ones(), steps=2)
+        assert made.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
+
+
+def test_a_scaffold_fn_is_called_outside(tmp_path: Path) -> None:
+    def more(mode: str, w: Any, **_: Any) -> dict[str, Any]:
+        def scaffold_fn() -> Any:
+            assert not isinstance(v1.get_default_graph(), tf.__internal__.FuncGraph), (
+                "inside of the computation"
+            )
+            return v1.train.Scaffold(init_fn=lambda _, session: w.load(0.5, session))
+
+        return {"scaffold_fn": scaffold_fn}
+
+    with slope.emulated():
+        slope.estimator(tmp_path, more).train(slope.ones(), steps=1)
+    assert variable(tmp_path, "w") == pytest.approx(0.75)
+
+
+def test_training_starts_warm(tmp_path: Path) -> None:
+    with slope.emulated():
+        slope.estimator(tmp_path / "first").train(slope.ones(), steps=2)
+        made = slope.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
+        made.train(slope.ones(), steps=1)
+    assert variable(tmp_path / "second", "w") == pytest.approx(1 - 0.5**3)
+    assert variable(tmp_path / "second", "global_step") == 1
+
+
+def test_replicas_sum_in_groups(tmp_path: Path) -> None:
+    taken: list[Any] = []
+
+    def more(mode: str, features: Any, **_: Any) -> dict[str, Any]:
+        x = tf.reduce_sum(features["x"])
+        pairs = trainer.cross_replica_sum(x, group_assignment=[[0, 1], [2, 3]])
+        whole = v1.tpu.cross_replica_sum(x)
+        take = lambda a, b: tf.numpy_function(  # noqa: E731
+            lambda *each: taken.append([one.tolist() for one in each]), [a, b], []
+        )
+        return {"host_call": (take, [tf.reshape(pairs, [1]), tf.reshape(whole, [1])])}
+
+    def input_fn(params: Any) -> Any:
+        x = np.array([[1.0], [2.0], [3.0], [4.0]], np.float32)
+        return tf.data.Dataset.from_tensors(({"x": x}, x)).repeat()
+
+    with slope.emulated(4):
+        slope.estimator(tmp_path, more).train(input_fn, steps=1)
+    assert taken == [[[3, 3, 7, 7], [10, 10, 10, 10]]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cast"), [(tf.int64, "tf.cast(x, tf.int32)"), (tf.string, "Keep strings out")]
+)
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
+def test_types_that_no_tpu_takes_are_refused_by_name(
+    dtype: Any, cast: str, mode: str, tmp_path: Path
+) -> None:
+    def input_fn(params: Any) -> Any:
+        size = params["batch_size"]
+        ids = tf.fill([size, 1], "a") if dtype == tf.string else tf.zeros([size, 1], dtype)
+        features = {"x": tf.ones([size, 1]), "ids": ids}
+        return tf.data.Dataset.from_tensors((features, tf.ones([size, 1])))
+
+    with tpuserve.emulated_tpu(2, compiled=False):
+        made = slope.estimator(tmp_path)
+        made.train(slope.ones(), steps=1)
+        run = {
+            "train": lambda: made.train(input_fn, steps=1),
+            "evaluate": lambda: made.evaluate(input_fn),
+            "predict": lambda: list(made.predict(input_fn)),
+        }[mode]
+        with pytest.raises(TypeError) as refused:
+            run()
+    assert "features['ids']" in str(refused.value)
+    assert dtype.name in str(refused.value)
+    assert cast in str(refused.value)

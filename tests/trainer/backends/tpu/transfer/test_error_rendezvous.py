@@ -1,0 +1,62 @@
+import pytest
+import tensorflow as tf
+
+from trainer.backends.tpu.transfer.error_rendezvous import Rendezvous
+
+pytestmark = pytest.mark.slow
+
+CANCELLED = tf.errors.CancelledError(None, None, "the session was closed")
+LOST = tf.errors.UnavailableError(None, None, "a worker has gone")
+CLOSED = RuntimeError("Attempted to use a closed Session.")
+CAUSE, LATER = ValueError("out of paper"), ValueError("out of ink")
+
+
+def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
+    rendezvous = Rendezvous()
+    try:
+        with rendezvous:
+            for each in recorded:
+                rendezvous.record("infeed", each)
+            if main is not None:
+                raise main
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    ("main", "recorded", "wanted"),
+    [
+        (CANCELLED, (CAUSE,), CAUSE),
+        (CAUSE, (CANCELLED, CLOSED), CAUSE),
+        (LATER, (LOST, CAUSE), CAUSE),
+        (CLOSED, (LOST,), LOST),
+        (LOST, (CANCELLED,), LOST),
+        (None, (CAUSE,), CAUSE),
+        # The session has taken it for the end of the input.
+        (None, (CANCELLED,), None),
+        (None, (LOST,), None),
+        (None, (), None),
+    ],
+)
+def test_the_first_cause_is_raised(
+    main: Exception | None, recorded: tuple[Exception, ...], wanted: Exception | None
+) -> None:
+    assert raised(main, *recorded) is wanted
+
+
+def test_what_came_of_a_cause_is_not_told() -> None:
+    error = raised(CANCELLED, CAUSE)
+    assert error is not None
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+
+
+def test_ctrl_c_is_nobodys_error() -> None:
+    rendezvous = Rendezvous()
+    ended: list[str] = []
+    rendezvous.at_end(lambda: ended.append("thread"))
+    rendezvous.record("infeed", CAUSE)
+    with pytest.raises(KeyboardInterrupt), rendezvous:
+        raise KeyboardInterrupt
+    assert ended == ["thread"]

@@ -1,0 +1,72 @@
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer.compat import contrib
+from trainer.compat.contrib_names import missing_names
+from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.replacements import REPLACEMENTS
+
+_DIRECTORY = Path(contrib.__file__).parent
+
+
+def _supplied() -> Iterator[tuple[str, list[str]]]:
+    """Each module of tf.contrib, and the names in its literal `__all__`."""
+    for name in contrib.__all__:
+        paths = [_DIRECTORY / f"{name}.py", _DIRECTORY / name / "__init__.py"]
+        (path,) = (each for each in paths if each.exists())
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+                yield f"tf.contrib.{name}", ast.literal_eval(statement.value)
+
+
+def test_every_module_says_its_names_without_being_imported() -> None:
+    assert [name for name, _ in _supplied()] == [f"tf.contrib.{name}" for name in contrib.__all__]
+
+
+def test_what_is_supplied_has_no_replacement() -> None:
+    names = {f"{module}.{name}" for module, supplied in _supplied() for name in supplied}
+    assert names & REPLACEMENTS.keys() == set()
+
+
+def test_every_replacement_is_a_sentence() -> None:
+    assert [name for name, text in REPLACEMENTS.items() if not text.endswith(".")] == []
+    assert [name for name in REPLACEMENTS if not name.startswith("tf.contrib.")] == []
+
+
+def test_module_forms_of_ours_are_modules() -> None:
+    ours = {each for each in MODULES.values() if each.startswith("trainer.")}
+    files = {each.replace(".", "/") for each in ours}
+    root = _DIRECTORY.parents[2]
+    missing = [
+        each
+        for each in files
+        if not (root / f"{each}.py").exists() and not (root / each / "__init__.py").exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "said"),
+    [
+        ("tf.contrib.tpu", "keras_to_tpu_model", "Use trainer.model_to_tpu_estimator"),
+        ("tf.contrib.seq2seq", "BeamSearchDecoder", "only sequence_loss is supplied"),
+        ("tf.contrib", "slimm", "Did you mean slim?"),
+        ("tf.contrib", "distributions", "Use the package tensorflow-probability"),
+        ("tf.contrib.data", "map_and_bach", "Did you mean map_and_batch?"),
+        ("tf.contrib.data", "xyz", "is not known. It has map_and_batch, slim"),
+        ("tf.contrib.data", "__path__", "tf.contrib.data.__path__ is not there"),
+    ],
+)
+def test_a_name_that_is_not_there_is_told_what_replaces_it(
+    module: str, name: str, said: str
+) -> None:
+    assert said in str(missing_names.missing(module, name, ["map_and_batch", "slim"]))
+
+
+def test_an_attribute_error_is_what_programs_get() -> None:
+    with pytest.raises(AttributeError, match="Use the package tensorflow-gan"):
+        contrib.gan  # noqa: B018
+    assert not hasattr(contrib, "nothing")

@@ -1,0 +1,55 @@
+import importlib.util
+import sys
+
+import pytest
+
+from trainer.compat.imports.import_hooks import Finder
+
+
+@pytest.fixture
+def finder() -> Finder:
+    return Finder(lambda: None)
+
+
+@pytest.mark.parametrize("name", ["numpy", "tensorflow_hub", "tensorflow.python.ops", "trainer"])
+def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: Finder) -> None:
+    assert finder.find_spec(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tensorflow.contrib", "tensorflow.contrib.tpu", "tensorflow.contrib.tpu.python"]
+    + ["tensorflow.contrib.tpu.python.tpu", "tensorflow.contrib.tpu.python.tpu.tpu_config"]
+    + ["tensorflow_estimator.python.estimator.tpu.tpu_estimator"]
+    + ["tensorflow.python.estimator.tpu.tpu_config"],
+)
+def test_modules_of_contrib_and_estimator_are_found(name: str, finder: Finder) -> None:
+    spec = finder.find_spec(name)
+    assert spec is not None
+    assert spec.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tensorflow.contrib.no_such_part", "TensorFlow 2 has no tf.contrib"),
+        ("tensorflow_estimator.python.estimator.canned", "from tf.estimator"),
+        ("tensorflow.python.estimator.canned", "from tf.estimator"),
+    ],
+)
+def test_modules_that_are_not_supplied_say_what_to_do(
+    name: str, message: str, finder: Finder
+) -> None:
+    with pytest.raises(ModuleNotFoundError, match=message) as error:
+        finder.find_spec(name)
+    assert error.value.name == name
+
+
+def test_a_package_inside_of_contrib_says_what_replaces_a_module_of_it(finder: Finder) -> None:
+    spec = finder.find_spec("tensorflow.contrib.tpu.python.tpu")
+    assert spec is not None
+    package = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(package)
+    with pytest.raises(AttributeError, match="Use trainer.model_to_tpu_estimator"):
+        _ = sys.modules.pop(package.__name__).keras_support

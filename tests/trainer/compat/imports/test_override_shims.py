@@ -1,0 +1,42 @@
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from trainer.compat.imports import override_shims
+
+
+@pytest.fixture
+def base() -> Any:
+    """A class that calls its method with the argument that it has today."""
+
+    class BatchNormalizationBase:
+        def _moments(self, inputs: str, *, mask: str | None = None) -> str:
+            return f"{inputs} masked by {mask}"
+
+        def call(self, mask: str | None = None) -> str:
+            return self._moments("rows", mask=mask)
+
+    module = ModuleType("batch_normalization")
+    module.BatchNormalizationBase = BatchNormalizationBase  # type: ignore[attr-defined]
+    override_shims.admit(module)
+    return BatchNormalizationBase
+
+
+def test_an_override_without_a_mask_is_called_as_it_was(base: Any) -> None:
+    class Summed(base):
+        def _moments(self, inputs: str) -> str:
+            return "sum of " + str(super()._moments(inputs))
+
+    class Further(Summed):
+        pass
+
+    assert Further().call() == "sum of rows masked by None"
+
+
+def test_an_override_that_takes_the_mask_gets_it(base: Any) -> None:
+    class Masked(base):
+        def _moments(self, inputs: str, mask: str | None = None) -> str:
+            return f"{mask} of {inputs}"
+
+    assert Masked().call("some") == "some of rows"

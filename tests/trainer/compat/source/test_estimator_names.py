@@ -1,0 +1,32 @@
+import importlib
+
+import pytest
+
+from trainer.compat.imports import estimator_aliases
+from trainer.compat.source import estimator_names
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("version", [estimator_names.V1, estimator_names.V2])
+def test_every_name_is_at_home(version: estimator_names.Namespaces) -> None:
+    for names in version.values():
+        for name, home in names.items():
+            module, _, attribute = home.partition(":")
+            assert attribute == name
+            assert hasattr(importlib.import_module(module), name), home
+
+
+def test_no_name_is_both_supplied_and_gone() -> None:
+    supplied = {
+        f"{path}.{name}".lstrip(".") for path, names in estimator_names.V1.items() for name in names
+    }
+    assert not supplied & estimator_names.GONE.keys()
+
+
+def test_parents_of_modules_come_before_their_parts() -> None:
+    for tree in (estimator_names.V1, estimator_names.V2, estimator_aliases.MODULES):
+        seen = [""]
+        for path in tree:
+            assert path.rpartition(".")[0] in seen
+            seen.append(path)

@@ -1,0 +1,53 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.compat.source import name_collisions
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A program that keeps its modules in a package `trainer`."""
+    sources = {
+        "main.py": "from trainer import task",
+        "trainer/__init__.py": "",
+        "trainer/model.py": "weight = 3",
+        "trainer/parts/deep.py": "depth = 4",
+        "trainer/task.py": "import trainer.model\nimport trainer.parts.deep as deep\n"
+        "from . import model\n"
+        "print(trainer.model is model, model.weight, deep.depth, trainer.__path__)",
+    }
+    for name, source in sources.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return tmp_path
+
+
+@pytest.mark.parametrize("asked", ["main.py", "-m trainer.task"])
+def test_a_program_has_its_own_package_of_our_name(
+    asked: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    # Not `python -m tpuserve`, for which the working directory comes before installed packages.
+    command = [str(Path(sys.executable).with_name("tpuserve")), "run", *asked.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout == f"True 3 4 ['{project / 'trainer'}']\n"
+
+
+def test_a_name_that_the_program_has_not_is_left_alone(tmp_path: Path) -> None:
+    assert (
+        name_collisions.stand_in("trainer.estimator.estimator", [tmp_path])
+        == "trainer.estimator.estimator"
+    )
+    assert name_collisions.stand_in("numpy.linalg", [tmp_path]) == "numpy.linalg"
+    ours = Path(name_collisions.__file__).parents[3]
+    assert (
+        name_collisions.stand_in("trainer.estimator.estimator", [ours])
+        == "trainer.estimator.estimator"
+    )

@@ -1,0 +1,155 @@
+import logging
+from typing import Any
+
+import pytest
+
+from tpuserve.errors import InvalidSetting
+from trainer.config.run_config import InputPipelineConfig, TPUConfig
+from trainer.distribution.topology import Pipeline, System, Topology
+
+V1_SHARD, V1, V2, BROADCAST, SLICED = InputPipelineConfig
+ONE_HOST, FOUR_HOSTS = System(1, 8), System(4, 32, job="worker")
+REFUSED = None
+MODES = ("train", "eval", "infer")
+
+# system, input mode, options; rows of input_fn and of model_fn to train, evaluate and predict
+# where the global batch has 64; calls of input_fn in training, and replicas that each feeds.
+TABLE: list[Any] = [
+    (ONE_HOST, V1_SHARD, {}, (8, 64, 64), (8, 8, 8), 8, 1),
+    (ONE_HOST, V1, {}, (64, 64, 64), (8, 8, 8), 1, 8),
+    (ONE_HOST, V2, {}, (8, 8, 8), (8, 8, 8), 1, 8),
+    (ONE_HOST, BROADCAST, {}, (64, 64, 64), (64, 64, 64), 1, 8),
+    (ONE_HOST, V1, {"eval": SLICED}, (64, 64, 64), (8, 8, 8), 1, 8),
+    (ONE_HOST, V1, {"cores": 2}, (64, 64, 64), (16, 16, 16), 1, 4),
+    (ONE_HOST, V2, {"cores": 2}, (16, 16, 16), (16, 16, 16), 1, 4),
+    (ONE_HOST, BROADCAST, {"cores": 2}, (64, 64, 64), (64, 64, 64), 1, 4),
+    (FOUR_HOSTS, V1_SHARD, {}, (2, REFUSED, REFUSED), (2, REFUSED, REFUSED), 32, 1),
+    (FOUR_HOSTS, V1, {}, (16, REFUSED, REFUSED), (2, REFUSED, REFUSED), 4, 8),
+    (FOUR_HOSTS, V2, {}, (2, 2, REFUSED), (2, 2, REFUSED), 4, 8),
+    (FOUR_HOSTS, BROADCAST, {}, (64, 64, 64), (64, 64, 64), 1, 32),
+    (FOUR_HOSTS, V1, {"eval": SLICED}, (16, 64, 64), (2, 2, 2), 4, 8),
+    (FOUR_HOSTS, V2, {"cores": 16}, (32, 32, REFUSED), (32, 32, REFUSED), 2, 1),
+]
+
+
+def topology(
+    system: System,
+    input_mode: int = V1,
+    mode: str = "train",
+    batch_size: int | None = 64,
+    **options: Any,
+) -> Topology:
+    config = TPUConfig(
+        num_shards=options.get("shards"),
+        num_cores_per_replica=options.get("cores"),
+        per_host_input_for_training=input_mode,
+        eval_training_input_configuration=options.get("eval", V1),
+    )
+    return Topology(system, config, mode, batch_size)
+
+
+@pytest.mark.parametrize(
+    ("system", "input_mode", "options", "inputs", "models", "calls", "fed"), TABLE
+)
+def test_batch_size_table_row(
+    system: System,
+    input_mode: int,
+    options: dict[str, Any],
+    inputs: tuple[int | None, ...],
+    models: tuple[int | None, ...],
+    calls: int,
+    fed: int,
+) -> None:
+    for mode, input_size, model_size in zip(MODES, inputs, models, strict=True):
+        found = topology(system, input_mode, mode, **options)
+        if input_size is REFUSED:
+            with pytest.raises(InvalidSetting, match="32 TPU cores on 4 hosts"):
+                found.check()
+            continue
+        found.check()
+        assert found.batch_size_for_input_fn == input_size
+        assert found.batch_size_for_model_fn == model_size
+    pipelines = topology(system, input_mode, **options).pipelines
+    assert [len(each.replicas) for each in pipelines] == [fed] * calls
+    assert [each.index for each in pipelines] == list(range(calls))
+
+
+def test_replicas_of_two_hosts_are_fed_from_the_first_of_each() -> None:
+    pipelines = topology(FOUR_HOSTS, V2, cores=16).pipelines
+    assert [(each.host, each.replicas) for each in pipelines] == [(0, (0,)), (2, (1,))]
+
+
+def test_sliced_evaluation_feeds_all_replicas_from_one_call() -> None:
+    device = "/job:worker/task:0/device:CPU:0"
+    pipelines = topology(FOUR_HOSTS, V1, "eval", eval=SLICED).pipelines
+    assert pipelines == (Pipeline(0, 0, device, tuple(range(32))),)
+
+
+def test_a_call_for_each_replica_runs_on_the_host_of_the_replica() -> None:
+    pipelines = topology(FOUR_HOSTS, V1_SHARD).pipelines
+    assert [pipelines[each].host for each in (0, 7, 8, 31)] == [0, 0, 1, 3]
+    assert pipelines[31].device == "/job:worker/task:3/device:CPU:0"
+
+
+def test_predict_on_many_hosts_takes_one_replica_of_all_cores() -> None:
+    found = topology(FOUR_HOSTS, V2, "infer", cores=32)
+    found.check()
+    assert (found.replicas, found.batch_size_for_input_fn) == (1, 64)
+
+
+def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() -> None:
+    real, emulated = topology(System(2, 8), cores=2), topology(System(2, 8, True), cores=2)
+    assert [real.host_of(each) for each in range(4)] == [0, 0, 1, 1]
+    assert [real.ordinal_of(each, 1) for each in range(4)] == [1, 3, 1, 3]
+    assert [emulated.ordinal_of(each, 1) for each in range(4)] == [1, 3, 5, 7]
+
+
+def test_hosts_of_an_emulated_system_are_this_process() -> None:
+    here = "/replica:0/task:0/device:CPU:0"
+    assert topology(System(2, 8, True, job="worker")).host_device(1) == here
+    assert topology(System(1, 8)).host_device(0) == here
+
+
+def test_replicas_of_each_host_are_counted_where_a_host_has_some() -> None:
+    assert topology(FOUR_HOSTS, V2, cores=2).replicas_per_host == 4
+    with pytest.raises(InvalidSetting, match="num_cores_per_replica is 16 and a host has 8 cores"):
+        _ = topology(FOUR_HOSTS, V2, cores=16).replicas_per_host
+
+
+def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    one = topology(FOUR_HOSTS, V1, "infer", shards=1)
+    with caplog.at_level(logging.WARNING, "tensorflow.trainer"):
+        one.check()
+    assert "one of 32 TPU cores on 4 hosts is used" in caplog.text
+    assert (one.hosts, one.replicas, one.batch_size_for_model_fn) == (1, 1, 64)
+    assert len(one.pipelines) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (topology(System(0, 0)), "Cannot find any TPU cores in the system"),
+        (topology(ONE_HOST, shards=4), "num_shards is not set correctly: it is 4, .* 8 replicas"),
+        (topology(ONE_HOST, cores=2, shards=8), "num_shards is not set correctly"),
+        (topology(ONE_HOST, cores=16), "num_cores_per_replica is 16, .* at most 8"),
+        (topology(FOUR_HOSTS, cores=16), "a host has 8 cores.*PER_HOST_V2"),
+        (topology(System(1, 6), cores=4), "num_cores_per_replica is 4, .* evenly"),
+        (topology(System(3, 24), V2, cores=16), "num_cores_per_replica is 16, .* evenly"),
+        (topology(ONE_HOST, batch_size=12), "train_batch_size is 12, .* 8. .* such as 8 or 16"),
+        (topology(ONE_HOST, mode="eval", batch_size=4), "eval_batch_size is 4, .* such as 8"),
+        (topology(ONE_HOST, mode="infer", batch_size=9), "predict_batch_size is 9"),
+        (topology(ONE_HOST, mode="eval", batch_size=None), "eval_batch_size is None"),
+        (topology(ONE_HOST, mode="infer", batch_size=None), "predict_batch_size is None"),
+        (topology(ONE_HOST, batch_size=0), "train_batch_size is 0"),
+    ],
+)
+def test_what_cannot_run_is_refused(wrong: Topology, message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        wrong.check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_that_every_replica_takes_whole_need_not_divide(mode: str) -> None:
+    found = topology(ONE_HOST, BROADCAST, mode, batch_size=9)
+    found.check()
+    assert found.batch_size_for_model_fn == 9

@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+
+from tpuserve.errors import InvalidSetting
+from trainer.config.run_config import InputPipelineConfig, TPUConfig
+from trainer.distribution.topology import System, Topology
+from trainer.distribution.tpu_context import TPUContext
+
+
+def topology(cores_per_replica: int | None = None, is_emulated: bool = False) -> Topology:
+    config = TPUConfig(
+        num_cores_per_replica=cores_per_replica,
+        per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
+    )
+    return Topology(System(4, 32, is_emulated, job="worker"), config, "train", 64)
+
+
+def context_of_host(host: int, found: Topology) -> TPUContext:
+    return TPUContext.for_input_fn(found, found.pipelines[host])
+
+
+def test_input_fn_learns_where_its_call_stands() -> None:
+    context = context_of_host(2, topology())
+    assert context.current_host == 2
+    deployment = ("/job:worker/task:2/device:CPU:0", 2, 4, 8)
+    assert context.current_input_fn_deployment() == deployment
+    sizes = (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host)
+    assert sizes == (32, 4, 8)
+
+
+def test_hosts_of_an_emulated_system_have_a_context_each() -> None:
+    found = topology(is_emulated=True)
+    assert [context_of_host(each, found).current_host for each in range(4)] == [0, 1, 2, 3]
+    assert context_of_host(1, found).device_for_replica(9) == ("/replica:0/task:0/device:CPU:0", 9)
+
+
+def test_what_only_input_fn_has_is_refused_in_model_fn() -> None:
+    context = TPUContext.for_model_fn(topology())
+    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
+        _ = context.current_host
+    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
+        context.current_input_fn_deployment()
+
+
+def test_device_assignment_is_for_model_fn_only() -> None:
+    assert TPUContext.for_model_fn(topology()).device_assignment is None
+    with pytest.raises(RuntimeError, match="must not be called from input_fn"):
+        _ = context_of_host(0, topology()).device_assignment
+
+
+def test_replicas_and_hosts_have_devices() -> None:
+    context = TPUContext.for_model_fn(topology(cores_per_replica=2))
+    assert context.device_for_replica(5) == ("/job:worker/task:1/device:CPU:0", 2)
+    place = context.tpu_host_placement_function
+    assert place(replica_id=5) == place(host_id=1) == "/job:worker/task:1/device:CPU:0"
+
+
+@pytest.mark.parametrize("which", [{}, {"replica_id": 0, "host_id": 0}, {"host_id": 4}])
+def test_a_host_is_asked_for_by_one_number_that_exists(which: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match="Give"):
+        TPUContext.for_model_fn(topology()).tpu_host_placement_function(**which)
+
+
+def test_replicas_across_hosts_have_no_number_on_each() -> None:
+    context = TPUContext.for_model_fn(topology(cores_per_replica=16))
+    with pytest.raises(ValueError, match="one replica takes several hosts"):
+        _ = context.num_of_replicas_per_host
+
+
+@pytest.mark.slow
+def test_an_assignment_says_where_the_cores_of_a_replica_are() -> None:
+    import tensorflow as tf
+
+    # Two hosts of two cores; the mesh numbers the hosts against the order of the coordinates.
+    coordinates = [[[1, 0, 0, 0], [1, 0, 0, 1]], [[0, 0, 0, 0], [0, 0, 0, 1]]]
+    mesh = tf.tpu.experimental.Topology(mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates)
+    assigned = tf.tpu.experimental.DeviceAssignment.build(
+        mesh, computation_shape=[1, 1, 1, 2], num_replicas=2
+    )
+    config = TPUConfig(num_cores_per_replica=2)
+    found = Topology(System(2, 4, job="worker"), config, "train", 8)
+    context = TPUContext.for_model_fn(found, assigned)
+    assert context.device_assignment is assigned
+    assert context.device_for_replica(0) == ("/job:worker/task:1/device:CPU:0", 0)
+    assert context.device_for_replica(1) == ("/job:worker/task:0/device:CPU:0", 0)

@@ -1,0 +1,49 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.trainer import programs
+from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_values_of_the_step_are_evaluated_without_a_checkpoint_of_it(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, iterations_per_loop=2)
+    hook = InMemoryEvaluatorHook(estimator, programs.ones(), steps=1, every_n_iter=4)
+    estimator.train(programs.ones(), hooks=[hook], max_steps=10)
+    # The slope is 1 - 2**-step; the end is evaluated too.
+    expected = {0: 0.0, 4: 1 - 2**-4, 8: 1 - 2**-8, 10: 1 - 2**-10}
+    assert programs.scalars(tmp_path / "eval")["mean_y"] == expected
+    assert not list(tmp_path.glob("model.ckpt-4*"))
+
+
+def test_hooks_and_name_are_those_of_the_evaluation(tmp_path: Path) -> None:
+    class Begins(tf.compat.v1.train.SessionRunHook):
+        graphs: list[Any] = []
+
+        def begin(self) -> None:
+            self.graphs.append(tf.compat.v1.get_default_graph())
+
+    estimator = programs.estimator(tmp_path, iterations_per_loop=1)
+    hook = InMemoryEvaluatorHook(
+        estimator, programs.ones(), steps=1, hooks=[Begins()], name="now", every_n_iter=100
+    )
+    estimator.train(programs.ones(), hooks=[hook], max_steps=1)
+    assert list(programs.scalars(tmp_path / "eval_now")["mean_y"]) == [0, 1]
+    assert len(Begins.graphs) == 2
+
+
+@pytest.mark.parametrize("every_n_iter", [0, -1, None])
+def test_the_distance_must_be_positive(every_n_iter: Any, tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path)
+    with pytest.raises(InvalidSetting, match=f"every_n_iter is {every_n_iter}"):
+        InMemoryEvaluatorHook(estimator, programs.ones(), every_n_iter=every_n_iter)
+
+
+def test_what_is_no_estimator_is_refused() -> None:
+    with pytest.raises(InvalidType, match="estimator must have type"):
+        InMemoryEvaluatorHook(object(), programs.ones())

@@ -1,0 +1,155 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import programs
+from trainer.execution import graceful_shutdown
+
+pytestmark = pytest.mark.slow
+
+
+def started(model_dir: Path, max_steps: int, *loops: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.trainer.execution.endless", str(model_dir)]
+    command += map(str, (max_steps, *loops))
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+
+
+def after_loops(process: "subprocess.Popen[str]", loops: int, number: signal.Signals) -> str:
+    """What a process says after it was signalled, past some loops; it has ended then."""
+    assert process.stdout is not None
+    for _ in range(loops):
+        assert process.stdout.readline() == "loop\n"
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=120)
+    return said
+
+
+def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
+    process = started(tmp_path, 10**9)
+    said = after_loops(process, 3, signal.SIGTERM)
+    assert process.returncode == 0
+    assert "after train" not in said
+    loops = 3 + said.count("loop")
+    assert programs.variable(tmp_path, "global_step") == 4 * loops
+
+
+def test_after_sigkill_the_same_command_goes_on_to_the_same_step(tmp_path: Path) -> None:
+    # It is in one of the loops after the 10th when it is killed, or waits after the 40th.
+    process = started(tmp_path, 200, 40)
+    after_loops(process, 10, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    killed_at = int(programs.variable(tmp_path, "global_step"))
+    assert 0 < killed_at < 200
+    again = started(tmp_path, 200)
+    said, _ = again.communicate(timeout=120)
+    assert again.returncode == 0
+    assert said.count("loop") == (200 - killed_at) // 4
+    assert programs.variable(tmp_path, "global_step") == 200
+
+
+def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path).train(programs.ones(), max_steps=2)
+    for ending in ("index", "data-00000-of-00001"):
+        whole = tmp_path / f"model.ckpt-2.{ending}"
+        shutil.copy(whole, tmp_path / f"model.ckpt-9.{ending}")
+        os.truncate(tmp_path / f"model.ckpt-9.{ending}", whole.stat().st_size // 2)
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
+    estimator.train(programs.ones(), max_steps=3)
+    assert estimator.get_variable_value("w") == 1 - 0.5**3
+
+
+def test_the_handler_is_there_only_while_training_and_not_over_a_users_own() -> None:
+    def own(number: int, frame: object) -> None: ...
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with graceful_shutdown.watched():
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    signal.signal(signal.SIGTERM, own)
+    try:
+        with graceful_shutdown.watched():
+            assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_second_sigterm_ends_at_once() -> None:
+    program = (
+        "import os, signal\n"
+        "from trainer import termination\n"
+        "with termination.watched() as ending:\n"
+        "    ending.after_create_session(None, None)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('still there', flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGTERM
+    assert "still there" not in done.stdout
+
+
+def test_asked_to_end_the_process_ends_in_peace() -> None:
+    said = []
+
+    def train() -> None:
+        with graceful_shutdown.watched() as ending:
+            ending.after_create_session(None, None)
+            os.kill(os.getpid(), signal.SIGTERM)
+            said.append("the loop ends")
+
+    with pytest.raises(SystemExit) as ended:
+        train()
+    assert ended.value.code == 0
+    assert said == ["the loop ends"]
+    assert tf.executing_eagerly()
+
+
+def test_where_nothing_trains_the_process_ends_at_once() -> None:
+    def train_and_wait() -> None:
+        with graceful_shutdown.watched():
+            with graceful_shutdown.watched() as ending:
+                ending.after_create_session(None, None)
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it goes on")
+
+    with pytest.raises(SystemExit) as ended:
+        train_and_wait()
+    assert ended.value.code == 0
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_during_an_evaluation_gives_it_up_and_saves(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, save_checkpoints_steps=4)
+    batches = []
+
+    class TerminateAtThird(tf.compat.v1.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            batches.append(run_values)
+            if len(batches) == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        trainer.train_and_evaluate(
+            estimator,
+            trainer.TrainSpec(programs.ones(), max_steps=10**9),
+            trainer.EvalSpec(programs.ones(), None, hooks=[TerminateAtThird()], throttle_secs=0),
+        )
+    assert ended.value.code == 0
+    assert len(batches) == 3
+    # The evaluation was of step 4, and one more loop followed it.
+    assert programs.variable(tmp_path, "global_step") == 8
+    assert not (tmp_path / "eval").exists()

@@ -1,0 +1,29 @@
+from pathlib import Path
+
+from tests.trainer.migration.samples import findings_of
+from trainer.migration.names.classification import Kind
+
+SOURCE = """
+    import tensorflow as tf
+    from tensorflow.contrib.tpu import RunConfig
+    tf.contrib.tpu.TPUConfig(1, num_shard=8, num_cores_per_replica=None)
+    RunConfig(modeldir="x", master="")
+    tf.contrib.tpu.TPUEstimator(model_fn, embedding_config_spec=spec)
+    tf.estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=None)
+    tf.contrib.data.TFRecordDataset("x", buffer_size=100)
+"""
+
+
+def test_an_argument_that_is_not_taken_is_found(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, SOURCE)
+    wrong = {name: each for name, each in found.items() if "(" in name}
+    assert {name: (each.lines, each.kind, each.says) for name, each in wrong.items()} == {
+        "tf.contrib.tpu.TPUConfig(num_shard=)": ((4,), Kind.UNKNOWN, "Did you mean num_shards?"),
+        "RunConfig(modeldir=)": ((5,), Kind.UNKNOWN, "Did you mean model_dir?"),
+        "tf.contrib.tpu.TPUEstimator(embedding_config_spec=)": (
+            (6,),
+            Kind.GONE,
+            "The TPU's embedding engine keeps no tables here: build them in model_fn, and leave it "
+            "out.",
+        ),
+    }

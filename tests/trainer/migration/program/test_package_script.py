@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.migration import samples
+from trainer.migration import report
+from trainer.migration.program import package_script, sources
+from trainer.migration.program.package_script import PackagePart
+
+
+def part_of(directory: Path, name: str, source: str) -> PackagePart | None:
+    script = samples.write(directory, name, source)
+    return package_script.of(sources.read(script, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "module"),
+    [
+        ("census/task.py", "from . import model", "census.task"),
+        ("census/deep/task.py", "from ..parts import model", "census.deep.task"),
+        ("census/__main__.py", "from . import model", "census"),
+        ("trainer/task.py", "import trainer.model as model", "trainer.task"),
+        ("trainer/task.py", "from trainer import model", "trainer.task"),
+    ],
+)
+def test_a_script_that_needs_its_package_is_a_module(
+    name: str, source: str, module: str, tmp_path: Path
+) -> None:
+    assert part_of(tmp_path, name, source) == PackagePart(module, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import model", "try:\n    from . import model\nexcept ImportError:\n    import model"],
+)
+def test_a_script_that_does_without_its_package_is_none(source: str, tmp_path: Path) -> None:
+    assert part_of(tmp_path, "census/task.py", source) is None
+
+
+def test_a_package_begins_at_its_outermost_init_file(tmp_path: Path) -> None:
+    for each in ("models/__init__.py", "models/census/__init__.py"):
+        samples.write(tmp_path, each, "")
+    found = part_of(tmp_path, "models/census/task.py", "from . import model")
+    assert found == PackagePart("models.census.task", tmp_path)
+
+
+def test_a_module_of_a_package_is_run_from_where_the_package_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples.write(tmp_path, "trainer/model.py", "import tensorflow as tf\ntf.flags\ntf.lites")
+    samples.write(tmp_path, "trainer/task.py", "import trainer.model\nfrom . import model")
+    monkeypatch.chdir(tmp_path)
+    found = report.of(Path("trainer/task.py"))
+    assert found.command == "tpuserve run -m trainer.task"
+    assert [each.written for each in found.findings] == ["tensorflow", "tf.flags", "tf.lites"]
+
+    monkeypatch.chdir(tmp_path / "trainer")
+    assert report.of(Path("task.py")).command == "cd .. && tpuserve run -m trainer.task"

@@ -1,0 +1,40 @@
+import ast
+
+from trainer.migration.program import program_flags
+from trainer.migration.program.program_flags import Flag
+
+
+def flags(source: str) -> list[Flag]:
+    return program_flags.of(ast.parse(source))
+
+
+def test_flags_of_absl_are_found_with_those_that_are_required() -> None:
+    assert flags(
+        "flags.DEFINE_string('data_dir', None, 'x')\n"
+        "DEFINE_bool('use_tpu', default=True, help='x')\n"
+        "tf.flags.DEFINE_integer('steps', 1, 'x', required=True)\n"
+        "flags.DEFINE_string(name, None, 'x')\n"
+        "flags.mark_flags_as_required(['data_dir'])"
+    ) == [
+        Flag("data_dir", is_required=True),
+        Flag("use_tpu", is_on=True),
+        Flag("steps", is_required=True),
+    ]
+
+
+def test_options_of_argparse_are_found() -> None:
+    assert flags(
+        "parser.add_argument('-d', '--data', required=True)\n"
+        "parser.add_argument('--use_tpu', action='store_true')\n"
+        "parser.add_argument('--mode', choices=['train', 'eval'])\n"
+        "parser.add_argument('script')"
+    ) == [
+        Flag("data", is_required=True),
+        Flag("use_tpu", is_switch=True),
+        Flag("mode", choices=("train", "eval")),
+    ]
+
+
+def test_a_switch_is_given_without_a_value() -> None:
+    assert Flag("use_tpu", is_switch=True).given("True") == "--use_tpu"
+    assert Flag("use_tpu").given("True") == "--use_tpu=True"

@@ -1,0 +1,149 @@
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import trainer
+from tests.trainer import programs
+from tpuserve.errors import InvalidSetting
+from trainer.inputs import input_pipeline
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_input_fn_gets_the_global_batch_size_of_its_mode(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        seen.append(params["batch_size"])
+        return programs.ones(batches=1)()
+
+    estimator = programs.estimator(
+        tmp_path, train_batch_size=8, eval_batch_size=6, predict_batch_size=4
+    )
+    estimator.train(input_fn, max_steps=1)
+    estimator.evaluate(input_fn)
+    list(estimator.predict(input_fn))
+    assert seen == [8, 6, 4]
+
+
+def test_a_batch_size_that_nobody_gave_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return programs.ones(batch_size=params["batch_size"])()
+
+    with pytest.raises(InvalidSetting, match="Pass train_batch_size to TPUEstimator"):
+        programs.estimator(tmp_path).train(input_fn, max_steps=1)
+
+
+def test_a_key_error_of_the_input_fn_itself_is_its_own(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return params["rte"]
+
+    with pytest.raises(KeyError, match="rte"):
+        programs.estimator(tmp_path).train(input_fn, max_steps=1)
+
+
+@pytest.mark.parametrize("key", ["batch_size", "context"])
+def test_reserved_params_are_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(InvalidSetting, match="are reserved keys"):
+        programs.estimator(tmp_path, params={key: 1})
+
+
+def test_a_model_fn_is_checked_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="has no argument 'features'"):
+        programs.estimator(tmp_path, model_fn=lambda x: None)
+    with pytest.raises(InvalidSetting, match="has arguments extra that nobody fills"):
+        programs.estimator(tmp_path, model_fn=lambda features, extra: None)
+    with pytest.raises(InvalidSetting, match="cannot be called"):
+        programs.estimator(tmp_path, model_fn=3)
+
+
+def test_arguments_bound_by_partial_are_not_filled_again(tmp_path: Path) -> None:
+    model_fn = functools.partial(programs.slope_model_fn, params={"rate": 0.25})
+    programs.estimator(tmp_path, model_fn=model_fn).train(programs.ones(), max_steps=1)
+    assert programs.variable(tmp_path, "w") == 0.25
+
+
+def test_what_model_fn_returns_must_be_a_spec_of_the_mode(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path / "a", model_fn=lambda features, labels: None)
+    with pytest.raises(InvalidSetting, match="returned NoneType. Return a TPUEstimatorSpec"):
+        estimator.train(programs.ones(), max_steps=1)
+    wrong = trainer.TPUEstimatorSpec("infer", predictions=tf.constant(1))
+    estimator = programs.estimator(tmp_path / "b", model_fn=lambda features, labels: wrong)
+    with pytest.raises(InvalidSetting, match="of mode 'infer' when called for 'train'"):
+        estimator.train(programs.ones(), max_steps=1)
+
+
+def test_labels_that_model_fn_does_not_take_are_an_error(tmp_path: Path) -> None:
+    estimator = programs.estimator(tmp_path, model_fn=lambda features: None)
+    with pytest.raises(InvalidSetting, match="has no argument 'labels'"):
+        estimator.train(programs.ones(), max_steps=1)
+
+
+def test_a_model_cannot_change_the_params_of_the_next_call(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec = programs.slope_model_fn(features, labels, mode, params)
+        params["rate"] = 100.0
+        return spec
+
+    estimator = programs.estimator(tmp_path, model_fn=model_fn)
+    estimator.train(programs.ones(), max_steps=1).train(programs.ones(), max_steps=2)
+    assert programs.variable(tmp_path, "w") == 0.75
+
+
+def test_two_model_directories_must_be_the_same() -> None:
+    config = trainer.RunConfig(model_dir="/m")
+    with pytest.raises(InvalidSetting, match="model_dir is '/n', and the config's is '/m'"):
+        trainer.TPUEstimator(programs.slope_model_fn, "/n", config, use_tpu=False)
+
+
+@pytest.mark.parametrize("returned", [None, 3, "text"])
+def test_an_input_fn_that_returns_no_tensors_is_refused(returned: object) -> None:
+    with pytest.raises(InvalidSetting, match="Return a tf.data.Dataset"):
+        input_pipeline.build(returned)
+
+
+def test_an_input_of_three_parts_is_refused() -> None:
+    with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="elements of 3 parts"):
+        input_pipeline.build(tf.data.Dataset.from_tensors((1, 2, 3)))
+
+
+def test_params_that_model_fn_does_not_take_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="has no argument 'params', and params are given"):
+        programs.estimator(tmp_path, model_fn=lambda features: None, params={"rate": 1.0})
+
+
+class HParams:
+    """As tf.contrib.training had them."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        assert name not in self
+        self.__dict__[name] = value
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        assert name in self
+        self.__dict__[name] = value
+
+
+def test_hparams_stay_hparams_and_get_what_the_run_adds(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.append(params)
+        return programs.slope_model_fn(features, labels, mode, {"rate": params.rate})
+
+    given = HParams(rate=0.5, use_tpu=True)
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, params=given, train_batch_size=2)
+    estimator.train(programs.ones(), max_steps=1)
+    assert (seen[0].batch_size, seen[0].use_tpu) == (2, False)
+    assert "batch_size" not in given
+    with pytest.raises(InvalidSetting, match="are reserved keys"):
+        programs.estimator(tmp_path, model_fn=model_fn, params=HParams(context=1))

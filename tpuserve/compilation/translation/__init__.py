@@ -1,0 +1,1 @@
+"""Translates the XLA clusters of a lowered graph into StableHLO."""

@@ -1,0 +1,144 @@
+"""A version directory with one SavedModel in it, visible only once it is whole."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import ExportError
+from tpuserve.export import debug_info, warm_up
+from tpuserve.export.debug_info import Line
+from tpuserve.export.deprecation_filter import without_deprecations
+from tpuserve.export.files import proto_size
+from tpuserve.export.files.atomic_directory import Staging
+from tpuserve.export.metagraph_spec import MetagraphSpec
+from tpuserve.export.warm_up import WarmUp
+from tpuserve.tags import TagSet
+
+logger = logging.getLogger(__name__)
+
+_ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
+
+
+class SavedModelWriter:
+    """Writes metagraphs one by one beside the final place; renames when all are written.
+
+    Use it as a context manager: leaving it in peace gives the directory its name, leaving it
+    with an error removes what was written.
+    """
+
+    def __init__(
+        self,
+        base_directory: str,
+        *,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        strip_default_attrs: bool = True,
+        warm_up: WarmUp | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+          base_directory: where version directories live; created if missing.
+          assets_extra: path below assets.extra/ → file to copy there.
+          as_text: write saved_model.pbtxt in place of saved_model.pb.
+          strip_default_attrs: leave out attributes of ops that have their default value.
+          warm_up: which warm-up records to write; None for none.
+          clock: gives the time in seconds that versions are named by.
+
+        Raises:
+          InvalidSetting, InvalidType: see `Staging`.
+        """
+        self._as_text = as_text
+        self._strip_default_attrs = strip_default_attrs
+        self._warm_up = warm_up
+        self._staging = Staging(
+            base_directory,
+            assets_extra=assets_extra,
+            has_warm_up_file=warm_up is not None,
+            clock=clock,
+        )
+        self._parts = ExitStack()
+        self._saved_model: Any = None
+        self._written: list[TagSet] = []
+        self._graphs: list[Any] = []
+        self._lines: dict[str, Line] = {}
+
+    @property
+    def directory(self) -> str:
+        """The version directory, a child of the base; empty until it is written."""
+        return self._staging.directory
+
+    def __enter__(self) -> "SavedModelWriter":
+        self._parts.enter_context(self._staging)
+        self._parts.push(self._complete)
+        self._saved_model = tf.compat.v1.saved_model.builder.SavedModelBuilder(self._staging.path)
+        return self
+
+    def add(self, metagraph: MetagraphSpec) -> None:
+        """Adds a metagraph; the first one brings the variables of all.
+
+        Raises:
+          ExportError: two metagraphs have the same tag set, or there are more constants than a
+            file can hold.
+        """
+        if metagraph.tags in self._written:
+            raise ExportError(
+                f"two metagraphs of one export are tagged {sorted(metagraph.tags)}. Give each "
+                f"its own tag set."
+            )
+        self._graphs.append(metagraph.graph)
+        proto_size.check(self._graphs)
+        arguments = {
+            "tags": sorted(metagraph.tags),
+            "signature_def_map": dict(metagraph.signatures),
+            "assets_collection": metagraph.graph.get_collection(_ASSET_FILEPATHS),
+            "main_op": metagraph.init_op,
+            "strip_default_attrs": self._strip_default_attrs,
+            "saver": metagraph.saver,
+        }
+        config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+        # Only what restores the variables is placed: TPU ops have no kernel on this machine.
+        config.graph_options.place_pruned_graph = True
+        with metagraph.graph.as_default():
+            if self._written:
+                with without_deprecations():
+                    self._saved_model.add_meta_graph(**arguments)
+            else:
+                with tf.compat.v1.Session(config=config) as session:
+                    metagraph.restore(session)
+                    with without_deprecations():
+                        self._saved_model.add_meta_graph_and_variables(session, **arguments)
+        self._written.append(metagraph.tags)
+        self._lines |= debug_info.of_graph(metagraph.graph)
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Last in, first out: what is complete is published, else removed.
+        self._parts.__exit__(error_type, error, traceback)
+
+    def _complete(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            return
+        if not self._written:
+            raise ExportError("no metagraph was written. Add one before leaving the writer.")
+        self._saved_model.save(as_text=self._as_text)
+        if self._warm_up is not None:
+            metagraphs = self._saved_model._saved_model.meta_graphs
+            count = warm_up.write(self._staging.path, metagraphs, self._warm_up)
+            logger.info("wrote %d warm-up records", count)
+        debug_info.write(self._staging.path, self._lines)

@@ -1,0 +1,1 @@
+"""Analysis and splitting of GraphDefs."""

@@ -1,0 +1,1 @@
+"""The graph representation that rules and passes work on."""

@@ -1,0 +1,139 @@
+"""Which values are the same on all replicas, so that computing them once is enough.
+
+What comes from the infeed differs, and so does whatever is made of it, until a collective over
+all replicas has met it. Variables are the same everywhere: every replica makes the same updates.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpuserve.lowering.ir import op_traits
+from tpuserve.lowering.ir.graph_ir import Body, Node, Output
+from tpuserve.lowering.passes import inlining
+from tpuserve.lowering.rules import collectives
+
+if TYPE_CHECKING:
+    from tpuserve.lowering.ir.op_traits import Library
+
+
+def uniform_outputs(
+    body: Body, given: set[Output], replicas: int, library: "Library"
+) -> set[Output]:
+    """What is the same on all replicas: of the arguments, those given; and outputs of nodes."""
+    uniform = set(given)
+    for node in body.nodes.values():
+        types = op_traits.outputs_of(node.definition, library)
+        for number, is_uniform in enumerate(
+            _of_node(node, len(types), body, uniform, replicas, library)
+        ):
+            if is_uniform or op_traits.is_handle(types[number][1]):
+                uniform.add(Output(node.name, number))
+    return uniform
+
+
+def while_arguments(
+    node: Node, uniform: set[Output], replicas: int, library: "Library"
+) -> list[bool]:
+    """For each value that a While carries along: whether it is uniform in every iteration."""
+    loop = inlining.of_function(node.definition.attr["body"].func.name, library)
+    names = list(loop.arguments)
+    current = [each in uniform for each in node.inputs]
+    while True:
+        found = uniform_outputs(
+            loop,
+            {Output(name) for name, is_uniform in zip(names, current, strict=True) if is_uniform},
+            replicas,
+            library,
+        )
+        after = [was and result in found for was, result in zip(current, loop.results, strict=True)]
+        if after == current:
+            return current
+        current = after
+
+
+def is_agreed(node: Node, uniform: set[Output], replicas: int, library: "Library") -> bool:
+    """Whether all replicas take the same branch, or make the same number of iterations."""
+    if node.definition.op not in op_traits.LOOPS:
+        return node.inputs[0] in uniform
+    arguments = while_arguments(node, uniform, replicas, library)
+    return _goes_on_alike(node, arguments, replicas, library)
+
+
+def must_be_cut(
+    node: Node, body: Body, uniform: set[Output], replicas: int, library: "Library"
+) -> bool:
+    """Whether a loop or conditional updates a variable, and gives what differs between replicas.
+
+    Its updates are made once and the rest by each replica, so it is no computation of one kind.
+    """
+    definition = node.definition
+    if definition.op not in op_traits.LOOPS and not op_traits.branches_of(definition):
+        return False
+    if not op_traits.writes(definition, library) or op_traits.is_coupled(definition, library):
+        return False
+    used = {*body.results, *(each for other in body.nodes.values() for each in other.inputs)}
+    return any(each.producer == node.name and each not in uniform for each in used) and is_agreed(
+        node, uniform, replicas, library
+    )
+
+
+def called_results(
+    name: str, uniform_inputs: Sequence[bool], replicas: int, library: "Library"
+) -> list[bool]:
+    """For each result of a function: whether it is uniform, given which arguments are."""
+    called = inlining.of_function(name, library)
+    arguments = {
+        Output(name)
+        for name, is_uniform in zip(called.arguments, uniform_inputs, strict=True)
+        if is_uniform
+    }
+    found = uniform_outputs(called, arguments, replicas, library)
+    return [each in found for each in called.results]
+
+
+def _of_node(
+    node: Node,
+    outputs: int,
+    body: Body,
+    uniform: set[Output],
+    replicas: int,
+    library: "Library",
+) -> Sequence[bool]:
+    definition = node.definition
+    all_inputs = all(each in uniform for each in node.inputs)
+    if definition.op in op_traits.DEQUEUES:
+        return [False] * outputs
+    if definition.op == op_traits.REPLICA_ID:
+        return [replicas == 1] * outputs
+    if definition.op in op_traits.COLLECTIVES:
+        return [collectives.joins_all(node, body.nodes, replicas)] * outputs
+    is_controlled = definition.op in op_traits.LOOPS or bool(op_traits.branches_of(definition))
+    if is_controlled and (
+        op_traits.is_coupled(definition, library) or op_traits.writes(definition, library)
+    ):
+        return _of_controlled(node, outputs, uniform, replicas, library)
+    return [all_inputs and not op_traits.draws(definition, library)] * outputs
+
+
+def _of_controlled(
+    node: Node, outputs: int, uniform: set[Output], replicas: int, library: "Library"
+) -> Sequence[bool]:
+    if node.definition.op in op_traits.LOOPS:
+        carried = while_arguments(node, uniform, replicas, library)
+        is_alike = _goes_on_alike(node, carried, replicas, library)
+        return carried if is_alike else [False] * outputs
+    if node.inputs[0] not in uniform:
+        return [False] * outputs
+    inputs = [each in uniform for each in node.inputs[1:]]
+    branches = [
+        called_results(each.name, inputs, replicas, library)
+        for each in op_traits.branches_of(node.definition)
+    ]
+    return [all(each) for each in zip(*branches, strict=True)]
+
+
+def _goes_on_alike(
+    node: Node, arguments: Sequence[bool], replicas: int, library: "Library"
+) -> bool:
+    condition = node.definition.attr["cond"].func.name
+    return all(called_results(condition, arguments, replicas, library))

@@ -1,0 +1,1 @@
+"""How each TPU op is replaced."""

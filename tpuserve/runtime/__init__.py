@@ -1,0 +1,1 @@
+"""Loads a metagraph and runs its signatures."""

@@ -1,0 +1,1 @@
+"""Reads SavedModel files without TensorFlow."""

@@ -1,0 +1,1 @@
+"""Finds what would fail or surprise on a TPU."""

@@ -1,0 +1,1 @@
+"""The inputs that both metagraphs are run on."""

@@ -1,0 +1,1 @@
+"""Execution backends: where the graph of a mode runs."""

@@ -1,0 +1,113 @@
+"""What a mode runs, and the places that make it:
+`trainer.backends.local` and `trainer.backends.tpu`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trainer.config.run_config import RunConfig
+from trainer.execution.iterations_per_loop import IterationPlan
+from trainer.execution.train_loop import Loop
+from trainer.model.eval_metrics import Metrics
+from trainer.model.spec import EstimatorSpec
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model in training.
+
+    Attributes:
+      loop: makes steps.
+      spec: what the main graph knows of what model_fn returned.
+      hooks: what must run so that the input flows.
+    """
+
+    loop: Loop
+    spec: EstimatorSpec
+    hooks: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model in evaluation.
+
+    Attributes:
+      metrics: their update is to be run until a hook, or the end of the input, stops it.
+      spec, hooks: see `Training`.
+      batches_done: says how many batches have been taken; None where nothing tells.
+    """
+
+    metrics: Metrics
+    spec: EstimatorSpec
+    hooks: tuple[Any, ...]
+    batches_done: Callable[[], int] | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A model in prediction.
+
+    Attributes:
+      batches: takes a session; gives, until the input ends, each batch of predictions.
+      spec, hooks: see `Training`.
+    """
+
+    batches: Callable[[Any], Iterator[Any]]
+    spec: EstimatorSpec
+    hooks: tuple[Any, ...]
+
+
+class Place(Protocol):
+    """Where a program runs.
+
+    Each method but the last is called once, within the graph of `graph`.
+    """
+
+    master: str
+
+    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """A new default graph to build in; gives its global step."""
+
+    def training(
+        self,
+        program: Any,
+        input_fn: Callable[..., Any],
+        global_step: Any,
+        checkpoint: str | None,
+        plan: IterationPlan,
+    ) -> Training:
+        """The model in training.
+
+        Args:
+          program: what to build.
+          input_fn: gives the input.
+          global_step: the variable that counts steps.
+          checkpoint: what the variables will be restored from; None for initial values.
+          plan: says how many steps a run makes.
+        """
+
+    def evaluation(
+        self,
+        program: Any,
+        input_fn: Callable[..., Any],
+        checkpoint: str | None,
+        steps: int | None,
+    ) -> Evaluation:
+        """The model in evaluation, of so many batches, or of all where steps is None."""
+
+    def prediction(
+        self,
+        program: Any,
+        input_fn: Callable[..., Any],
+        checkpoint: str | None,
+        select: Callable[[Any], Any],
+    ) -> Prediction:
+        """The model in prediction; `select` picks what is wanted of its predictions."""
+
+    def session_config(self, proto: Any) -> Any:
+        """The ConfigProto that its sessions need."""
+
+    def running(self) -> AbstractContextManager[Any]:
+        """To be around the session: raises the first cause of what failed in it."""

@@ -1,0 +1,1 @@
+"""The replicated training step and its loop."""

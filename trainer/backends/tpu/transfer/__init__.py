@@ -1,0 +1,1 @@
+"""Infeed and outfeed between the host and the cores."""

@@ -1,0 +1,1 @@
+"""Checkpoints, warm start and initial values."""

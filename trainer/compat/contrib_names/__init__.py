@@ -1,0 +1,1 @@
+"""The names of tf.contrib, and what replaces those that are missing."""

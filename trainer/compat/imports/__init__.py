@@ -1,0 +1,1 @@
+"""Answers an old program's imports of TensorFlow."""

@@ -1,0 +1,83 @@
+"""The modules of tensorflow_estimator that programs import by their paths."""
+
+from collections.abc import Mapping
+
+from trainer.compat.imports import lazy_module
+from trainer.compat.source import estimator_names
+
+_V1 = estimator_names.V1
+_ROOT = _V1[""]
+
+
+def _of(names: str) -> dict[str, str]:
+    return {each: _ROOT[each] for each in names.split()}
+
+
+_KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimator"}
+
+# Path below python.estimator → names.
+MODULES: Mapping[str, Mapping[str, str]] = {
+    "": {},
+    "early_stopping": {name: home for name, home in _V1["experimental"].items() if "stop" in name},
+    "estimator": {
+        **_of("Estimator VocabInfo WarmStartSettings"),
+        # Private, but the TPU samples ask it where to go on from.
+        "_load_global_step_from_checkpoint_dir": "trainer.compat.checkpoint_step:step_in",
+    },
+    "estimator_lib": _ROOT,
+    "export": {},
+    "export.export": _V1["export"],
+    "export.export_lib": _V1["export"],
+    "export.export_output": _V1["export"],
+    "exporter": _of("BestExporter Exporter FinalExporter LatestExporter"),
+    "extenders": _of("add_metrics"),
+    "hooks": {},
+    "hooks.hooks": {
+        name: _V1["experimental"][name]
+        for name in ("InMemoryEvaluatorHook", "make_stop_at_checkpoint_step_hook")
+    },
+    "inputs": {},
+    "inputs.inputs": _V1["inputs"],
+    "inputs.numpy_io": {"numpy_input_fn": _V1["inputs"]["numpy_input_fn"]},
+    "inputs.pandas_io": {"pandas_input_fn": _V1["inputs"]["pandas_input_fn"]},
+    "keras": _KERAS,
+    "keras_lib": _KERAS,
+    "mode_keys": _of("ModeKeys"),
+    "model_fn": {
+        **_of("EstimatorSpec ModeKeys"),
+        "call_logit_fn": _V1["experimental"]["call_logit_fn"],
+    },
+    "run_config": _of("RunConfig"),
+    "training": _of("EvalSpec TrainSpec train_and_evaluate"),
+    "util": {"fn_args": "tensorflow.python.util.function_utils:fn_args"},
+}
+
+
+ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
+
+
+def make(tpu_modules: Mapping[str, str]) -> None:
+    """Registers the modules, so that Python finds them.
+
+    Args:
+      tpu_modules: what the modules of the part `tpu` are: "tpu_config" → name of our module.
+    """
+    gone = estimator_names.GONE
+    inside = {
+        **MODULES,
+        "tpu": {form: f"{module}:" for form, module in tpu_modules.items()},
+    }
+    for root in ROOTS:
+        lazy_module.tree(root, root, inside, gone)
+    api = "tensorflow.compat.v1.estimator:"
+    lazy_module.tree(
+        "tensorflow_estimator",
+        "tensorflow_estimator",
+        {
+            "": {"estimator": api},
+            "python": {"estimator": "tensorflow_estimator.python.estimator:"},
+            "compat": {},
+            "compat.v1": {"estimator": api},
+        },
+        {},
+    )

@@ -1,0 +1,1 @@
+"""Reads the source of a program without running it."""

@@ -1,0 +1,1 @@
+"""RunConfig, TPUConfig, TF_CONFIG and hyperparameters."""

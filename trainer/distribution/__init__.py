@@ -1,0 +1,1 @@
+"""How batches and gradients spread over hosts, replicas and cores."""

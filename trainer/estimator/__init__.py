@@ -1,0 +1,1 @@
+"""Estimator, TPUEstimator and what acts on them."""

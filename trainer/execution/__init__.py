@@ -1,0 +1,1 @@
+"""Steps in one session.run, and how a run is stopped."""

@@ -1,0 +1,1 @@
+"""SavedModel exports of a model_fn, and exporters."""

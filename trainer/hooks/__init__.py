@@ -1,0 +1,1 @@
+"""SessionRunHooks, progress and summaries."""

@@ -1,0 +1,140 @@
+"""What a TPU can take: refused while the graph is built, by name, and not by a device later."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.infeed.tensor_nest import Structure, describe
+
+TYPES = (
+    tf.float32,
+    tf.bfloat16,
+    tf.int32,
+    tf.uint32,
+    tf.bool,
+    tf.int8,
+    tf.uint8,
+    tf.complex64,
+)
+"""What infeed carries, without int64, which a TPU computes in pairs of words at a loss."""
+
+_CASTS = {
+    tf.int64: "tf.int32",
+    tf.uint64: "tf.uint32",
+    tf.int16: "tf.int32",
+    tf.uint16: "tf.int32",
+    tf.float64: "tf.float32",
+    tf.float16: "tf.bfloat16",
+    tf.complex128: "tf.complex64",
+}
+
+
+def check_types(structure: Structure) -> None:
+    """Demands dense tensors of types that a TPU has.
+
+    Raises:
+      InvalidType: names the tensor, its type and the cast to make.
+    """
+    for leaf in structure.leaves:
+        if not isinstance(leaf.spec, tf.TensorSpec):
+            raise InvalidType(
+                f"{leaf.path} from input_fn is {_kind(leaf.spec)}. A TPU takes dense tensors only: "
+                f"make it one in input_fn{_densify(leaf.spec)}."
+            )
+        if leaf.spec.dtype not in TYPES:
+            names = ", ".join(each.name for each in TYPES)
+            raise InvalidType(
+                f"{leaf} from input_fn cannot be fed to a TPU, which takes {names}. "
+                f"{_way_out(leaf.spec.dtype)}"
+            )
+
+
+def check_shapes(
+    structure: Structure, axes: Sequence[int | None], batch_size: int, *, any_rows: bool
+) -> None:
+    """Demands static shapes.
+
+    Args:
+      structure: what each call of input_fn gives.
+      axes: per tensor the axis of its rows, None for a scalar.
+      batch_size: params['batch_size'], for the error.
+      any_rows: the number of rows may be unknown.
+
+    Raises:
+      InvalidSetting: names the tensor and the fix.
+    """
+    for leaf, axis in zip(structure.leaves, axes, strict=True):
+        rank = leaf.spec.shape.rank
+        if rank is None or any(leaf.size(at) is None for at in range(rank) if at != axis):
+            raise InvalidSetting(
+                f"{leaf} from input_fn must have static shape: a TPU program is compiled for "
+                f"one. Give it with tf.ensure_shape(x, [...]) in input_fn, or pad to one size, "
+                f"as dataset.padded_batch(..., padded_shapes=...) does."
+            )
+        if axis is not None and leaf.size(axis) is None and not any_rows:
+            raise InvalidSetting(
+                f"{leaf} from input_fn must have static shape, and its number of rows is "
+                f"unknown: the last batch could be a smaller one. Make the batches with "
+                f"dataset.batch(params['batch_size'], drop_remainder=True), or say the shape "
+                f"with tf.ensure_shape where a map() after it has lost it; params['batch_size'] "
+                f"is {batch_size}."
+            )
+
+
+def check_divides(
+    structure: Structure, axes: Sequence[int | None], shards: int, batch_size: int
+) -> None:
+    """Demands that the tensors can be split for so many replicas.
+
+    Args:
+      structure: of a whole batch.
+      axes: per tensor the axis of its rows, None for a scalar.
+      shards: how many parts.
+      batch_size: params['batch_size'], for the error.
+
+    Raises:
+      InvalidSetting: names the tensor and the numbers.
+    """
+    if shards == 1:
+        return
+    for leaf, axis in zip(structure.leaves, axes, strict=True):
+        if axis is None:
+            raise InvalidSetting(
+                f"{leaf} from input_fn is a scalar, and cannot be split for {shards} replicas. "
+                f"Give it a dimension of one value for each of the {batch_size} rows."
+            )
+        rows = leaf.size(axis)
+        if rows is not None and rows % shards:
+            raise InvalidSetting(
+                f"{leaf} from input_fn has {rows} rows along axis {axis}, which cannot be split "
+                f"evenly for {shards} replicas. Give batches of params['batch_size'] = "
+                f"{batch_size} rows."
+            )
+
+
+def _kind(spec: Any) -> str:
+    kinds = {tf.SparseTensorSpec: "sparse", tf.RaggedTensorSpec: "ragged"}
+    kind = kinds.get(type(spec), type(spec).__name__)
+    shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
+    return kind if shape is None or dtype is None else f"{kind} ({dtype.name}{describe(shape)})"
+
+
+def _densify(spec: Any) -> str:
+    if isinstance(spec, tf.SparseTensorSpec):
+        return ", as tf.sparse.to_dense(x) does, and give it a static shape"
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return ", as x.to_tensor(shape=[...]) does"
+    return ""
+
+
+def _way_out(dtype: Any) -> str:
+    if dtype in _CASTS:
+        return f"Cast it in input_fn: tf.cast(x, {_CASTS[dtype]})."
+    if dtype == tf.string:
+        return (
+            "Keep strings out of what input_fn returns, or make numbers of them: "
+            "tf.cast(tf.strings.to_hash_bucket_fast(x, buckets), tf.int32), or a lookup table."
+        )
+    return "Leave it out of what input_fn returns, or make numbers of it."

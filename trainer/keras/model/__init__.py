@@ -1,0 +1,1 @@
+"""What the converted Keras model consists of: names, weights, options, tracing."""

@@ -1,0 +1,1 @@
+"""One step of a Keras model in each mode."""

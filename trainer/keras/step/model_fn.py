@@ -1,0 +1,170 @@
+"""The model_fn of a Keras model."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.keras.model import weights as variables
+from trainer.keras.model.converted_model import Converted
+from trainer.keras.model.tracing import eagerly
+from trainer.keras.step.features import Weighted, apart, for_model, labels_and_weights
+from trainer.keras.step.steps import Steps
+from trainer.model.feature_codec import Wire
+from trainer.model.spec import ModeKeys, TPUEstimatorSpec
+
+logger = logging.getLogger("tensorflow.trainer")
+
+
+def of(
+    converted: Converted, class_weight: Mapping[int, float] | None, wire: Wire
+) -> Callable[..., TPUEstimatorSpec]:
+    """A model_fn that does what a Keras model does.
+
+    Args:
+      converted: the model.
+      class_weight: class → how much its rows count in training; None for all alike.
+      wire: how batches reach a TPU.
+    """
+    builds = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
+
+    def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
+        family, model = converted.family, converted.model
+        if mode == ModeKeys.TRAIN:
+            converted.check_compiled()
+        # The context is there in a run on a TPU alone.
+        if "context" in params:
+            features, labels = wire.off(features, labels, mode)
+        features, weights = apart(features, converted.inputs)
+        x = for_model(features, converted.inputs, converted.where)
+        batch = labels_and_weights(labels)
+        if weights is not None:
+            batch = batch._replace(sample_weight=weights)
+        converted.build_from(x)
+        graph = _InGraph(converted, mode)
+        steps = Steps(family, model, graph.handles)
+        return builds[mode](converted, steps, x, batch, class_weight)
+
+    return keras_model_fn
+
+
+def _train(
+    converted: Converted,
+    steps: Steps,
+    x: Any,
+    batch: Weighted,
+    class_weight: Mapping[int, float] | None,
+) -> TPUEstimatorSpec:
+    if converted.names.metrics:
+        _check_metric_names(converted, x, batch)
+    loss = steps.train(x, batch, class_weight)
+    with tf.control_dependencies([loss]):
+        # Every other output of a step waits for what it does, so this is its end.
+        train_op = tf.compat.v1.train.get_global_step().assign_add(1, read_value=False)
+    return TPUEstimatorSpec(ModeKeys.TRAIN, loss=tf.reshape(loss, []), train_op=train_op)
+
+
+def _evaluate(
+    converted: Converted, steps: Steps, x: Any, batch: Weighted, _: Any
+) -> TPUEstimatorSpec:
+    loss, y_pred, masks = steps.evaluate(x, batch)
+    parts = [batch.labels, y_pred, batch.sample_weight, masks]
+    flat = tf.nest.flatten(parts)
+    tensors = [each for each in flat if each is not None]
+
+    def metric_fn(*given: Any) -> dict[str, Any]:
+        left = iter(given)
+        filled = [None if each is None else next(left) for each in flat]
+        return _metrics(converted, *tf.nest.pack_sequence_as(parts, filled))
+
+    return TPUEstimatorSpec(
+        ModeKeys.EVAL, loss=tf.reshape(loss, []), eval_metrics=(metric_fn, tensors)
+    )
+
+
+def _metrics(
+    converted: Converted, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]
+) -> dict[str, Any]:
+    family, model = converted.family, converted.model
+    steps = Steps(family, model, _Locals(converted, "metrics"))
+    update = steps.update_metrics(labels, y_pred, weights, masks)
+    results = steps.metric_results()
+    with eagerly():
+        losses = family.loss_names(model)
+    named = converted.names.of_metrics(results, losses)
+    return {name: (value, update) for name, value in named.items()}
+
+
+def _check_metric_names(converted: Converted, x: Any, batch: Weighted) -> None:
+    """Has a wrong name found before a training, not after it.
+
+    Metrics have names as soon as they have met a batch, which they do in a graph of their own.
+    """
+    with tf.Graph().as_default():
+        x, batch = tf.nest.map_structure(
+            lambda each: each if each is None else tf.compat.v1.placeholder(each.dtype, each.shape),
+            (x, batch),
+        )
+        steps = Steps(converted.family, converted.model, _InGraph(converted, ModeKeys.EVAL).handles)
+        spec = _evaluate(converted, steps, x, batch, None)
+        assert spec.eval_metrics is not None
+        metric_fn, tensors = spec.eval_metrics
+        metric_fn(*tensors)
+
+
+def _predict(
+    converted: Converted, steps: Steps, x: Any, batch: Weighted, _: Any
+) -> TPUEstimatorSpec:
+    predictions = converted.named_outputs(steps.predict(x))
+    return TPUEstimatorSpec(
+        ModeKeys.PREDICT,
+        predictions=predictions,
+        export_outputs=converted.names.of_outputs(predictions),
+    )
+
+
+class _InGraph:
+    """The variables of the default graph that take the place of Keras's."""
+
+    def __init__(self, converted: Converted, mode: str) -> None:
+        family, model = converted.family, converted.model
+        initial = converted.initial_values()
+        weights = converted.weights()
+        averages = variables.averaged(family, model, weights)
+        made: dict[str, Any] = {}
+        self.handles: dict[int, Any] = _Locals(converted, "step")
+        for each in weights:
+            if each.is_slot and mode != ModeKeys.TRAIN:
+                continue
+            # What training has averaged is what it was for.
+            stored = each if mode == ModeKeys.TRAIN else averages.get(each.name, each)
+            if stored.name not in made:
+                made[stored.name] = variables.in_graph(stored, initial.get(stored.name))
+            self.handles[id(each.variable.handle)] = made[stored.name]
+
+
+class _Locals(dict[int, Any]):
+    """Variables that no checkpoint has, made in the default graph when they are asked for."""
+
+    def __init__(self, converted: Converted, owner: str) -> None:
+        super().__init__()
+        self._converted, self._owner = converted, owner
+
+    def __contains__(self, handle: object) -> bool:
+        return super().__contains__(handle) or handle in self._eager()
+
+    def __missing__(self, handle: int) -> Any:
+        variable = self._eager()[handle]
+        with eagerly():
+            initial = variable.numpy()
+        self[handle] = variables.local(f"keras/{self._owner}_{len(self)}", variable, initial)
+        return self[handle]
+
+    def _eager(self) -> dict[int, Any]:
+        # Metrics make theirs when they meet their first batch, in the midst of a trace.
+        family, model = self._converted.family, self._converted.model
+        with eagerly():
+            family.reset_metrics(model)
+            found = [*family.metric_variables(model), *family.local_variables()]
+            return {id(each.handle): each for each in found}

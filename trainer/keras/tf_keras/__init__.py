@@ -1,0 +1,1 @@
+"""The adapter for tf_keras, which is Keras 2."""

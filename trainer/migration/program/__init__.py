@@ -1,0 +1,1 @@
+"""The files of a program, and how the program is run."""

@@ -1,0 +1,1 @@
+"""What a model_fn returns, and how it is called."""

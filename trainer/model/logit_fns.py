@@ -1,0 +1,122 @@
+"""Functions from features to logits, to build a model_fn of."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting
+from trainer.model.spec import ModeKeys
+
+v1 = tf.compat.v1
+
+
+def call_logit_fn(
+    logit_fn: Callable[..., Any], features: Any, mode: str, params: Any, config: Any
+) -> Any:
+    """The logits of features: a tensor, or a dict of tensors for several heads.
+
+    Args:
+      logit_fn: takes features, and those of mode, params and config that it names.
+      features, mode, params, config: what model_fn got.
+
+    Raises:
+      InvalidSetting: logit_fn returns anything else.
+    """
+    available = {"mode": mode, "params": params, "config": config}
+    named = inspect.signature(logit_fn).parameters
+    logits = logit_fn(
+        features=features, **{name: each for name, each in available.items() if name in named}
+    )
+    parts = list(logits.values()) if isinstance(logits, dict) else [logits]
+    if not all(tf.is_tensor(each) for each in parts):
+        raise InvalidSetting(
+            f"logit_fn should return a Tensor or a dictionary mapping strings to Tensors; it "
+            f"returned {logits!r}."
+        )
+    return logits
+
+
+def dnn_logit_fn_builder(
+    units: int,
+    hidden_units: Sequence[int],
+    feature_columns: Sequence[Any],
+    activation_fn: Callable[[Any], Any],
+    dropout: float | None,
+    input_layer_partitioner: Any,
+    batch_norm: bool,
+) -> Callable[[Any, str], Any]:
+    """A logit_fn of a feed-forward network: features, mode → [batch, units].
+
+    Args:
+      units: size of the logits.
+      hidden_units: size of each hidden layer.
+      feature_columns: what the first layer reads.
+      activation_fn: of the hidden layers.
+      dropout: the share of activations that training drops; None for none.
+      input_layer_partitioner: splits the variables of the first layer; None for none.
+      batch_norm: normalize after each hidden layer.
+
+    Raises:
+      InvalidSetting: units is no whole number.
+    """
+    _check_units(units)
+
+    def dnn_logit_fn(features: Any, mode: str) -> Any:
+        is_training = mode == ModeKeys.TRAIN
+        with v1.variable_scope("input_from_feature_columns", partitioner=input_layer_partitioner):
+            net = v1.feature_column.input_layer(features, list(feature_columns))
+        for index, size in enumerate(hidden_units):
+            net = _dense(net, size, activation_fn, f"hiddenlayer_{index}")
+            if dropout is not None and is_training:
+                net = tf.nn.dropout(net, rate=dropout)
+            if batch_norm:
+                net = v1.layers.batch_normalization(
+                    net,
+                    momentum=0.999,
+                    training=is_training,
+                    name=f"hiddenlayer_{index}/batchnorm_{index}",
+                )
+        return _dense(net, units, None, "logits")
+
+    return dnn_logit_fn
+
+
+def linear_logit_fn_builder(
+    units: int, feature_columns: Sequence[Any], sparse_combiner: str = "sum"
+) -> Callable[[Any], Any]:
+    """A logit_fn of a linear model: features → [batch, units].
+
+    Args:
+      units: size of the logits.
+      feature_columns: what the model reads.
+      sparse_combiner: how a column with several values in a row combines them: "sum", "mean" or
+        "sqrtn".
+
+    Raises:
+      InvalidSetting: units is no whole number.
+    """
+    _check_units(units)
+
+    def linear_logit_fn(features: Any) -> Any:
+        return v1.feature_column.linear_model(
+            features, list(feature_columns), units=units, sparse_combiner=sparse_combiner
+        )
+
+    return linear_logit_fn
+
+
+def _dense(net: Any, size: int, activation: Any, name: str) -> Any:
+    return v1.layers.dense(
+        net,
+        size,
+        activation=activation,
+        kernel_initializer=v1.glorot_uniform_initializer(),
+        name=name,
+    )
+
+
+def _check_units(units: Any) -> None:
+    if not isinstance(units, int):
+        raise InvalidSetting(f"units is {units!r}, of {type(units)}. units must be an int.")

@@ -1,0 +1,221 @@
+"""A user's program, its model_fn and settings, and how its functions are called."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tpuserve.errors import InvalidSetting
+from trainer.config import hyperparameters, validation
+from trainer.config.run_config import RunConfig
+from trainer.execution import iterations_per_loop
+from trainer.model.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpec
+
+RESERVED_PARAMS = ("batch_size", "context")
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every mode runs.
+
+    Attributes:
+      model_fn: takes features and, where it names them, labels, mode, params and config.
+      params: hyperparameters, a dict or an HParams; each call gets a copy.
+      config: how to run.
+      model_dir: where checkpoints and summaries are.
+      warm_start: the WarmStartSettings of a training without a checkpoint; None for none.
+    """
+
+    model_fn: Callable[..., Any]
+    params: Any
+    config: RunConfig
+    model_dir: str
+    warm_start: Any = None
+
+    specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec,)
+
+    def __post_init__(self) -> None:
+        names = arguments(self.model_fn)
+        if "features" not in names:
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} has no argument 'features'. Declare "
+                f"model_fn(features, labels, mode, params)."
+            )
+        unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
+        if unknown:
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} has arguments {', '.join(unknown)} that nobody "
+                f"fills. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
+                f"functools.partial."
+            )
+        if self.has_params() and "params" not in (*names, *_bound(self.model_fn)):
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} has no argument 'params', and params are given. "
+                f"Declare it, or leave them out."
+            )
+
+    def has_params(self) -> bool:
+        """Whether the caller gave hyperparameters."""
+        values = getattr(self.params, "values", None)
+        return bool(values()) if callable(values) else bool(self.params)
+
+    def iteration_plan(self) -> iterations_per_loop.IterationPlan:
+        """How many steps a training loop makes: one, unless the config has a TPUConfig."""
+        if self.config.has_tpu_config:
+            return iterations_per_loop.plan(self.config.tpu_config)
+        # The hooks of a plain Estimator's program count on being called for each step.
+        return iterations_per_loop.FixedIterations(1)
+
+    def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
+        """The hyperparameters for one call of model_fn."""
+        return hyperparameters.with_items(self.params, {})
+
+    def input_params(self, mode: str) -> Any:
+        """The hyperparameters for one call of an input_fn."""
+        return hyperparameters.with_items(self.params, {})
+
+    def call_model_fn(
+        self,
+        features: Any,
+        labels: Any,
+        mode: str,
+        *,
+        is_export: bool = False,
+        for_tpu: bool = False,
+        config: Any = None,
+    ) -> AnySpec:
+        """What model_fn returns for one mode, checked to be a spec of that mode.
+
+        Args:
+          features, labels: of one batch.
+          mode: one of `ModeKeys`.
+          is_export: whether the graph is built to be exported.
+          for_tpu: whether model_fn is to place its parts on a TPU itself, in an export.
+          config: how to run, where not as the program's own config says.
+
+        Raises:
+          InvalidSetting: it returned something else, or does not take the labels that are there.
+        """
+        available = {
+            "labels": labels,
+            "mode": mode,
+            "params": self.model_params(mode, is_export=is_export, for_tpu=for_tpu),
+            "config": config or self.config,
+        }
+        names = arguments(self.model_fn)
+        if labels is not None and "labels" not in names:
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} has no argument 'labels', and the input_fn "
+                f"gives some. Declare it, or return features alone."
+            )
+        spec: AnySpec = self.model_fn(
+            features, **{name: available[name] for name in names if name in available}
+        )
+        if not isinstance(spec, self.specs):
+            wanted = " or ".join(each.__name__ for each in reversed(self.specs))
+            article = "an" if wanted[0] in "AEIOU" else "a"
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} returned {type(spec).__name__}. Return "
+                f"{article} {wanted}."
+            )
+        if spec.mode != mode:
+            raise InvalidSetting(
+                f"model_fn {_name(self.model_fn)} returned a spec of mode {spec.mode!r} when "
+                f"called for {mode!r}. Pass the mode argument on."
+            )
+        return spec
+
+    def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
+        """What input_fn returns for one mode: a Dataset, or tensors."""
+        available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
+        names = arguments(input_fn)
+        return input_fn(**{name: available[name] for name in names if name in available})
+
+
+@dataclass(frozen=True)
+class TPUProgram(Program):
+    """A program whose functions find more in params, so that they can run on a TPU.
+
+    Attributes:
+      batch_sizes: mode → global batch size, in rows; None where none was given.
+      onto_tpu: takes what an input_fn returned for a TPU, the batch size that it was told, and the
+        mode, and gives what is fed; None feeds it as it is.
+    """
+
+    batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
+    onto_tpu: Callable[[Any, int, str], Any] | None = None
+
+    def iteration_plan(self) -> iterations_per_loop.IterationPlan:
+        """How many steps a training loop makes."""
+        return iterations_per_loop.plan(self.config.tpu_config)
+
+    specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        reserved = [name for name in RESERVED_PARAMS if name in self.params]
+        if reserved:
+            raise InvalidSetting(
+                f"params has {', '.join(map(repr, reserved))}; {' and '.join(RESERVED_PARAMS)} "
+                f"are reserved keys that the run sets. Name yours otherwise."
+            )
+        for mode, size in self.batch_sizes.items():
+            validation.check(_batch_size_argument(mode), size, least=1)
+
+    def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
+        """The hyperparameters with use_tpu and, but in an export, the batch size."""
+        added = {} if is_export else self._batch_size(mode)
+        return hyperparameters.with_items(self.params, {"use_tpu": for_tpu, **added})
+
+    def input_params(self, mode: str) -> Any:
+        """The hyperparameters with the batch size, the global one: off the TPU there is but one."""
+        return hyperparameters.with_items(self.params, self._batch_size(mode))
+
+    def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
+        """What input_fn returns for one mode: a Dataset, or tensors.
+
+        Raises:
+          InvalidSetting: input_fn wants a batch size and none was given for the mode.
+        """
+        try:
+            return super().call_input_fn(input_fn, mode)
+        except KeyError as error:
+            if error.args != ("batch_size",) or self._batch_size(mode):
+                raise
+            raise InvalidSetting(
+                f"input_fn {_name(input_fn)} reads params['batch_size'], and none was given. Pass "
+                f"{_batch_size_argument(mode)} to TPUEstimator."
+            ) from error
+
+    def _batch_size(self, mode: str) -> dict[str, int]:
+        size = self.batch_sizes.get(mode)
+        return {} if size is None else {"batch_size": size}
+
+
+def _batch_size_argument(mode: str) -> str:
+    return "predict_batch_size" if mode == ModeKeys.PREDICT else f"{mode}_batch_size"
+
+
+def arguments(function: Callable[..., Any]) -> list[str]:
+    """The names that a function's caller is to fill, without those that a partial has bound.
+
+    Raises:
+      InvalidSetting: it cannot be called.
+    """
+    if not callable(function):
+        raise InvalidSetting(f"{function!r} cannot be called. Pass a function.")
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    # An argument that functools.partial has bound by name stays in the signature as
+    # keyword-only with a default; it is not for us to fill.
+    bound = _bound(function)
+    return [each.name for each in parameters if each.kind in kinds and each.name not in bound]
+
+
+def _bound(function: Callable[..., Any]) -> Mapping[str, Any]:
+    return getattr(function, "keywords", {})
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", repr(function))

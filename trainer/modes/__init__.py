@@ -1,0 +1,1 @@
+"""The modes of an estimator: train, evaluate and predict."""
