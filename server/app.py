@@ -13,7 +13,8 @@ from server import runner_factory
 from server.admission.admission import Limits
 from server.admission.api_keys import ApiKeys
 from server.config import model_file, monitoring, textproto, tls
-from server.config.models import ModelConfig, ModelServerConfig
+from server.config.model_config import ModelConfig, ModelServerConfig
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends import base
 from server.frontends.base import LAST_SECONDS, Face
@@ -28,7 +29,6 @@ from server.process.signals import StopSignals
 from server.request_log import RequestLog
 from server.servables.saved_model_loader import SavedModels
 from server.servables.servable import Load
-from server.settings.settings import Settings
 from tpuserve.errors import TpuserveError, Unavailable
 
 if TYPE_CHECKING:

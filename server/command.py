@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import click
 from click.core import ParameterSource
 
+from server.config import flags
+from server.config.flags import Flag
+from server.config.settings import DEFAULT_PORT
 from server.process.signals import StopSignals
-from server.settings import flags
-from server.settings.flags import Flag
-from server.settings.settings import DEFAULT_PORT
 from tpuserve import __version__
 from tpuserve.errors import ModelsNotAvailable, TpuserveError
 

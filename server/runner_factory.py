@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server.config.settings import Settings
 from server.metrics import Metrics
 from server.models.servable_loader import MakeRunner, WarmUp
 from server.servables.servable import Model
-from server.settings.settings import Settings
 
 if TYPE_CHECKING:
     from server.config.platform_config import Platform

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import pytest
 
-from server.settings import flags
+from server.config import flags
 from tests.processes import free_ports
 
 pytestmark = pytest.mark.slow

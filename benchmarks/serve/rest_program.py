@@ -45,11 +45,11 @@ def ours(directory: Path, in_threads: bool) -> Any:
       in_threads: whether every request is handed to a thread, as where it may wait for others.
     """
     from server.admission.admission import Limits
+    from server.config.settings import Settings
     from server.dataplane import DataPlane
     from server.frontends.rest.app import build
     from server.metrics import Metrics
     from server.models.manager import Manager
-    from server.settings.settings import Settings
     from tpuserve.runtime import session_backend
 
     save_model(directory)

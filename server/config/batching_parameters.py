@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from server.config import dynamic_protos, textproto
+from server.config import messages, textproto
 from tpuserve.errors import InvalidConfig
 
 PER_MODEL_FILE = "batching_params.pbtxt"
@@ -100,7 +100,7 @@ def read(path: Path) -> BatchingParameters:
     Raises:
       InvalidConfig: it cannot be read or parsed, or holds an impossible value.
     """
-    message = dynamic_protos.new("BatchingParameters")
+    message = messages.new("BatchingParameters")
     return from_message(textproto.parse(textproto.read(path), message, path))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from server.config import textproto
-from server.config.models import (
+from server.config.model_config import (
     PLATFORM,
     All,
     Latest,

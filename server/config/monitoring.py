@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from server.config import dynamic_protos, textproto
+from server.config import messages, textproto
 
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
@@ -13,7 +13,7 @@ def read(path: Path) -> str | None:
     Raises:
       InvalidConfig: the file cannot be read, or is no MonitoringConfig in text form.
     """
-    proto = textproto.parse(textproto.read(path), dynamic_protos.new("MonitoringConfig"), path)
+    proto = textproto.parse(textproto.read(path), messages.new("MonitoringConfig"), path)
     if not proto.prometheus_config.enable:
         return None
     return proto.prometheus_config.path or DEFAULT_PATH

@@ -9,10 +9,10 @@ from typing import Any
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from server.config import batching_parameters, dynamic_protos, session_bundle, textproto
+from server.config import batching_parameters, messages, session_bundle, textproto
 from server.config.batching_parameters import BatchingParameters
-from server.config.models import PLATFORM
-from server.settings.settings import Settings
+from server.config.model_config import PLATFORM
+from server.config.settings import Settings
 from tpuserve.errors import InvalidConfig
 
 _DEFAULTS = {each.name: each.default for each in dataclasses.fields(Settings)}
@@ -74,7 +74,7 @@ def read(path: Path) -> Platform:
     """
     text = textproto.read(path)
     pool = session_bundle.pool_for(text)
-    empty = dynamic_protos.new("PlatformConfigMap", pool)
+    empty = messages.new("PlatformConfigMap", pool)
     try:
         proto = textproto.parse(text, empty, path, pool)
     except InvalidConfig as error:
@@ -121,7 +121,7 @@ def _config(proto: Any, text: str, pool: DescriptorPool) -> Any:
             f"source_adapter_config is {found.type_url or 'empty'}. Give a "
             f"[type.googleapis.com/{session_bundle.ADAPTER}]."
         )
-    adapter = dynamic_protos.new(session_bundle.ADAPTER.rpartition(".")[2], pool)
+    adapter = messages.new(session_bundle.ADAPTER.rpartition(".")[2], pool)
     try:
         adapter.ParseFromString(found.value)
     except DecodeError as error:

@@ -11,7 +11,7 @@ from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from server.config import dynamic_protos
+from server.config import messages
 
 ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 
@@ -70,15 +70,15 @@ def pool_for(text: str) -> DescriptorPool:
 
     TensorFlow is imported where the text has a field of its kinds.
     """
-    pool = dynamic_protos.make_pool()
+    pool = messages.make_pool()
     pool.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
-    needed = [dynamic_protos.FILE, any_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name]
+    needed = [messages.FILE, any_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name]
     declared = dict(_MESSAGES)
     # With "type_url" a message may be there in its binary form, which no word tells.
     if any(word in text for word in (*_OF_TENSORFLOW, "type_url")):
         declared["SessionBundleConfig"] = {**_MESSAGES["SessionBundleConfig"], **_OF_TENSORFLOW}
         needed += _add_tensorflow(pool)
-    dynamic_protos.declare(pool, "server/platform.proto", declared, needed)
+    messages.declare(pool, "server/platform.proto", declared, needed)
     return pool
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.config import dynamic_protos, textproto
+from server.config import messages, textproto
 from tpuserve.errors import InvalidConfig
 
 
@@ -28,7 +28,7 @@ def read(path: Path) -> Tls:
     Raises:
       InvalidConfig: it cannot be read or parsed, or has no key or certificate.
     """
-    proto = textproto.parse(textproto.read(path), dynamic_protos.new("SSLConfig"), path)
+    proto = textproto.parse(textproto.read(path), messages.new("SSLConfig"), path)
     for name in ("server_key", "server_cert"):
         if "-----BEGIN" not in getattr(proto, name):
             raise InvalidConfig(

@@ -15,10 +15,10 @@ from urllib.parse import quote
 from server.admission.admission import Limits
 from server.admission.api_keys import ApiKeys
 from server.config import tls
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.process import ports
-from server.settings.settings import Settings
 from tpuserve.runtime import gc_control, tf_logging
 
 # What is left to be done once no request is in flight.

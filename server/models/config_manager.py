@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from server.config.models import ModelConfig, ModelServerConfig
+from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.file_system_source import Source
 from server.models.manager import Manager
 from server.servables.servable import VersionStatus

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from server.config.models import ModelConfig
+from server.config.model_config import ModelConfig
 from server.models.manager import Manager
 from server.models.repository import Repository
 from tpuserve.errors import TpuserveError, VersionNotFound

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 
+from server.config.settings import LOAD_THREADS
 from server.models.servable_loader import Loading, MakeRunner, Retries, WarmUp, may_pass
 from server.servables import directory_fingerprint
 from server.servables.directory_fingerprint import Fingerprint
 from server.servables.servable import Load, Servable, State, VersionStatus
-from server.settings.settings import LOAD_THREADS
 from tpuserve.errors import LabelNotFound, ModelNotFound, TpuserveError
 
 _UNSETTLED = (State.START, State.LOADING)

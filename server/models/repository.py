@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from server.config.models import All, Latest, Specific, VersionPolicy
+from server.config.model_config import All, Latest, Specific, VersionPolicy
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 _NUMBER = re.compile(r"[0-9]+")

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from server.config.models import RequestLogging
+from server.config.model_config import RequestLogging
 from server.dataplane.model_spec import Target
 from server.dataplane.results import Classification, Prediction, Regression
 from server.metrics import Metrics

@@ -13,7 +13,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from server.config.models import RequestLogging
+from server.config.model_config import RequestLogging
 from server.dataplane.results import Classification, Regression
 from server.request_log.log import Inferred, Predicted
 from server.tensors import tensor_proto

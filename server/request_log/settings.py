@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from server.config.models import RequestLogging
+from server.config.model_config import RequestLogging
 from tpuserve.errors import InvalidConfig
 
 FILE_TYPES = ("", "file")

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from server.config.settings import LOAD_THREADS, Settings
 from server.process.throttled_executor import Background, Result
 from server.servables import symlinks
 from server.servables.servable import Model
-from server.settings.settings import LOAD_THREADS, Settings
 
 TFLITE_FILE = "model.tflite"
 _OVERRIDES_FILE = Path("assets.extra", "saved_model_config.pb")
@@ -94,9 +94,9 @@ class SavedModels:
 
             tf_logging.import_tensorflow()
             with gc_control.uncollected():
-                from server.config import session
+                from server.config import session_options
 
-            self._session_config = session.read(self._settings, self._session_config)
+            self._session_config = session_options.read(self._settings, self._session_config)
             hardware = devices.find_hardware()
             is_real = hardware.has_tpu and not hardware.is_emulated
             if is_real and not self._settings.skip_initialize_tpu:

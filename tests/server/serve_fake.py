@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from server import app
+from server.config.settings import Settings
 from server.servables.servable import Array
-from server.settings.settings import Settings
 from tests.server.fakes import FakeModel
 
 

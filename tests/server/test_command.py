@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from server import app, command
 from server.command import serve
+from server.config import flags
+from server.config.settings import Settings
 from server.process.signals import StopSignals
-from server.settings import flags
-from server.settings.settings import Settings
 from tpuserve.errors import InvalidSetting, ModelsNotAvailable
 
 

@@ -20,7 +20,7 @@ from tensorflow_serving.apis import (
 )
 
 from server.app import Server
-from server.settings.settings import Settings
+from server.config.settings import Settings
 from tests import models, processes
 from tests.processes import ServeProcess
 from tests.server.fakes import FakeLoader

@@ -9,6 +9,7 @@ import grpc
 
 from server.admission.admission import Limits
 from server.admission.api_keys import ApiKeys
+from server.config.settings import Settings
 from server.config.tls import Tls
 from server.dataplane import DataPlane
 from server.frontends.grpc import server_config
@@ -19,7 +20,6 @@ from server.frontends.grpc.services import health, profiler, reflection, serving
 from server.metrics import Metrics
 from server.process import ports
 from server.request_log.access_log import AccessLog
-from server.settings.settings import Settings
 
 # For what is seldom asked and may take long.
 _ADMIN_THREADS = 8

@@ -2,6 +2,7 @@
 
 from server.admission.admission import Limits
 from server.admission.api_keys import ApiKeys
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.asgi_app import Front
 from server.frontends.rest.rest_config import Options
@@ -10,7 +11,6 @@ from server.frontends.rest.v1 import openapi_app
 from server.frontends.rest.v1.v1_api import Api
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
-from server.settings.settings import Settings
 
 
 def build(

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from server.settings.settings import Settings
+from server.config.settings import Settings
 
 
 @dataclass(frozen=True)

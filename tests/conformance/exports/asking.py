@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from server.app import Server
-from server.settings.settings import Settings
+from server.config.settings import Settings
 from tests import processes
 from tpuserve import tags
 from tpuserve.devices import Hardware

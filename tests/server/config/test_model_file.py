@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2 as pb
 
 from server.config import model_file
-from server.config.models import (
+from server.config.model_config import (
     All,
     Latest,
     ModelConfig,

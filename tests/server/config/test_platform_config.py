@@ -7,7 +7,7 @@ import pytest
 from server.config import platform_config
 from server.config.batching_parameters import BatchingParameters
 from server.config.platform_config import Platform
-from server.settings.settings import Settings
+from server.config.settings import Settings
 from tpuserve.errors import InvalidConfig
 
 ADAPTER = "type.googleapis.com/tensorflow.serving.SavedModelBundleSourceAdapterConfig"

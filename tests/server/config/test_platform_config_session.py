@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tensorflow.core.protobuf import config_pb2
 
-from server.config import platform_config, session
-from server.settings.settings import Settings
+from server.config import platform_config, session_options
+from server.config.settings import Settings
 from tests.server.config.test_platform_config import ADAPTER, adapted, read
 from tpuserve.errors import InvalidConfig
 
@@ -19,7 +19,7 @@ def test_session_options_start_with_the_files(tmp_path: Path) -> None:
     given = Settings(
         Path("/m"), tensorflow_intra_op_parallelism=2, xla_cpu_compilation_enabled=True
     )
-    made = session.read(found.in_force(given), found.session_config)
+    made = session_options.read(found.in_force(given), found.session_config)
     config = config_pb2.ConfigProto.FromString(made)
     assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (5, 6)
     assert config.graph_options.optimizer_options.cpu_global_jit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.models import ModelConfig, ModelServerConfig
+from server.config.model_config import ModelConfig, ModelServerConfig
 from server.models.config_manager import Catalogue
 from server.models.file_system_source import Source
 from server.models.manager import Manager

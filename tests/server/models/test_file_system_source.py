@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.models import ModelConfig
+from server.config.model_config import ModelConfig
 from server.models.file_system_source import Poller, Source
 from server.models.manager import Manager
 from server.servables.servable import State

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.models import All, Latest, Specific
+from server.config.model_config import All, Latest, Specific
 from server.models.repository import Repository, latest
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 

@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 from benchmarks.serve.memory import write
 from server.servables.saved_model_loader import SavedModels
-from server.settings.settings import Settings
+from server.config.settings import Settings
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.config.models import RequestLogging
+from server.config.model_config import RequestLogging
 from server.dataplane import Prediction
 from server.metrics import Metrics
 from server.request_log import RequestLog, log

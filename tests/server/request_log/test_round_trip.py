@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from server.config.models import RequestLogging
+from server.config.model_config import RequestLogging
 from server.dataplane import DataPlane, Target
 from server.models.manager import Manager
 from server.request_log import RequestLog

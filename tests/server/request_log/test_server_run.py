@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from server.app import Server
-from server.settings.settings import Settings
+from server.config.settings import Settings
 from tests import processes
 from tests.server.fakes import FakeLoader
 from tpuserve.saved_model import warm_up_file

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from server.config.settings import Settings
 from server.models.manager import Manager
 from server.servables.saved_model_loader import SavedModels
 from server.servables.servable import State
-from server.settings.settings import Settings
 from tests import models
 from tpuserve import tags
 from tpuserve.devices import EMULATION_VARIABLE

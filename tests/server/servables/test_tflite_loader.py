@@ -12,10 +12,10 @@ from flatbuffers import flexbuffers
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 
+from server.config.settings import Settings
 from server.servables import tflite_loader
 from server.servables.saved_model_loader import SavedModels
 from server.servables.tflite_loader import TfLiteModel
-from server.settings.settings import Settings
 from tpuserve.errors import (
     DamagedSavedModel,
     InvalidInputNames,

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
+from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.settings.settings import Settings
 from tests.processes import LOOPBACK, free_ports
 
 NO_LIMIT = [("grpc.max_receive_message_length", -1)]

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from server.admission.admission import Limits
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.process import malloc, ports
-from server.settings.settings import Settings
 from tests.server.fakes import FakeLoader
 
 if __name__ == "__main__":

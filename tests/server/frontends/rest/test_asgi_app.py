@@ -9,12 +9,12 @@ import pytest
 
 from server.admission.admission import Limits
 from server.admission.api_keys import ApiKeys
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.v1 import openapi_app
 from server.metrics import Metrics
 from server.models.manager import Manager
-from server.settings.settings import Settings
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask
 

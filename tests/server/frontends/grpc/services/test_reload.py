@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from server.config.models import ModelServerConfig
+from server.config.model_config import ModelServerConfig
 from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.models.manager import Manager

@@ -7,10 +7,10 @@ import pytest
 
 from server.batching.runner import BatchingRunners
 from server.config.batching_parameters import BatchingParameters
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.models.manager import Manager
-from server.settings.settings import Settings
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.transport.test_fast_path_protocol import slow_path as slow_path

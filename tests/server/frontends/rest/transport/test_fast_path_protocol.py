@@ -11,6 +11,7 @@ import pytest
 
 from server.admission.admission import Limits
 from server.admission.api_keys import ApiKeys
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.rest_config import Options
@@ -18,7 +19,6 @@ from server.frontends.rest.transport import workers
 from server.frontends.rest.transport.timeouts import Patience
 from server.frontends.rest.v1.v1_api import Api
 from server.metrics import Metrics
-from server.settings.settings import Settings
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from server.admission.admission import Limits
+from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.transport.timeouts import Patience
-from server.settings.settings import Settings
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send

@@ -21,7 +21,7 @@ _DEFAULT_THREADS = 4 * (os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one server, each named as its flag is; `server.settings.flags` tells what
+    """The settings of one server, each named as its flag is; `server.config.flags` tells what
     they mean.
 
     Attributes:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.settings import flags
-from server.settings.settings import Settings
+from server.config import flags
+from server.config.settings import Settings
 from tpuserve.errors import BasePathNotFound, InvalidSetting
 
 # "version" is the 48th; it is no setting.

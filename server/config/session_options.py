@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from server.config import textproto
-from server.settings.settings import Settings
+from server.config.settings import Settings
 
 
 def read(settings: Settings, start: bytes = b"") -> bytes:

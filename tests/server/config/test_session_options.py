@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from tensorflow.core.protobuf import config_pb2
 
-from server.config import session
-from server.settings.settings import Settings
+from server.config import session_options
+from server.config.settings import Settings
 
 pytestmark = pytest.mark.slow
 
 
 def read(**flags: Any) -> Any:
-    return config_pb2.ConfigProto.FromString(session.read(Settings(Path("/m"), **flags)))
+    return config_pb2.ConfigProto.FromString(session_options.read(Settings(Path("/m"), **flags)))
 
 
 def test_nothing_asked_is_nothing_set() -> None:

@@ -2,11 +2,11 @@
 
 from google.protobuf import text_format
 
-from server.config import dynamic_protos
+from server.config import messages
 
 
 def test_wrapped_and_plain_fields_are_read() -> None:
-    message = dynamic_protos.new("BatchingParameters")
+    message = messages.new("BatchingParameters")
     text_format.Parse("max_batch_size { value: 128 } allowed_batch_sizes: [1, 128]", message)
     assert message.max_batch_size.value == 128
     assert list(message.allowed_batch_sizes) == [1, 128]
@@ -14,7 +14,5 @@ def test_wrapped_and_plain_fields_are_read() -> None:
 
 
 def test_messages_have_their_own_names() -> None:
-    names = {
-        dynamic_protos.new(each).DESCRIPTOR.full_name for each in ("SSLConfig", "MonitoringConfig")
-    }
+    names = {messages.new(each).DESCRIPTOR.full_name for each in ("SSLConfig", "MonitoringConfig")}
     assert names == {"tensorflow.serving.SSLConfig", "tensorflow.serving.MonitoringConfig"}

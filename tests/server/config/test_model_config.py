@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.models import ModelConfig, ModelServerConfig
+from server.config.model_config import ModelConfig, ModelServerConfig
 from tpuserve.errors import InvalidConfig
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.settings.settings import Settings
+from server.config.settings import Settings
 from tpuserve.errors import InvalidSetting
 
 GOOD: dict[str, Any] = {"model_base_path": Path("/models/half")}

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from server.config.models import local_path
-from server.settings.settings import Settings
+from server.config.model_config import local_path
+from server.config.settings import Settings
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting
 
