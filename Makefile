@@ -22,9 +22,10 @@ test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no Tenso
 
 check: lint types test  ## All that CI runs.
 
-lint: .venv/dev.stamp  ## Look for mistakes and for unformatted code.
+lint: .venv/dev.stamp  ## Look for mistakes, unformatted code and imports that run upwards.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
 
 types: .venv/dev.stamp  ## Check the types.
 	$(BIN)/mypy
@@ -53,7 +54,7 @@ protos:  ## Compile tpuserve/proto/*.proto.
 	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpuserve/proto/*.proto
 
 clean:  ## Remove .venv and what tools leave behind.
-	rm -rf .venv .venv-protos .venv-original build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: about two minutes."
