@@ -41,7 +41,7 @@ def _model_fn(features: Any, labels: Any, mode: str) -> Any:
 
 @pytest.fixture(scope="module")
 def input_fn() -> Callable[..., Any]:
-    training, _ = digits.load()
+    training, _ = digits.load_digits()
     rows = _STEPS * _BATCH
     images = training.images[:rows].astype(np.float32) / 255
     labels = training.labels[:rows].astype(np.int32)

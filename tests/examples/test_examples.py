@@ -93,8 +93,8 @@ def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
 def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
     from trainer.demo import digits
 
-    for name, each in zip(("train", "test"), digits.load(), strict=True):
-        digits.write(each, tmp_path / f"{name}.tfrecord")
+    for name, each in zip(("train", "test"), digits.load_digits(), strict=True):
+        digits.write_tfrecord(each, tmp_path / f"{name}.tfrecord")
     directories = [f"--{name}_dir={tmp_path / name}" for name in ("model", "export")]
     printed = run("mnist.py", f"--data_dir={tmp_path}", *directories, "--steps=20")
     metrics, version = printed.splitlines()

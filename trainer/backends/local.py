@@ -18,7 +18,7 @@ from trainer.distribution.topology import VERBS
 from trainer.execution import iterations_per_loop, run_graph, train_loop
 from trainer.execution.keyboard_interrupt import Interruption
 from trainer.hooks import summaries
-from trainer.hooks.training_hooks import StopAfterHook
+from trainer.hooks.training_hooks import StopAfterRunsHook
 from trainer.inputs import input_pipeline
 from trainer.model import eval_metrics
 from trainer.model.model_program import Program
@@ -57,9 +57,9 @@ def build(
     Raises:
       CheckpointMismatch: the checkpoint holds a variable in another shape.
     """
-    inputs = input_pipeline.build(program.call_input_fn(input_fn, mode))
+    inputs = input_pipeline.build_inputs(program.call_input_fn(input_fn, mode))
     spec = program.call_model_fn(inputs.features, inputs.labels, mode).as_estimator_spec()
-    warm_start.check_or_apply(checkpoint, program.warm_start)
+    warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
     return Model(inputs.features, spec, inputs.hooks)
 
 
@@ -94,7 +94,7 @@ class OffTpu:
         What a host_call reads waits for the steps of the loop, since it is built before.
         """
         model = build(program, input_fn, ModeKeys.TRAIN, checkpoint)
-        summaries.add_loss(model.spec.loss)
+        summaries.add_loss_summary(model.spec.loss)
         steps = train_loop.repeat(model.spec.train_op, model.spec.loss, global_step, plan.most)
         return Training(steps, model.spec, (*model.hooks, self._interruption))
 
@@ -108,7 +108,7 @@ class OffTpu:
         """One batch of any size in each `session.run`."""
         model = build(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.of_spec(model.spec, model.features)
-        stop = StopAfterHook(steps)
+        stop = StopAfterRunsHook(steps)
         return Evaluation(metrics, model.spec, (*model.hooks, stop), lambda: stop.done)
 
     def prediction(

@@ -10,7 +10,7 @@ from trainer.config.run_config import RunConfig
 GLOBAL_STEP = "global_step"
 
 
-def with_saver(scaffold: Any, config: RunConfig) -> Any:
+def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
     """The model's Scaffold, or a new one, with a saver that keeps what the config says."""
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
@@ -30,18 +30,18 @@ def with_saver(scaffold: Any, config: RunConfig) -> Any:
     return scaffold
 
 
-def step_of(checkpoint: str) -> int:
+def read_global_step(checkpoint: str) -> int:
     """The global step that a checkpoint was written at."""
     return int(tf.train.load_checkpoint(checkpoint).get_tensor(GLOBAL_STEP))
 
 
-def find(model_dir: str, checkpoint_path: str | None = None) -> str:
+def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
     """The checkpoint to read: the one asked for, else the newest.
 
     Raises:
       CheckpointNotFound: it is not there.
     """
-    path = find_or_none(model_dir, checkpoint_path)
+    path = find_checkpoint_or_none(model_dir, checkpoint_path)
     if path is None:
         raise CheckpointNotFound(
             f"Couldn't find trained model at {model_dir}: no checkpoint there. Call train() "
@@ -50,7 +50,7 @@ def find(model_dir: str, checkpoint_path: str | None = None) -> str:
     return path
 
 
-def find_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
+def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
     """The checkpoint to read: the one asked for, else the newest, or None where there is none.
 
     The newest is the last that the file `checkpoint` names, which is written after the files of a
@@ -73,10 +73,10 @@ def find_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | No
 def missing_variables(saver: Any, checkpoint: str) -> list[str]:
     """The names, in order, that a built saver saves and a checkpoint does not hold."""
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    return sorted(names_saved(saver) - set(saved))
+    return sorted(saved_variable_names(saver) - set(saved))
 
 
-def names_saved(saver: Any) -> set[str]:
+def saved_variable_names(saver: Any) -> set[str]:
     """The names that a built saver saves variables under."""
     listed = saver._var_list
     if isinstance(listed, dict):
@@ -91,7 +91,7 @@ def _saved_name(saveable: Any) -> str:
     return str(saveable.op.name if hasattr(saveable, "op") else saveable.name)
 
 
-def check_shapes(checkpoint: str) -> None:
+def check_variable_shapes(checkpoint: str) -> None:
     """Refuses a checkpoint that does not fit the variables of the default graph.
 
     A resource variable would take a value of another shape in silence.

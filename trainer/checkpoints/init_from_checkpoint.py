@@ -12,7 +12,7 @@ _are_left_out: ContextVar[bool] = ContextVar("initial values are left out", defa
 
 
 @contextmanager
-def left_out() -> Iterator[None]:
+def skip_checkpoint_init() -> Iterator[None]:
     """Has tf.train.init_from_checkpoint check its arguments, and change nothing.
 
     What is exported has its values from its own checkpoint. Reading others would leave the path of

@@ -55,7 +55,7 @@ class WarmStartSettings(_Settings):
         )
 
 
-def settings(warm_start_from: Any) -> WarmStartSettings | None:
+def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
     """The settings that an estimator's warm_start_from stands for.
 
     Args:
@@ -80,20 +80,22 @@ def settings(warm_start_from: Any) -> WarmStartSettings | None:
     return WarmStartSettings(variables if is_saved_model else path)
 
 
-def check_or_apply(checkpoint: str | None, wanted: WarmStartSettings | None) -> None:
+def check_checkpoint_or_warm_start(
+    checkpoint: str | None, wanted: WarmStartSettings | None
+) -> None:
     """Sees where the variables of the default graph start: from a checkpoint of their own, if any.
 
     Raises:
       CheckpointMismatch: the checkpoint holds a variable in another shape.
-      CheckpointNotFound: see `apply`.
+      CheckpointNotFound: see `apply_warm_start`.
     """
     if checkpoint is not None:
-        checkpoints.check_shapes(checkpoint)
+        checkpoints.check_variable_shapes(checkpoint)
     elif wanted is not None:
-        apply(wanted)
+        apply_warm_start(wanted)
 
 
-def apply(wanted: WarmStartSettings) -> None:
+def apply_warm_start(wanted: WarmStartSettings) -> None:
     """Gives the variables of the default graph initial values from a checkpoint.
 
     Raises:

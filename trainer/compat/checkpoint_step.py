@@ -8,7 +8,7 @@ from trainer.checkpoints import checkpoints
 def step_in(checkpoint_dir: str) -> int:
     """The global step of the newest checkpoint in a directory; 0 where none can be read."""
     try:
-        return checkpoints.step_of(str(tf.train.latest_checkpoint(checkpoint_dir)))
+        return checkpoints.read_global_step(str(tf.train.latest_checkpoint(checkpoint_dir)))
     except (tf.errors.OpError, KeyError, ValueError):
         # As programs rely on: they ask before the first checkpoint is there.
         return 0

@@ -7,7 +7,7 @@ from typing import Any
 from tpuserve.errors import InvalidType
 
 
-def checked(params: Any, *, takes_items: bool) -> Any:
+def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
     """A deep copy of hyperparameters, of their own type; an empty dict for None.
 
     Args:
@@ -30,7 +30,7 @@ def checked(params: Any, *, takes_items: bool) -> Any:
     return copy.deepcopy(dict(params))
 
 
-def with_items(params: Any, items: Mapping[str, Any]) -> Any:
+def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
     """A deep copy of hyperparameters that has some items more."""
     extended = copy.deepcopy(params)
     for name, value in items.items():
@@ -43,7 +43,7 @@ def with_items(params: Any, items: Mapping[str, Any]) -> Any:
     return extended
 
 
-def item(params: Any, name: str) -> Any:
+def get_hyperparameter(params: Any, name: str) -> Any:
     """One of the hyperparameters, which is there."""
     return getattr(params, name) if _is_hparams(params) else params[name]
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from tpuserve.errors import InvalidSetting
 
-_Fields = TypeVar("_Fields", bound="NamedFields")
+_Fields = TypeVar("_Fields", bound="NamedTupleMixin")
 
 
 class _FieldNames:
@@ -16,7 +16,7 @@ class _FieldNames:
         return tuple(each.name for each in dataclasses.fields(owner) if not each.kw_only)
 
 
-class NamedFields:
+class NamedTupleMixin:
     """For a frozen dataclass: its fields in order, as a named tuple has them.
 
     Attributes:

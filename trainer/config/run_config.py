@@ -96,12 +96,12 @@ class RunConfig:
     session_creation_timeout_secs: float = 7200
     checkpoint_save_graph_def: bool = True
     profile_steps: tuple[int, int] | None = None
-    task: clusters.Task = field(init=False, repr=False)
+    task: clusters.ClusterTask = field(init=False, repr=False)
     has_tpu_config: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._settle_first_argument()
-        self._set("task", clusters.read_task(os.environ))
+        self._set("task", clusters.read_cluster_task(os.environ))
         self._settle_model_dir()
         self._settle_checkpoints()
         self._settle_masters()
@@ -165,7 +165,7 @@ class RunConfig:
         jobs: list[str] = []
         if self.session_config is not None and self.session_config.HasField("cluster_def"):
             jobs = [each.name for each in self.session_config.cluster_def.job]
-        return clusters.tpu_job(master or "", self.tpu_config.tpu_job_name, jobs)
+        return clusters.infer_tpu_job_name(master or "", self.tpu_config.tpu_job_name, jobs)
 
     def replace(self, **changes: Any) -> "RunConfig":
         """The same configuration with some settings changed.

@@ -16,7 +16,7 @@ CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evalu
 
 
 @dataclass(frozen=True)
-class Task:
+class ClusterTask:
     """A process's part in its cluster; by default, alone.
 
     Attributes:
@@ -47,7 +47,7 @@ class Task:
     model_dir: str | None = None
 
 
-def read_config(environ: Mapping[str, str]) -> dict[str, Any]:
+def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
     """The object in TF_CONFIG; empty where the variable is unset.
 
     Raises:
@@ -71,7 +71,7 @@ def read_config(environ: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def read_task(environ: Mapping[str, str]) -> Task:
+def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
     """This process's part in the cluster that TF_CONFIG describes.
 
     Raises:
@@ -79,7 +79,7 @@ def read_task(environ: Mapping[str, str]) -> Task:
         task is not in it.
       InvalidType: a part of the variable has another JSON type than it takes.
     """
-    config = read_config(environ)
+    config = read_tf_config(environ)
     jobs = _jobs(config)
     common = {"service": config.get("service"), "model_dir": config.get("model_dir")}
     if not jobs:
@@ -87,7 +87,7 @@ def read_task(environ: Mapping[str, str]) -> Task:
     return _member(config, jobs, common)
 
 
-def tpu_job(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
+def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
     """Job name of the TPU workers; None where they are this very process.
 
     Args:
@@ -118,7 +118,7 @@ def tpu_job(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str |
     return workers[0]
 
 
-def _alone(config: dict[str, Any], common: dict[str, Any]) -> Task:
+def _alone(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
     task = config.get("task") or {}
     task_type, task_id = task.get("type", WORKER), task.get("index", 0)
     if task_type != WORKER:
@@ -131,7 +131,7 @@ def _alone(config: dict[str, Any], common: dict[str, Any]) -> Task:
             f'If "cluster" is not set in {VARIABLE}, task index must be 0. It is {task_id!r}. '
             f"Set the cluster, or leave the task out."
         )
-    return Task(
+    return ClusterTask(
         master=config.get("session_master", ""),
         evaluation_master=config.get("eval_session_master", ""),
         **common,
@@ -140,7 +140,7 @@ def _alone(config: dict[str, Any], common: dict[str, Any]) -> Task:
 
 def _member(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
-) -> Task:
+) -> ClusterTask:
     chief = _chief_type(jobs)
     task_type, task_id = _place(config, jobs)
     if task_type == EVALUATOR:
@@ -151,7 +151,7 @@ def _member(
             )
         # An evaluator works alone and reads what the others save.
         target = config.get("eval_session_master", config.get("session_master", ""))
-        return Task(
+        return ClusterTask(
             EVALUATOR,
             task_id,
             is_chief=False,
@@ -161,7 +161,7 @@ def _member(
             global_id_in_cluster=None,
             **common,
         )
-    return Task(
+    return ClusterTask(
         task_type,
         task_id,
         is_chief=task_type == chief,

@@ -10,7 +10,7 @@ from typing import Any
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import tf_config as clusters
 from trainer.config import validation
-from trainer.config.namedtuple_compat import NamedFields
+from trainer.config.namedtuple_compat import NamedTupleMixin
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 _LOOP = re.compile(r"(?P<count>[1-9][0-9]*)(?P<unit>[smh]?)")
@@ -35,7 +35,7 @@ class InputPipelineConfig(IntEnum):
 
 
 @dataclass(frozen=True)
-class TPUConfig(NamedFields):
+class TPUConfig(NamedTupleMixin):
     """What the training loop needs to know.
 
     Attributes:
@@ -150,7 +150,7 @@ class TPUConfig(NamedFields):
     def _settle_job(self) -> None:
         job = self.tpu_job_name
         if job is None:
-            service = clusters.read_config(os.environ).get("service") or {}
+            service = clusters.read_tf_config(os.environ).get("service") or {}
             job = service.get("tpu_worker_job_name")
             object.__setattr__(self, "tpu_job_name", job)
         if job is not None and not isinstance(job, str):

@@ -82,7 +82,7 @@ def to_tpu_estimator(
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")
     program = estimator._program
-    params = hyperparameters.with_items(program.params, {})
+    params = hyperparameters.with_hyperparameters(program.params, {})
     of_params = _taken_out(params)
     train_batch_size = of_params if train_batch_size is None else train_batch_size
     if train_batch_size is None:
@@ -142,7 +142,7 @@ def _taken_out(params: Any) -> int | None:
     """The batch size among hyperparameters, which a TPUEstimator puts there itself."""
     if BATCH_SIZE not in params:
         return None
-    size = int(hyperparameters.item(params, BATCH_SIZE))
+    size = int(hyperparameters.get_hyperparameter(params, BATCH_SIZE))
     if isinstance(params, dict):
         del params[BATCH_SIZE]
     else:
@@ -170,13 +170,13 @@ def _model_fn(model_fn: Callable[..., Any], wire: Wire) -> Callable[..., Any]:
         )
         if not is_on_tpu:
             return call()
-        with gradients.averaged():
+        with gradients.average_gradients():
             if mode != ModeKeys.EVAL:
                 return _for_tpu(call(), None)
-            with metrics.recorded() as records:
+            with metrics.record_metrics() as records:
                 spec = call()
         calls = records.calls_of(getattr(spec, "eval_metric_ops", None) or {})
-        rows = hyperparameters.item(params, BATCH_SIZE)
+        rows = hyperparameters.get_hyperparameter(params, BATCH_SIZE)
         host_metrics = metrics.HostMetrics(calls, rows).pair() if calls else None
         return _for_tpu(spec, host_metrics)
 

@@ -20,7 +20,7 @@ _Method = Callable[..., Any]
 
 
 @contextmanager
-def averaged() -> Iterator[None]:
+def average_gradients() -> Iterator[None]:
     """Within it each optimizer of tf.compat.v1.train or tf_keras applies the replicas' mean.
 
     Gradients are averaged as soon as `compute_gradients` has them, so that what is done to them

@@ -17,7 +17,7 @@ _ON_THE_WAY = {tf.int64: tf.int32, tf.float64: tf.float32, tf.float16: tf.float3
 
 
 @dataclass(frozen=True)
-class Call:
+class MetricCall:
     """A call of a metric function.
 
     Attributes:
@@ -40,14 +40,14 @@ class Call:
         return self.function(*positional, **named)
 
 
-class Records:
+class MetricRecorder:
     """The calls that were kept, each under the pair of tensors that was returned for it."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, int], Call] = {}
+        self._calls: dict[tuple[int, int], MetricCall] = {}
         self._returned: list[Any] = []
 
-    def add(self, call: Call) -> tuple[Any, Any]:
+    def add(self, call: MetricCall) -> tuple[Any, Any]:
         """Keeps a call; returns a pair as its function would.
 
         Its tensors are zeros: a summary in the same model_fn may be made of them.
@@ -58,7 +58,7 @@ class Records:
         self._calls[id(pair[0]), id(pair[1])] = call
         return pair
 
-    def calls_of(self, metric_ops: Mapping[str, Any]) -> dict[str, Call]:
+    def calls_of(self, metric_ops: Mapping[str, Any]) -> dict[str, MetricCall]:
         """Name → call, of a model's eval_metric_ops.
 
         Raises:
@@ -75,18 +75,18 @@ class Records:
             )
         return {name: call for name, call in calls.items() if call is not None}
 
-    def _call_of(self, metric: Any) -> Call | None:
+    def _call_of(self, metric: Any) -> MetricCall | None:
         is_pair = isinstance(metric, tuple | list) and len(metric) == 2
         return self._calls.get((id(metric[0]), id(metric[1]))) if is_pair else None
 
 
 @contextmanager
-def recorded() -> Iterator[Records]:
+def record_metrics() -> Iterator[MetricRecorder]:
     """Within it the functions of tf.compat.v1.metrics are kept as calls, and make no op.
 
     It holds for the whole process: enter it around the call of one model_fn.
     """
-    module, records = tf.compat.v1.metrics, Records()
+    module, records = tf.compat.v1.metrics, MetricRecorder()
     functions = {
         name: value
         for name, value in vars(module).items()
@@ -97,10 +97,10 @@ def recorded() -> Iterator[Records]:
         yield records
 
 
-def _recording(function: Callable[..., Any], records: Records) -> Callable[..., Any]:
+def _recording(function: Callable[..., Any], records: MetricRecorder) -> Callable[..., Any]:
     @functools.wraps(function)
     def record(*positional: Any, **named: Any) -> tuple[Any, Any]:
-        return records.add(Call(function, (positional, named)))
+        return records.add(MetricCall(function, (positional, named)))
 
     return record
 
@@ -114,7 +114,7 @@ class HostMetrics:
       rows: how many rows a replica's batch has.
     """
 
-    calls: Mapping[str, Call]
+    calls: Mapping[str, MetricCall]
     rows: int
     _types: list[Any] = field(default_factory=list)
 
@@ -131,7 +131,7 @@ class HostMetrics:
         ]
         return self._metric_fn, tensors
 
-    def _sent(self, name: str, call: Call, tensor: Any) -> Any:
+    def _sent(self, name: str, call: MetricCall, tensor: Any) -> Any:
         tensor = tf.convert_to_tensor(tensor)
         self._types.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":

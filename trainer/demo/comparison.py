@@ -46,7 +46,7 @@ def largest_difference(answers: Mapping[str, Answers]) -> float:
     return largest
 
 
-def table(asked: Digits, answers: Mapping[str, Answers], console: Console) -> Table:
+def make_table(asked: Digits, answers: Mapping[str, Answers], console: Console) -> Table:
     """Digits, labels and answers side by side, five digits a row.
 
     Args:
@@ -65,7 +65,7 @@ def table(asked: Digits, answers: Mapping[str, Answers], console: Console) -> Ta
     for first in range(0, len(asked.labels), _DIGITS_A_ROW):
         row = range(first, min(first + _DIGITS_A_ROW, len(asked.labels)))
         shown.add_row(
-            "", *(picture.draw(asked.images[each], ascii_only=ascii_only) for each in row)
+            "", *(picture.draw_digit(asked.images[each], ascii_only=ascii_only) for each in row)
         )
         shown.add_row("label", *(str(asked.labels[each]) for each in row), style="bold")
         for way, answer in answers.items():

@@ -28,7 +28,7 @@ class Digits:
     labels: np.ndarray[Any, np.dtype[np.int64]]
 
 
-def load(seed: int = 0) -> tuple[Digits, Digits]:
+def load_digits(seed: int = 0) -> tuple[Digits, Digits]:
     """4,000 training and 1,000 test digits, shuffled by a seed, none in both.
 
     Raises:
@@ -51,7 +51,7 @@ def load(seed: int = 0) -> tuple[Digits, Digits]:
     )
 
 
-def write(digits: Digits, path: Path) -> None:
+def write_tfrecord(digits: Digits, path: Path) -> None:
     """Writes digits as tf.Examples with the features `image_raw` (bytes) and `label` (int64)."""
     import tensorflow as tf
 

@@ -13,7 +13,7 @@ _BRAILLE_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]
 _BRAILLE_BLANK = 0x2800
 
 
-def draw(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
+def draw_digit(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
     """Five lines of ten characters that look like the digit.
 
     Args:

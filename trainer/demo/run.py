@@ -74,9 +74,9 @@ class _Demo:
         with self._step("1/5 data") as done:
             # Asked for now, and not after the training, in case it is missing.
             serving.import_httpx()
-            training_digits, test_digits = digits.load()
-            digits.write(training_digits, training_file)
-            digits.write(test_digits, test_file)
+            training_digits, test_digits = digits.load_digits()
+            digits.write_tfrecord(training_digits, training_file)
+            digits.write_tfrecord(test_digits, test_file)
             done(
                 f"{len(training_digits.labels)} training and {len(test_digits.labels)} test digits"
             )
@@ -94,7 +94,7 @@ class _Demo:
         asked = Digits(test_digits.images[:ASKED_DIGITS], test_digits.labels[:ASKED_DIGITS])
         with self._step("5/5 serve") as done:
             answers = _ask(base_path, _as_features(asked.images))
-            self._console.print(comparison.table(asked, answers, self._console))
+            self._console.print(comparison.make_table(asked, answers, self._console))
             difference = comparison.largest_difference(answers)
             count = ASKED_DIGITS * len(answers)
             done(f"all {count} answers agree; probabilities to {difference:.1e}")
@@ -149,7 +149,7 @@ class _Demo:
 def _ask(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, Answers]:
     answers: dict[str, Answers] = {}
     for device, tag_set in (("CPU", tags.SERVE), ("TPU", tags.SERVE_TPU)):
-        with serving.running(MODEL_NAME, base_path, tag_set) as server:
+        with serving.running_server(MODEL_NAME, base_path, tag_set) as server:
             answers[f"{device} REST"] = server.ask_rest(images)
             answers[f"{device} gRPC"] = server.ask_grpc(images)
     return answers

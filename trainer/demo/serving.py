@@ -94,7 +94,7 @@ class Server:
 
 
 @contextmanager
-def running(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
+def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
     """A server of one metagraph on free loopback ports; stopped by SIGTERM on leaving.
 
     A TPU metagraph is lowered to the CPU. The server's log goes to standard error.

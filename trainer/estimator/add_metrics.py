@@ -31,7 +31,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
       InvalidType: it is no estimator, or no function.
       InvalidSetting: metric_fn has other arguments.
     """
-    estimator_type.demand(estimator)
+    estimator_type.check_is_estimator(estimator)
     if not callable(metric_fn):
         raise InvalidType(f"metric_fn is {metric_fn!r}, which cannot be called. Give a function.")
     names = tuple(inspect.signature(metric_fn).parameters)

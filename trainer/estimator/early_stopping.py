@@ -42,7 +42,7 @@ def make_early_stopping_hook(
       InvalidType: it is no estimator, or no function.
       InvalidSetting: not exactly one distance is given, or it is not positive.
     """
-    estimator_type.demand(estimator)
+    estimator_type.check_is_estimator(estimator)
     if not callable(should_stop_fn):
         raise InvalidType(f"should_stop_fn is {should_stop_fn!r}. Give a function of nothing.")
     if (run_every_secs is None) == (run_every_steps is None):
@@ -53,7 +53,9 @@ def make_early_stopping_hook(
     has_workers = estimator.config.num_worker_replicas > 1
     if not estimator.config.is_chief:
         return FollowChiefHook()
-    return StopWhenHook(should_stop_fn, run_every_secs, run_every_steps, tells_workers=has_workers)
+    return StopOnPredicateHook(
+        should_stop_fn, run_every_secs, run_every_steps, tells_workers=has_workers
+    )
 
 
 def stop_if_higher_hook(
@@ -168,10 +170,10 @@ def stop_if_no_decrease_hook(
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     """Global step → metric → value of all evaluations that have written to a directory."""
-    return event_files.in_directory(eval_dir)
+    return event_files.read_eval_events(eval_dir)
 
 
-class StopWhenHook(tf.compat.v1.train.SessionRunHook):
+class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
     """Stops training when a function says so, and lets other workers know."""
 
     def __init__(

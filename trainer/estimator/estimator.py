@@ -77,7 +77,7 @@ class Estimator:
         warm_start_from: Any,
         **more: Any,
     ) -> None:
-        sealed.refuse(type(self))
+        sealed.check_no_overrides(type(self))
         if model_fn is None:
             raise InvalidSetting("model_fn must be provided to Estimator. It is None.")
         if not isinstance(config, RunConfig):
@@ -85,10 +85,12 @@ class Estimator:
         model_dir = _model_dir(model_dir, config)
         self._program = kind(
             model_fn=model_fn,
-            params=hyperparameters.checked(params, takes_items=issubclass(kind, TPUProgram)),
+            params=hyperparameters.copy_hyperparameters(
+                params, takes_items=issubclass(kind, TPUProgram)
+            ),
             config=config.replace(model_dir=model_dir),
             model_dir=model_dir,
-            warm_start=warm_start.settings(warm_start_from),
+            warm_start=warm_start.to_warm_start_settings(warm_start_from),
             **more,
         )
 
@@ -135,7 +137,7 @@ class Estimator:
 
     def latest_checkpoint(self) -> str | None:
         """The newest checkpoint of model_dir, or None."""
-        return checkpoints.find_or_none(self.model_dir)
+        return checkpoints.find_checkpoint_or_none(self.model_dir)
 
     def eval_dir(self, name: str | None = None) -> str:
         """Where the results of the evaluation of that name are written."""
@@ -147,7 +149,7 @@ class Estimator:
         Raises:
           CheckpointNotFound: nothing is trained.
         """
-        checkpoint = checkpoints.find(self.model_dir)
+        checkpoint = checkpoints.find_checkpoint(self.model_dir)
         return [name for name, _ in tf.train.list_variables(checkpoint)]
 
     def get_variable_value(self, name: str) -> Any:
@@ -156,7 +158,7 @@ class Estimator:
         Raises:
           CheckpointNotFound: nothing is trained.
         """
-        return tf.train.load_variable(checkpoints.find(self.model_dir), name)
+        return tf.train.load_variable(checkpoints.find_checkpoint(self.model_dir), name)
 
     def train(
         self: Self,
@@ -395,7 +397,7 @@ class Estimator:
         warm_up: WarmUp | bool | None,
         strip_default_attrs: bool = True,
     ) -> bytes:
-        directory = saved_model.write(
+        directory = saved_model.write_saved_model(
             self._program,
             export_dir_base,
             input_receiver_fns,

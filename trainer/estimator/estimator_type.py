@@ -6,7 +6,7 @@ from tpuserve.errors import InvalidType
 from trainer.estimator.estimator import Estimator
 
 
-def demand(estimator: Any) -> None:
+def check_is_estimator(estimator: Any) -> None:
     """Refuses what is no estimator.
 
     Raises:

@@ -50,7 +50,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
           InvalidSetting: every_n_iter is less than 1, training runs on several machines, or
             evaluation would need the TPU that training holds.
         """
-        estimator_type.demand(estimator)
+        estimator_type.check_is_estimator(estimator)
         validation.check("every_n_iter", every_n_iter, least=1, optional=False)
         config = estimator.config
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:

@@ -39,7 +39,7 @@ def export_estimator_savedmodel(
     """
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")
-    directory = saved_model.write(
+    directory = saved_model.write_saved_model(
         estimator._program,
         export_dir_base,
         {ModeKeys.PREDICT: serving_input_receiver_fn},

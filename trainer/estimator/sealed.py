@@ -5,7 +5,7 @@ from tpuserve.errors import InvalidSetting
 _OURS = "trainer."
 
 
-def refuse(kind: type) -> None:
+def check_no_overrides(kind: type) -> None:
     """Refuses a subclass that overrides a member of an estimator.
 
     A model_fn is what makes an estimator another one: a subclass gives it to the constructor.

@@ -184,7 +184,7 @@ class TPUEstimator(Estimator):
     ) -> bytes:
         if self._export_to_tpu and set(input_receiver_fns) - {ModeKeys.PREDICT}:
             logger.warning("TPU metagraphs are written for mode %r alone", ModeKeys.PREDICT)
-        directory = saved_model.write(
+        directory = saved_model.write_saved_model(
             self._program,
             export_dir_base,
             input_receiver_fns,

@@ -51,7 +51,7 @@ class SavedModelExporter(Exporter):
         warm_up: WarmUp | bool | None = None,
     ) -> None:
         """Exports nothing yet; see `LatestExporter` for the arguments."""
-        gc.check_count(exports_to_keep)
+        gc.check_exports_to_keep(exports_to_keep)
         self._name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -82,5 +82,5 @@ class SavedModelExporter(Exporter):
             checkpoint_path=checkpoint_path,
             **self._more,
         )
-        gc.remove(export_path, self._exports_to_keep)
+        gc.remove_old_exports(export_path, self._exports_to_keep)
         return directory

@@ -127,7 +127,7 @@ class BestExporter(Exporter):
             return None
         assert self._model_dir is not None
         best: Mapping[str, Any] | None = None
-        for result in event_files.of_pattern(
+        for result in event_files.read_matching_events(
             os.path.join(self._model_dir, self._event_file_pattern)
         ):
             if self._is_better(best, result):

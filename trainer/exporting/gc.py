@@ -10,7 +10,7 @@ from trainer.config import validation
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def check_count(exports_to_keep: int | None) -> None:
+def check_exports_to_keep(exports_to_keep: int | None) -> None:
     """Refuses a number of exports to keep that is no positive whole number, nor None for all.
 
     Raises:
@@ -19,7 +19,7 @@ def check_count(exports_to_keep: int | None) -> None:
     validation.check("exports_to_keep", exports_to_keep, least=1)
 
 
-def remove(directory: str, exports_to_keep: int | None) -> list[str]:
+def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]:
     """Removes all but the newest exports of a directory; returns what it has removed.
 
     Only directories named by ten digits, as exports are, count and are touched. One that cannot

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.config import validation
-from trainer.config.namedtuple_compat import NamedFields
+from trainer.config.namedtuple_compat import NamedTupleMixin
 
 _ONE_RECEIVER = "input"
 _ONE_FEATURE = "feature"
@@ -16,7 +16,7 @@ _ONE_LABEL = "label"
 
 
 @dataclass(frozen=True)
-class ServingInputReceiver(NamedFields):
+class ServingInputReceiver(NamedTupleMixin):
     """The door of an exported model.
 
     Attributes:
@@ -81,7 +81,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
 
 @dataclass(frozen=True)
-class SupervisedInputReceiver(NamedFields):
+class SupervisedInputReceiver(NamedTupleMixin):
     """The door of a model that is exported for training or evaluation.
 
     Attributes:

@@ -26,7 +26,7 @@ _TRAIN_OP = "saved_model_train_op"
 _ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
-def write(
+def write_saved_model(
     program: Program,
     export_dir_base: str,
     input_receiver_fns: Mapping[str, Callable[[], Any]],
@@ -75,7 +75,7 @@ def write(
             f"{ModeKeys.PREDICT!r} alone; asked for {', '.join(sorted(input_receiver_fns))}. Set "
             f"export_to_cpu."
         )
-    checkpoint = checkpoints.find(program.model_dir, checkpoint_path)
+    checkpoint = checkpoints.find_checkpoint(program.model_dir, checkpoint_path)
     with SavedModelWriter(
         export_dir_base,
         assets_extra=assets_extra,
@@ -110,10 +110,10 @@ def _metagraphs(
             continue
         build = functools.partial(_metagraph, program, input_receiver_fns[mode], checkpoint, mode)
         if to_cpu:
-            cpu = build(strategies.as_it_is, is_for_tpu=False)
+            cpu = build(strategies.build_cpu_spec, is_for_tpu=False)
             yield cpu
         if version is not None and mode == ModeKeys.PREDICT:
-            tpu = build(strategies.BUILDS[version], is_for_tpu=True)
+            tpu = build(strategies.TPU_SPEC_BUILDERS[version], is_for_tpu=True)
             if to_cpu:
                 signature_parity.check(cpu.signatures, tpu.signatures, "params['use_tpu']")
             yield tpu
@@ -121,7 +121,10 @@ def _metagraphs(
 
 def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
     """Refuses a metagraph with variables that the first one, whose are written, has not."""
-    missing = sorted(checkpoints.names_saved(other.saver) - checkpoints.names_saved(first.saver))
+    missing = sorted(
+        checkpoints.saved_variable_names(other.saver)
+        - checkpoints.saved_variable_names(first.saver)
+    )
     if missing:
         raise ExportError(
             f"metagraph {tags.show(other.tags)} has variables that {tags.show(first.tags)}, whose "
@@ -150,7 +153,7 @@ def _metagraph(
     receiver_fn: Callable[[], Any],
     checkpoint: str,
     mode: str,
-    place: strategies.Build,
+    place: strategies.SpecBuilder,
     *,
     is_for_tpu: bool,
 ) -> MetagraphSpec:
@@ -164,9 +167,9 @@ def _metagraph(
             )
         features = _apart_from_placeholders(receiver.features)
         labels = _apart_from_placeholders(getattr(receiver, "labels", None))
-        with init_from_checkpoint.left_out():
+        with init_from_checkpoint.skip_checkpoint_init():
             spec = place(program, features, labels, mode)
-        checkpoints.check_shapes(checkpoint)
+        checkpoints.check_variable_shapes(checkpoint)
         outputs = model_utils.export_outputs_for_mode(
             mode,
             spec.export_outputs,
@@ -183,7 +186,7 @@ def _metagraph(
             )
         if spec.train_op is not None:
             tf.compat.v1.add_to_collection(_TRAIN_OP, spec.train_op)
-        scaffold = checkpoints.with_saver(spec.scaffold, program.config)
+        scaffold = checkpoints.scaffold_with_saver(spec.scaffold, program.config)
         scaffold.saver.build()
         missing = checkpoints.missing_variables(scaffold.saver, checkpoint)
         if missing:

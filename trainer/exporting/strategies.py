@@ -16,7 +16,7 @@ from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 # Takes a program, features, labels and a mode; builds in the default graph.
-Build: TypeAlias = Callable[[Program, Any, Any, str], EstimatorSpec]
+SpecBuilder: TypeAlias = Callable[[Program, Any, Any, str], EstimatorSpec]
 
 # What tensorflow.python.tpu says of a tpu.rewrite within another, in two places.
 _NESTED = "cannot be nested"
@@ -29,7 +29,7 @@ class ExportSavedModelApiVersion(IntEnum):
     V2 = 2
 
 
-def as_it_is(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def build_cpu_spec(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
     """The spec off the TPU.
 
     Raises:
@@ -45,7 +45,7 @@ def as_it_is(program: Program, features: Any, labels: Any, mode: str) -> Estimat
     return spec
 
 
-def whole_on_tpu(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def build_v1_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
     """The spec with its predictions and export outputs as results of one TPU call.
 
     Raises:
@@ -80,7 +80,7 @@ def whole_on_tpu(program: Program, features: Any, labels: Any, mode: str) -> Est
     )
 
 
-def placed_by_model_fn(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def build_v2_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
     """The spec of a model_fn that finds params["use_tpu"] to be True and does the rest.
 
     Raises:
@@ -97,7 +97,7 @@ def placed_by_model_fn(program: Program, features: Any, labels: Any, mode: str) 
     return spec.as_estimator_spec()
 
 
-BUILDS: Mapping[ExportSavedModelApiVersion, Build] = {
-    ExportSavedModelApiVersion.V1: whole_on_tpu,
-    ExportSavedModelApiVersion.V2: placed_by_model_fn,
+TPU_SPEC_BUILDERS: Mapping[ExportSavedModelApiVersion, SpecBuilder] = {
+    ExportSavedModelApiVersion.V1: build_v1_tpu_spec,
+    ExportSavedModelApiVersion.V2: build_v2_tpu_spec,
 }

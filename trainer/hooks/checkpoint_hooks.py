@@ -81,4 +81,4 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
 
     def _is_written(self) -> bool:
         newest = tf.train.latest_checkpoint(self._model_dir)
-        return newest is not None and checkpoints.step_of(newest) >= self._last_step
+        return newest is not None and checkpoints.read_global_step(newest) >= self._last_step

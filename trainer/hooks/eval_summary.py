@@ -16,7 +16,7 @@ logger = logging.getLogger("tensorflow.trainer")
 CHECKPOINT_TAG = "checkpoint_path"
 
 
-def write(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
+def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
     """Writes each metric under its name, and which checkpoint they are of.
 
     A scalar becomes a scalar summary, a serialized Summary is written with its values numbered
@@ -35,7 +35,7 @@ def write(directory: str, results: Mapping[str, Any], checkpoint: str | None) ->
         value = summary.value.add(tag=CHECKPOINT_TAG)
         value.metadata.plugin_data.plugin_name = "text"
         value.tensor.CopyFrom(tf.make_tensor_proto(checkpoint))
-    summaries.write(directory, summary, results[checkpoints.GLOBAL_STEP])
+    summaries.write_summary(directory, summary, results[checkpoints.GLOBAL_STEP])
 
 
 def _values(name: str, value: Any) -> Iterable[Any]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
 
 
-def in_directory(directory: str) -> dict[int, dict[str, float]]:
+def read_eval_events(directory: str) -> dict[int, dict[str, float]]:
     """Global step → metric → value, in the order of steps; empty where nothing is written.
 
     Where a step was evaluated twice, what was written last counts.
@@ -24,7 +24,7 @@ def in_directory(directory: str) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
-def of_pattern(pattern: str) -> list[dict[str, Any]]:
+def read_matching_events(pattern: str) -> list[dict[str, Any]]:
     """The results of whole evaluations, as evaluate() returns them, in the order of writing.
 
     An evaluation always has a loss; what else was written in its directory is left out.

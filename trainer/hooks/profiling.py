@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.execution.train_loop import Loop
-from trainer.hooks.training_hooks import StartHook
+from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -15,7 +15,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     """Captures the loops that make the steps of a range, first and last included."""
 
     def __init__(
-        self, loop: Loop, directory: str, start: StartHook, steps: tuple[int, int]
+        self, loop: Loop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
         """Captures nothing yet.
 

@@ -20,7 +20,7 @@ from rich.progress import (
 
 from trainer.execution.train_loop import Loop
 from trainer.hooks import summaries
-from trainer.hooks.training_hooks import StartHook
+from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
 # Where tf.estimator said what scripts look for in a log, in these words.
@@ -32,7 +32,7 @@ _QUIET_SECS = 5
 _SECS_BETWEEN_LINES = 10
 
 # Two bars at once would draw over each other.
-_bars_drawn: list["Bar"] = []
+_bars_drawn: list["ProgressBar"] = []
 
 
 class Reporter(Protocol):
@@ -48,7 +48,7 @@ class Reporter(Protocol):
         """The run is over."""
 
 
-class Bar:
+class ProgressBar:
     """A progress bar: steps, loss, steps/s, time left."""
 
     def __init__(self, name: str, console: Console, unit: str = "steps") -> None:
@@ -92,7 +92,7 @@ class Bar:
             _bars_drawn.remove(self)
 
 
-class Lines:
+class LogReporter:
     """A log line every so many steps, and for the last: loss, steps/s, time left."""
 
     def __init__(self, every_n_steps: int, batch_size: int | None = None) -> None:
@@ -125,11 +125,11 @@ class Lines:
         if self._unsaid:
             logger.info("%s", self._unsaid)
             self._unsaid = ""
-            for name, value in speeds(self._speed, self._batch_size).items():
+            for name, value in speed_metrics(self._speed, self._batch_size).items():
                 estimator_logger.info("%s: %g", name, value)
 
 
-class TimedLines:
+class TimedLogReporter:
     """A log line every so many seconds: batches, batches/s, time left."""
 
     def __init__(
@@ -171,7 +171,7 @@ def _left(step: int, last_step: int | None, steps_per_second: float) -> str:
     return f" of {last_step}" + (f", {seconds:.0f} s left" if step < last_step else "")
 
 
-class Silence:
+class NullReporter:
     """Nothing at all."""
 
     def start(self, step: int, last_step: int | None) -> None:
@@ -184,7 +184,7 @@ class Silence:
         """Says nothing."""
 
 
-class Patient:
+class DelayedReporter:
     """Says nothing of a run that is short, and what another reporter says of one that is not.
 
     Attributes:
@@ -222,7 +222,7 @@ class Patient:
         self.told.close()
 
 
-def speeds(steps_per_second: float, batch_size: int | None) -> dict[str, float]:
+def speed_metrics(steps_per_second: float, batch_size: int | None) -> dict[str, float]:
     """The speed under the names that tf.estimator gave it; with a batch size, of rows as well."""
     found = {"global_step/sec": steps_per_second}
     if batch_size is not None:
@@ -230,7 +230,7 @@ def speeds(steps_per_second: float, batch_size: int | None) -> dict[str, float]:
     return found
 
 
-def reporter(
+def make_step_reporter(
     name: str,
     every_n_steps: int | None,
     stream: TextIO | None = None,
@@ -245,20 +245,24 @@ def reporter(
       batch_size: global, in rows; None where nobody knows.
     """
     if every_n_steps is None:
-        return Silence()
+        return NullReporter()
     console = Console(file=stream or sys.stderr)
-    return Bar(name, console) if console.is_terminal else Lines(every_n_steps, batch_size)
+    return (
+        ProgressBar(name, console)
+        if console.is_terminal
+        else LogReporter(every_n_steps, batch_size)
+    )
 
 
-def batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
+def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
     """The same for a run that counts batches, and that says nothing where it is short.
 
     Within a run that has drawn a bar, it is log lines.
     """
     console = Console(file=stream or sys.stderr)
     if console.is_terminal and not _bars_drawn:
-        return Patient(Bar(name, console, unit="batches"))
-    return Patient(TimedLines(name, "batches"))
+        return DelayedReporter(ProgressBar(name, console, unit="batches"))
+    return DelayedReporter(TimedLogReporter(name, "batches"))
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
@@ -271,7 +275,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self,
         loop: Loop,
-        start: StartHook,
+        start: StepRangeHook,
         told: Reporter,
         summary_directory: str,
         summary_every_n_steps: int | None,
@@ -310,7 +314,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._told.update(step, steps_per_second, float(loss))
         if self._summary_every_n_steps and step >= self._next_summary:
             self._next_summary = step + self._summary_every_n_steps
-            scalars = speeds(steps_per_second, self._batch_size)
+            scalars = speed_metrics(steps_per_second, self._batch_size)
             summaries.write_scalars(self._summary_directory, scalars, step)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.execution.train_loop import Loop
-from trainer.hooks.training_hooks import StartHook
+from trainer.hooks.training_hooks import StepRangeHook
 
 
-def add_loss(loss: Any) -> None:
+def add_loss_summary(loss: Any) -> None:
     """A summary of the loss named "loss", unless the model has made one itself."""
     made = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     if not any(each.op.name == "loss" for each in made):
@@ -20,7 +20,7 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
     """Writes the model's summaries after every so many steps, under the step they are of."""
 
     def __init__(
-        self, loop: Loop, scaffold: Any, directory: str, start: StartHook, every_n_steps: int
+        self, loop: Loop, scaffold: Any, directory: str, start: StepRangeHook, every_n_steps: int
     ) -> None:
         """Writes after the first loop, and then whenever `every_n_steps` have gone by."""
         self._loop = loop
@@ -62,10 +62,10 @@ def write_scalars(directory: str, values: Mapping[str, float], step: int) -> Non
             for name, value in values.items()
         ]
     )
-    write(directory, summary, step)
+    write_summary(directory, summary, step)
 
 
-def write(directory: str, summary: Any, step: int) -> None:
+def write_summary(directory: str, summary: Any, step: int) -> None:
     """Writes a Summary to the event file of a directory, and flushes it."""
     writer = _writer(directory)
     writer.add_summary(summary, step)

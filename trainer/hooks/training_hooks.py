@@ -29,7 +29,7 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
         session.run(self.initializer)
 
 
-class StartHook(tf.compat.v1.train.SessionRunHook):
+class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """Finds the step that a session starts after, and with it the one that training stops at.
 
     A checkpoint does not always tell: a warm start may set the step, another process of the
@@ -73,7 +73,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self,
         loop: Loop,
-        start: StartHook,
+        start: StepRangeHook,
         plan: IterationPlan | None = None,
         *,
         others: Sequence[Any] = (),
@@ -181,7 +181,7 @@ class HostCallHook(SummaryWritersHook):
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
-class StopAfterHook(tf.compat.v1.train.SessionRunHook):
+class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
     """Stops after a number of runs.
 
     Attributes:

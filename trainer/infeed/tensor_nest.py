@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.inputs.input_pipeline import pair
+from trainer.inputs.input_pipeline import split_features_and_labels
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Structure:
 
     def flatten(self, batch: Any) -> list[Any]:
         """The tensors of what an input_fn or a Dataset gave, in the order of the leaves."""
-        return [each for each in nest.flatten(pair(batch)) if each is not None]
+        return [each for each in nest.flatten(split_features_and_labels(batch)) if each is not None]
 
     def pack(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
         """Features and labels, nested as the input was."""
@@ -87,7 +87,7 @@ def of(specs: Any) -> Structure:
       InvalidType: something in the nest is no tensor.
       InvalidSetting: there is no tensor at all, or neither features nor a pair.
     """
-    template = pair(specs)
+    template = split_features_and_labels(specs)
     places: list[Leaf | None] = []
     for path, spec in nest.flatten_with_tuple_paths(template):
         # A Dataset has a spec of its own for None, which no name of TensorFlow's leads to.

@@ -24,7 +24,7 @@ class Inputs:
     hooks: tuple[Any, ...] = ()
 
 
-def build(returned: Any) -> Inputs:
+def build_inputs(returned: Any) -> Inputs:
     """The next batch of what an input_fn returned.
 
     Args:
@@ -35,9 +35,9 @@ def build(returned: Any) -> Inputs:
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = tf.compat.v1.data.make_initializable_iterator(returned)
-        features, labels = pair(iterator.get_next())
+        features, labels = split_features_and_labels(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
-    features, labels = tf.nest.map_structure(_tensor, pair(returned))
+    features, labels = tf.nest.map_structure(_tensor, split_features_and_labels(returned))
     if not any(tf.is_tensor(each) for each in tf.nest.flatten(features)):
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
@@ -50,7 +50,7 @@ def _tensor(part: Any) -> Any:
     return tf.constant(part) if isinstance(part, np.ndarray) else part
 
 
-def pair(batch: Any) -> tuple[Any, Any]:
+def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
     """Features and labels of what an input_fn or a Dataset gave; labels are None without any."""
     if isinstance(batch, (tuple, list)):
         if len(batch) == 1:

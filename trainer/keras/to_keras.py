@@ -37,7 +37,7 @@ def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
             f"estimator is {estimator!r}. Give one that model_to_tpu_estimator has made."
         )
     converted = estimator.converted
-    path = checkpoints.find(estimator.model_dir, checkpoint_path)
+    path = checkpoints.find_checkpoint(estimator.model_dir, checkpoint_path)
     if not converted.is_built:
         raise InvalidSetting(
             f"{converted.where} has never met a batch, so it has no weights to put values into. "

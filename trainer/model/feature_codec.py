@@ -38,10 +38,10 @@ class Wire:
           mode: one of `ModeKeys`.
         """
         if not isinstance(returned, tf.data.Dataset):
-            features, labels = input_pipeline.pair(returned)
+            features, labels = input_pipeline.split_features_and_labels(returned)
             self._note(features, labels, mode)
             return tf.nest.map_structure(_narrow, returned)
-        self._note(*input_pipeline.pair(returned.element_spec), mode)
+        self._note(*input_pipeline.split_features_and_labels(returned.element_spec), mode)
         rows = {_rows(each) for each in tf.nest.flatten(returned.element_spec)}
         if rows != {batch_size}:
             found = ", ".join(sorted("any" if each is None else str(each) for each in rows))

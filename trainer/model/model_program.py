@@ -69,11 +69,11 @@ class Program:
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters for one call of model_fn."""
-        return hyperparameters.with_items(self.params, {})
+        return hyperparameters.with_hyperparameters(self.params, {})
 
     def input_params(self, mode: str) -> Any:
         """The hyperparameters for one call of an input_fn."""
-        return hyperparameters.with_items(self.params, {})
+        return hyperparameters.with_hyperparameters(self.params, {})
 
     def call_model_fn(
         self,
@@ -166,11 +166,11 @@ class TPUProgram(Program):
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters with use_tpu and, but in an export, the batch size."""
         added = {} if is_export else self._batch_size(mode)
-        return hyperparameters.with_items(self.params, {"use_tpu": for_tpu, **added})
+        return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
 
     def input_params(self, mode: str) -> Any:
         """The hyperparameters with the batch size, the global one: off the TPU there is but one."""
-        return hyperparameters.with_items(self.params, self._batch_size(mode))
+        return hyperparameters.with_hyperparameters(self.params, self._batch_size(mode))
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """What input_fn returns for one mode: a Dataset, or tensors.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuserve.errors import InvalidSetting
-from trainer.config.namedtuple_compat import NamedFields
+from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.hooks.training_hooks import HostCallHook
 from trainer.model import host_call as host_functions
 from trainer.model import spec_validation
@@ -28,7 +28,7 @@ _NEEDED = {
 
 
 @dataclass(frozen=True)
-class EstimatorSpec(NamedFields):
+class EstimatorSpec(NamedTupleMixin):
     """The ops and tensors of one mode.
 
     Attributes:
@@ -85,7 +85,7 @@ class EstimatorSpec(NamedFields):
 
 
 @dataclass(frozen=True)
-class TPUEstimatorSpec(NamedFields):
+class TPUEstimatorSpec(NamedTupleMixin):
     """The ops and tensors of one mode, in a form that a TPU can run.
 
     Attributes:

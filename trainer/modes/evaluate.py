@@ -47,7 +47,7 @@ def evaluate(
       CheckpointNotFound: the checkpoint that was asked for is not there.
       SystemExit: with 0, without results, at a SIGTERM within a training or train_and_evaluate.
     """
-    checkpoint = checkpoints.find_or_none(program.model_dir, checkpoint_path)
+    checkpoint = checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path)
     if checkpoint is None:
         logger.warning(
             "Could not find trained model in %s: evaluating initial values", program.model_dir
@@ -58,7 +58,7 @@ def evaluate(
         final = tf.compat.v1.train.FinalOpsHook(
             {**model.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )
-        reporter = progress.batch_reporter("evaluate")
+        reporter = progress.make_batch_reporter("evaluate")
         counted = (
             [progress.BatchProgressHook(reporter, steps, model.batches_done)]
             if model.batches_done
@@ -73,7 +73,7 @@ def evaluate(
             *([graceful_shutdown.StopWithTraining(ending)] if ending else []),
             final,
         ]
-        scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
+        scaffold = checkpoints.scaffold_with_saver(model.spec.scaffold, program.config)
         with (
             contextlib.closing(reporter),
             place.running(),
@@ -96,7 +96,7 @@ def evaluate(
         ", ".join(f"{each} = {_in_words(v)}" for each, v in sorted(final.final_ops_values.items())),
     )
     results = {each: _plain(value) for each, value in final.final_ops_values.items()}
-    eval_summary.write(directory_of(program.model_dir, name), results, checkpoint)
+    eval_summary.write_eval_summary(directory_of(program.model_dir, name), results, checkpoint)
     logger.info(
         "evaluated %s: %s",
         checkpoint or "initial values",

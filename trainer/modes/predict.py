@@ -76,7 +76,7 @@ def _predictions(
     checkpoint_path: str | None,
     yield_single_examples: bool,
 ) -> Generator[Any, None, None]:
-    checkpoint = checkpoints.find_or_none(program.model_dir, checkpoint_path)
+    checkpoint = checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path)
     if checkpoint is None:
         logger.warning(
             "Could not find trained model in %s: predicting with initial values", program.model_dir
@@ -86,7 +86,7 @@ def _predictions(
             program, input_fn, checkpoint, lambda each: _selected(each, predict_keys)
         )
         all_hooks = [*hooks, *model.hooks, *(model.spec.prediction_hooks or ())]
-        scaffold = checkpoints.with_saver(model.spec.scaffold, program.config)
+        scaffold = checkpoints.scaffold_with_saver(model.spec.scaffold, program.config)
         predicting = sessions.monitored(
             program.config,
             place,

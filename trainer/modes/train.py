@@ -14,7 +14,7 @@ from trainer.checkpoints import checkpoints
 from trainer.execution import graceful_shutdown, protobuf_compat, train_loop
 from trainer.hooks import progress, summaries
 from trainer.hooks.profiling import ProfileStepsHook
-from trainer.hooks.training_hooks import StartHook, StepLimitHook
+from trainer.hooks.training_hooks import StepLimitHook, StepRangeHook
 from trainer.model.model_program import Program
 from trainer.model.spec import ModeKeys
 
@@ -54,16 +54,22 @@ def train(
     """
     config = program.config
     newest = tf.train.latest_checkpoint(program.model_dir)
-    if newest is not None and max_steps is not None and checkpoints.step_of(newest) >= max_steps:
+    if (
+        newest is not None
+        and max_steps is not None
+        and checkpoints.read_global_step(newest) >= max_steps
+    ):
         logger.info("nothing to train: step %d is reached, in %s", max_steps, newest)
         return
     with graceful_shutdown.watched() as ending, place.graph(config) as global_step:
         plan = program.iteration_plan()
         training = place.training(program, input_fn, global_step, newest, plan)
-        scaffold = checkpoints.with_saver(training.spec.scaffold, config)
-        start = StartHook(steps, max_steps)
+        scaffold = checkpoints.scaffold_with_saver(training.spec.scaffold, config)
+        start = StepRangeHook(steps, max_steps)
         batch_size = getattr(program, "batch_sizes", {}).get(ModeKeys.TRAIN)
-        reporter = progress.reporter("train", config.log_step_count_steps, batch_size=batch_size)
+        reporter = progress.make_step_reporter(
+            "train", config.log_step_count_steps, batch_size=batch_size
+        )
         told = progress.ProgressHook(
             training.loop,
             start,
@@ -124,7 +130,7 @@ def train(
 
 
 def _summary_hooks(
-    program: Program, steps_in_one_run: train_loop.Loop, scaffold: Any, start: StartHook
+    program: Program, steps_in_one_run: train_loop.Loop, scaffold: Any, start: StepRangeHook
 ) -> list[Any]:
     every_n_steps = program.config.save_summary_steps
     if not every_n_steps:
@@ -135,7 +141,7 @@ def _summary_hooks(
 
 
 def _profile_hooks(
-    program: Program, steps_in_one_run: train_loop.Loop, start: StartHook
+    program: Program, steps_in_one_run: train_loop.Loop, start: StepRangeHook
 ) -> list[ProfileStepsHook]:
     steps = program.config.profile_steps
     if steps is None or not program.config.is_chief:

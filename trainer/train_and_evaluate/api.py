@@ -10,7 +10,7 @@ from trainer.estimator import estimator_type
 from trainer.execution import graceful_shutdown
 from trainer.train_and_evaluate import distributed, local
 from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator
-from trainer.train_and_evaluate.specs import EvalSpec, TrainSpec, checked_eval_specs
+from trainer.train_and_evaluate.specs import EvalSpec, TrainSpec, validate_eval_specs
 
 __all__ = ["EvalSpec", "TrainSpec", "train_and_evaluate"]
 
@@ -50,10 +50,10 @@ def train_and_evaluate(
       SystemExit: with 0, at a SIGTERM, after the running loop and its checkpoint; an evaluation
         that runs is given up.
     """
-    estimator_type.demand(estimator)
+    estimator_type.check_is_estimator(estimator)
     if not isinstance(train_spec, TrainSpec):
         raise InvalidType(f"train_spec is {train_spec!r}. Give a trainer.TrainSpec.")
-    specs = checked_eval_specs(eval_spec)
+    specs = validate_eval_specs(eval_spec)
     role = _role(estimator.config)
     delays = [each.start_delay_secs if role == tf_config.EVALUATOR else 0 for each in specs]
     evaluators = [
@@ -62,7 +62,7 @@ def train_and_evaluate(
     ]
     if role == tf_config.PS:
         # It has nothing to end in peace.
-        distributed.serve_parameters(estimator.config)
+        distributed.run_parameter_server(estimator.config)
         return None
     with graceful_shutdown.watched():
         if role == tf_config.EVALUATOR:
@@ -72,7 +72,7 @@ def train_and_evaluate(
         elif role == tf_config.CHIEF:
             distributed.train_as_chief(estimator, train_spec)
         else:
-            with distributed.serving(estimator.config) if role else contextlib.nullcontext():
+            with distributed.running_server(estimator.config) if role else contextlib.nullcontext():
                 _train_and_evaluate_here(estimator, train_spec, evaluators)
             return _results(evaluators, is_one=isinstance(eval_spec, EvalSpec))
     return None

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
 from trainer.exporting.base import Exporter
-from trainer.train_and_evaluate.specs import EvalSpec, exporters_of
+from trainer.train_and_evaluate.specs import EvalSpec, get_exporters
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -104,11 +104,11 @@ class CheckpointEvaluator:
         return step is not None and self._max_steps is not None and step >= self._max_steps
 
     def _export(self, checkpoint: str, *, is_final: bool, is_new: bool) -> None:
-        earlier = [None] * len(exporters_of(self.spec)) if is_new else self.export_results
+        earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
             # Who has exported this checkpoint already does not get it a second time.
             result or self._export_with(exporter, checkpoint, is_final)
-            for exporter, result in zip(exporters_of(self.spec), earlier, strict=True)
+            for exporter, result in zip(get_exporters(self.spec), earlier, strict=True)
         ]
 
     def _export_with(self, exporter: Exporter, checkpoint: str, is_final: bool) -> bytes | None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 _FILE_NAME = "training_ended.json"
 
 
-def declare(model_dir: str, step: int, max_steps: int | None) -> None:
+def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
     """Says that training towards max_steps has ended at a step, whose checkpoint is written."""
     path = _path(model_dir)
     # Readers see all of it, or nothing.
@@ -20,13 +20,13 @@ def declare(model_dir: str, step: int, max_steps: int | None) -> None:
     tf.io.gfile.rename(f"{path}.temp", path, overwrite=True)
 
 
-def withdraw(model_dir: str) -> None:
+def remove_marker(model_dir: str) -> None:
     """Says that training goes on."""
     if tf.io.gfile.exists(_path(model_dir)):
         tf.io.gfile.remove(_path(model_dir))
 
 
-def step_of(model_dir: str, max_steps: int | None) -> int | None:
+def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
     """The step that training towards max_steps has ended at; None where it has not.
 
     The end of a training towards other max_steps is one of an earlier run.

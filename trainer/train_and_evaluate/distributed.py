@@ -30,7 +30,7 @@ _servers: dict[tuple[str, str, int], Any] = {}
 
 
 @contextmanager
-def serving(config: Any) -> Iterator[Any]:
+def running_server(config: Any) -> Iterator[Any]:
     """The TensorFlow server of this process, while it is needed; None in a cluster of one.
 
     Raises:
@@ -72,13 +72,13 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
       estimator: what to train.
       train_spec: how.
     """
-    with serving(estimator.config):
-        completion_marker.withdraw(estimator.model_dir)
+    with running_server(estimator.config):
+        completion_marker.remove_marker(estimator.model_dir)
         _train(estimator, train_spec)
         newest = estimator.latest_checkpoint()
         if newest is not None:
-            step = checkpoints.step_of(newest)
-            completion_marker.declare(estimator.model_dir, step, train_spec.max_steps)
+            step = checkpoints.read_global_step(newest)
+            completion_marker.write_marker(estimator.model_dir, step, train_spec.max_steps)
 
 
 def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.sleep) -> None:
@@ -89,7 +89,7 @@ def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.s
       train_spec: how.
       sleep: waits for seconds.
     """
-    with serving(estimator.config):
+    with running_server(estimator.config):
         delay = worker_delay_secs(estimator.config)
         if delay > 0:
             logger.info("waiting %g s before training", delay)
@@ -114,9 +114,9 @@ def worker_delay_secs(config: Any) -> float:
     return float(min(most, (config.task_id + 1) * _DELAY_SECS_PER_WORKER))
 
 
-def serve_parameters(config: Any) -> None:
+def run_parameter_server(config: Any) -> None:
     """Holds variables for the others, without end."""
-    with serving(config) as server:
+    with running_server(config) as server:
         server.join()
 
 
@@ -139,7 +139,7 @@ def evaluate_continuously(
     unfinished = list(evaluators)
     while unfinished:
         # Read before the newest checkpoint is looked up, which is then of the end or later.
-        last_step = completion_marker.step_of(model_dir, max_steps)
+        last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):
                 unfinished.remove(evaluator)

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import validation
-from trainer.config.namedtuple_compat import NamedFields
+from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.exporting.base import Exporter
 
 
 @dataclass(frozen=True)
-class TrainSpec(NamedFields):
+class TrainSpec(NamedTupleMixin):
     """How train_and_evaluate trains.
 
     Attributes:
@@ -41,7 +41,7 @@ class TrainSpec(NamedFields):
 
 
 @dataclass(frozen=True)
-class EvalSpec(NamedFields):
+class EvalSpec(NamedTupleMixin):
     """How train_and_evaluate evaluates, and what it exports afterwards.
 
     Attributes:
@@ -77,7 +77,7 @@ class EvalSpec(NamedFields):
             validation.check_duration(f"EvalSpec {name}", getattr(self, name), optional=False)
 
 
-def checked_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
+def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
     """One or several EvalSpecs as a tuple, none of which writes where another does.
 
     Raises:
@@ -92,12 +92,12 @@ def checked_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
         raise InvalidSetting("eval_spec is an empty list. Give at least one EvalSpec.")
     # Evaluations without a name and with an empty one share a directory.
     _demand_unique("EvalSpecs are named", [spec.name or None for spec in specs])
-    exporters = [each.name for spec in specs for each in exporters_of(spec)]
+    exporters = [each.name for spec in specs for each in get_exporters(spec)]
     _demand_unique("exporters, of all EvalSpecs together, are named", exporters)
     return specs
 
 
-def exporters_of(spec: EvalSpec) -> tuple[Exporter, ...]:
+def get_exporters(spec: EvalSpec) -> tuple[Exporter, ...]:
     """The exporters of a spec, which has made a tuple of them."""
     assert isinstance(spec.exporters, tuple)
     return spec.exporters

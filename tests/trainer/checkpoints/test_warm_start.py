@@ -75,9 +75,9 @@ def test_what_names_no_checkpoint_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="`ckpt_to_initialize_from` MUST be set"):
         trainer.WarmStartSettings("")
     with pytest.raises(InvalidSetting, match="warm_start_from is empty"):
-        warm_start.settings("")
+        warm_start.to_warm_start_settings("")
     with pytest.raises(InvalidType, match="warm_start_from is 3"):
-        warm_start.settings(3)
+        warm_start.to_warm_start_settings(3)
 
 
 def test_an_embedding_follows_its_words_into_another_vocabulary(tmp_path: Path) -> None:

@@ -4,21 +4,21 @@ from typing import Any
 import pytest
 
 from tpuserve.errors import InvalidSetting
-from trainer.config.tf_config import Task, read_task, tpu_job
+from trainer.config.tf_config import ClusterTask, infer_tpu_job_name, read_cluster_task
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
 
 
-def task(task_type: Any = None, index: Any = 0, cluster: Any = None, **others: Any) -> Task:
+def task(task_type: Any = None, index: Any = 0, cluster: Any = None, **others: Any) -> ClusterTask:
     described = {"cluster": cluster, **others}
     if task_type is not None:
         described["task"] = {"type": task_type, "index": index}
-    return read_task({"TF_CONFIG": json.dumps(described)})
+    return read_cluster_task({"TF_CONFIG": json.dumps(described)})
 
 
 def test_a_process_without_tf_config_is_chief_of_itself() -> None:
-    alone = read_task({})
-    assert alone == Task() == read_task({"TF_CONFIG": ""}) == task("worker", 0)
+    alone = read_cluster_task({})
+    assert alone == ClusterTask() == read_cluster_task({"TF_CONFIG": ""}) == task("worker", 0)
     assert (alone.task_type, alone.is_chief, alone.master) == ("worker", True, "")
     assert (alone.num_worker_replicas, alone.global_id_in_cluster) == (1, 0)
 
@@ -93,7 +93,7 @@ def test_an_evaluator_is_outside_the_cluster() -> None:
 )
 def test_a_cluster_that_contradicts_itself_is_refused(config: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):
-        read_task({"TF_CONFIG": json.dumps(config)})
+        read_cluster_task({"TF_CONFIG": json.dumps(config)})
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_a_cluster_that_contradicts_itself_is_refused(config: dict[str, Any], me
 )
 def test_a_part_of_a_wrong_type_is_a_type_error(text: str) -> None:
     with pytest.raises(TypeError, match="TF_CONFIG"):
-        read_task({"TF_CONFIG": text})
+        read_cluster_task({"TF_CONFIG": text})
 
 
 def test_what_is_no_json_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="TF_CONFIG='{' is no JSON"):
-        read_task({"TF_CONFIG": "{"})
+        read_cluster_task({"TF_CONFIG": "{"})
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_what_is_no_json_is_refused() -> None:
 def test_the_job_of_the_tpu_workers_follows_from_the_cluster(
     master: str, name: str | None, jobs: list[str], job: str | None
 ) -> None:
-    assert tpu_job(master, name, jobs) == job
+    assert infer_tpu_job_name(master, name, jobs) == job
 
 
 @pytest.mark.parametrize("jobs", [["tpu_worker"], ["a", "b"], ["a", "b", "coordinator"]])
 def test_a_cluster_that_leaves_the_tpu_workers_open_is_refused(jobs: list[str]) -> None:
     with pytest.raises(InvalidSetting, match="Give TPUConfig tpu_job_name|or give"):
-        tpu_job("grpc://a:1", None, jobs)
+        infer_tpu_job_name("grpc://a:1", None, jobs)

@@ -9,7 +9,11 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator import early_stopping
-from trainer.estimator.early_stopping import FollowChiefHook, StopWhenHook, make_early_stopping_hook
+from trainer.estimator.early_stopping import (
+    FollowChiefHook,
+    StopOnPredicateHook,
+    make_early_stopping_hook,
+)
 from trainer.hooks import summaries
 
 pytestmark = pytest.mark.slow
@@ -62,7 +66,7 @@ def test_the_function_is_called_every_so_many_steps(estimator: trainer.TPUEstima
 def test_the_function_is_called_every_so_many_seconds(estimator: trainer.TPUEstimator) -> None:
     times = iter(range(0, 1000, 20))
     calls = Calls()
-    hook = StopWhenHook(calls, 60, None, clock=lambda: next(times))
+    hook = StopOnPredicateHook(calls, 60, None, clock=lambda: next(times))
     assert last_step(estimator, hook) == 20
     # Ten loops at 0, 20, ... 180 seconds: calls at 0, 60, 120 and 180.
     assert calls.count == 4
@@ -71,7 +75,7 @@ def test_the_function_is_called_every_so_many_seconds(estimator: trainer.TPUEsti
 def test_early_stopping_leaves_nothing_in_the_checkpoint(
     estimator: trainer.TPUEstimator,
 ) -> None:
-    hook = StopWhenHook(lambda: True, None, 1, tells_workers=True)
+    hook = StopOnPredicateHook(lambda: True, None, 1, tells_workers=True)
     assert last_step(estimator, hook) == 2
     checkpoint = estimator.latest_checkpoint()
     assert {name for name, _ in tf.train.list_variables(checkpoint)} == {"w", "global_step"}
@@ -96,7 +100,7 @@ def test_a_worker_stops_when_the_chief_does() -> None:
     answers = iter([False, True])
     chief, train_chief = session(
         "chief",
-        StopWhenHook(lambda: next(answers), None, 1, tells_workers=True),
+        StopOnPredicateHook(lambda: next(answers), None, 1, tells_workers=True),
         v1.train.ChiefSessionCreator,
     )
     worker, train_worker = session("worker", FollowChiefHook(), v1.train.WorkerSessionCreator)

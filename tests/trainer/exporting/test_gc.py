@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 def test_the_newest_exports_stay(tmp_path: Path) -> None:
     for name in ("1700000003", "1700000001", "1700000002"):
         (tmp_path / name / "variables").mkdir(parents=True)
-    assert gc.remove(str(tmp_path), 2) == [str(tmp_path / "1700000001")]
+    assert gc.remove_old_exports(str(tmp_path), 2) == [str(tmp_path / "1700000001")]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["1700000002", "1700000003"]
 
 
@@ -19,15 +19,15 @@ def test_nothing_else_is_touched(tmp_path: Path) -> None:
     for name in [*others, "1700000005"]:
         (tmp_path / name).mkdir()
     (tmp_path / "1600000000").write_text("a file")
-    assert gc.remove(str(tmp_path), 1) == []
+    assert gc.remove_old_exports(str(tmp_path), 1) == []
     assert len(list(tmp_path.iterdir())) == len(others) + 2
 
 
 def test_none_keeps_all(tmp_path: Path) -> None:
     (tmp_path / "1700000000").mkdir()
     (tmp_path / "1700000001").mkdir()
-    assert gc.remove(str(tmp_path), None) == []
+    assert gc.remove_old_exports(str(tmp_path), None) == []
 
 
 def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert gc.remove(str(tmp_path / "missing"), 1) == []
+    assert gc.remove_old_exports(str(tmp_path / "missing"), 1) == []

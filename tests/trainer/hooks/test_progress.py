@@ -5,15 +5,15 @@ import pytest
 from rich.console import Console
 
 from trainer.hooks.progress import (
-    Bar,
     BatchProgressHook,
-    Lines,
-    Patient,
+    DelayedReporter,
+    LogReporter,
+    NullReporter,
+    ProgressBar,
     Reporter,
-    Silence,
-    TimedLines,
-    batch_reporter,
-    reporter,
+    TimedLogReporter,
+    make_batch_reporter,
+    make_step_reporter,
 )
 
 pytestmark = pytest.mark.slow
@@ -29,14 +29,14 @@ def test_a_terminal_gets_a_bar_and_anything_else_gets_lines(
 ) -> None:
     for name in ("NO_COLOR", "TTY_COMPATIBLE", "FORCE_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    assert isinstance(reporter("train", 10, Terminal()), Bar)
-    assert isinstance(reporter("train", 10, io.StringIO()), Lines)
-    assert isinstance(reporter("train", None, Terminal()), Silence)
+    assert isinstance(make_step_reporter("train", 10, Terminal()), ProgressBar)
+    assert isinstance(make_step_reporter("train", 10, io.StringIO()), LogReporter)
+    assert isinstance(make_step_reporter("train", None, Terminal()), NullReporter)
 
 
 def test_the_bar_shows_steps_loss_speed_and_time_left() -> None:
     screen = io.StringIO()
-    bar = Bar("train", Console(file=screen, force_terminal=True, width=120))
+    bar = ProgressBar("train", Console(file=screen, force_terminal=True, width=120))
     bar.start(0, 100)
     bar.update(40, 20.0, 0.12345)
     bar.close()
@@ -47,7 +47,7 @@ def test_the_bar_shows_steps_loss_speed_and_time_left() -> None:
 
 def test_a_line_comes_every_n_steps_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
-    lines = Lines(every_n_steps=20)
+    lines = LogReporter(every_n_steps=20)
     lines.start(0, 30)
     for step in (10, 20, 30):
         lines.update(step, 2.0, 0.5)
@@ -61,7 +61,7 @@ def test_the_last_step_is_told_of_even_where_it_was_not_foreseen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
-    lines = Lines(every_n_steps=20)
+    lines = LogReporter(every_n_steps=20)
     lines.start(0, 100)
     for step in (20, 30):
         lines.update(step, 2.0, 0.5)
@@ -75,7 +75,7 @@ def test_the_last_step_is_told_of_even_where_it_was_not_foreseen(
 
 def test_without_a_known_end_no_time_is_promised(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
-    lines = Lines(every_n_steps=1)
+    lines = LogReporter(every_n_steps=1)
     lines.start(0, None)
     lines.update(1, 2.0, 0.5)
     assert caplog.messages == ["loss = 0.5, step = 1 (2 steps/s)"]
@@ -86,8 +86,8 @@ def test_an_evaluation_is_heard_of_after_some_seconds_and_then_now_and_again(
 ) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     now = [0.0]
-    lines = TimedLines("evaluate", "batches", every_secs=10, clock=lambda: now[0])
-    told = Patient(lines, quiet_secs=5, clock=lambda: now[0])
+    lines = TimedLogReporter("evaluate", "batches", every_secs=10, clock=lambda: now[0])
+    told = DelayedReporter(lines, quiet_secs=5, clock=lambda: now[0])
     hook = BatchProgressHook(told, 50, lambda: int(now[0]), clock=lambda: now[0])
     hook.after_create_session(None, None)
     for _ in range(30):
@@ -101,15 +101,17 @@ def test_an_evaluation_is_heard_of_after_some_seconds_and_then_now_and_again(
 
 def test_an_evaluation_within_a_bar_draws_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    told = Patient(Bar("evaluate", Console(file=io.StringIO(), force_terminal=True)), 0)
+    told = DelayedReporter(
+        ProgressBar("evaluate", Console(file=io.StringIO(), force_terminal=True)), 0
+    )
     told.start(0, 10)
-    assert drawn_by(batch_reporter("evaluate", Terminal())) is Bar
+    assert drawn_by(make_batch_reporter("evaluate", Terminal())) is ProgressBar
     told.update(1, 1.0)
-    assert drawn_by(batch_reporter("evaluate", Terminal())) is TimedLines
+    assert drawn_by(make_batch_reporter("evaluate", Terminal())) is TimedLogReporter
     told.close()
-    assert drawn_by(batch_reporter("evaluate", Terminal())) is Bar
+    assert drawn_by(make_batch_reporter("evaluate", Terminal())) is ProgressBar
 
 
 def drawn_by(reporter: Reporter) -> type[Reporter]:
-    assert isinstance(reporter, Patient)
+    assert isinstance(reporter, DelayedReporter)
     return type(reporter.told)

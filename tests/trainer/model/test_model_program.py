@@ -102,12 +102,12 @@ def test_two_model_directories_must_be_the_same() -> None:
 @pytest.mark.parametrize("returned", [None, 3, "text"])
 def test_an_input_fn_that_returns_no_tensors_is_refused(returned: object) -> None:
     with pytest.raises(InvalidSetting, match="Return a tf.data.Dataset"):
-        input_pipeline.build(returned)
+        input_pipeline.build_inputs(returned)
 
 
 def test_an_input_of_three_parts_is_refused() -> None:
     with tf.Graph().as_default(), pytest.raises(InvalidSetting, match="elements of 3 parts"):
-        input_pipeline.build(tf.data.Dataset.from_tensors((1, 2, 3)))
+        input_pipeline.build_inputs(tf.data.Dataset.from_tensors((1, 2, 3)))
 
 
 def test_params_that_model_fn_does_not_take_are_an_error(tmp_path: Path) -> None:

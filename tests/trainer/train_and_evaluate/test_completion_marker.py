@@ -8,19 +8,19 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_end_is_known_once_it_is_declared(tmp_path: Path) -> None:
-    assert completion_marker.step_of(str(tmp_path), 10) is None
-    completion_marker.declare(str(tmp_path), 7, 10)
-    completion_marker.declare(str(tmp_path), 8, 10)
-    assert completion_marker.step_of(str(tmp_path), 10) == 8
+    assert completion_marker.read_completed_step(str(tmp_path), 10) is None
+    completion_marker.write_marker(str(tmp_path), 7, 10)
+    completion_marker.write_marker(str(tmp_path), 8, 10)
+    assert completion_marker.read_completed_step(str(tmp_path), 10) == 8
 
 
 def test_the_end_of_another_training_does_not_count(tmp_path: Path) -> None:
-    completion_marker.declare(str(tmp_path), 7, 10)
-    assert completion_marker.step_of(str(tmp_path), 20) is None
+    completion_marker.write_marker(str(tmp_path), 7, 10)
+    assert completion_marker.read_completed_step(str(tmp_path), 20) is None
 
 
 def test_a_training_that_goes_on_has_no_end(tmp_path: Path) -> None:
-    completion_marker.declare(str(tmp_path), 7, None)
-    completion_marker.withdraw(str(tmp_path))
-    completion_marker.withdraw(str(tmp_path))
-    assert completion_marker.step_of(str(tmp_path), None) is None
+    completion_marker.write_marker(str(tmp_path), 7, None)
+    completion_marker.remove_marker(str(tmp_path))
+    completion_marker.remove_marker(str(tmp_path))
+    assert completion_marker.read_completed_step(str(tmp_path), None) is None

@@ -12,7 +12,7 @@ import trainer
 from tests import processes
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
-from trainer.config.tf_config import Task
+from trainer.config.tf_config import ClusterTask
 from trainer.estimator.early_stopping import FollowChiefHook, make_early_stopping_hook
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
 from trainer.hooks.checkpoint_hooks import StopAtCheckpointHook, make_stop_at_checkpoint_step_hook
@@ -52,7 +52,7 @@ def test_an_evaluator_ends_where_the_chief_has_ended(tmp_path: Path) -> None:
     estimator(tmp_path).train(programs.ones(), max_steps=4)
 
     def end(seconds: float) -> None:
-        completion_marker.declare(str(tmp_path), 4, None)
+        completion_marker.write_marker(str(tmp_path), 4, None)
 
     distributed.evaluate_continuously(
         [evaluator_of(tmp_path, None)], str(tmp_path), None, sleep=end
@@ -174,20 +174,20 @@ def config(cluster: dict[str, list[str]], **changes: Any) -> Any:
         cluster_spec=tf.train.ClusterSpec(cluster) if cluster else None,
         cluster=None,
         session_config=None,
-        task=Task(jobs={job: dict(enumerate(tasks)) for job, tasks in cluster.items()}),
+        task=ClusterTask(jobs={job: dict(enumerate(tasks)) for job, tasks in cluster.items()}),
         **{**settings, **changes},
     )
 
 
 def test_a_cluster_of_one_needs_no_server() -> None:
-    with distributed.serving(config({"chief": ["host:1"]})) as server:
+    with distributed.running_server(config({"chief": ["host:1"]})) as server:
         assert server is None
 
 
 def test_a_process_of_a_cluster_serves() -> None:
     first, second = (f"{processes.LOOPBACK}:{port}" for port in processes.free_ports(2))
     master = f"grpc://{first}"
-    with distributed.serving(
+    with distributed.running_server(
         config({"chief": [first], "worker": [second]}, master=master)
     ) as server:
         assert server.target == master
@@ -204,6 +204,6 @@ def test_a_process_of_a_cluster_serves() -> None:
 def test_a_config_that_does_not_say_who_serves_is_refused(found: Any, complaint: str) -> None:
     with (
         pytest.raises(InvalidSetting, match=complaint),
-        distributed.serving(found),
+        distributed.running_server(found),
     ):
         raise AssertionError("it serves")

@@ -69,7 +69,7 @@ def build(
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     _, done = tpu_loop.repeat(step, iterations, topology, replica.device_assignment)
     (spec,) = found
-    warm_start.check_or_apply(checkpoint, program.warm_start)
+    warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
     received = sent.dequeue()
     ready = lowered_targets.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
     done, enqueue, *received = ready.targets

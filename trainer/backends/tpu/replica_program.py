@@ -28,7 +28,7 @@ class ReplicatedProgram(TPUProgram):
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters with a replica's batch size, and the context of model_fn."""
         assert self.topology is not None
-        return hyperparameters.with_items(
+        return hyperparameters.with_hyperparameters(
             self.params,
             {
                 "use_tpu": True,
@@ -41,7 +41,7 @@ class ReplicatedProgram(TPUProgram):
         """The hyperparameters with a pipeline's batch size, and the context of its input_fn."""
         assert self.topology is not None
         assert self.pipeline is not None
-        return hyperparameters.with_items(
+        return hyperparameters.with_hyperparameters(
             self.params,
             {
                 "batch_size": self.topology.batch_size_for_input_fn,

@@ -52,7 +52,7 @@ def build(
     step = _Step(replica, fed, values, sent, observed, config.experimental_host_call_every_n_steps)
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     _, done = tpu_loop.repeat(step.build, iterations, topology, replica.device_assignment)
-    warm_start.check_or_apply(checkpoint, program.warm_start)
+    warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
     received = tf.nest.flatten(sent.concatenated()) if sent.is_used else []
     ready = lowered_targets.ready([done, fed.enqueue, *received], setting.device)
     done, enqueue, *received = ready.targets
@@ -72,7 +72,7 @@ def build(
     with tf.control_dependencies([done]):
         step_after = tf.identity(global_step.read_value(), name="global_step_after")
     observed.hand_out(done)
-    summaries.add_loss(loss)
+    summaries.add_loss_summary(loss)
     train_op = tf.group(*_checks(done))
     return Training(
         Loop(iterations, train_op, loss, step_after, plan.most, feeding.announce),
