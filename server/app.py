@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from server import runner_factory
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config import model_file, monitoring, textproto, tls
 from server.config.model_config import ModelConfig, ModelServerConfig
@@ -69,8 +69,8 @@ class Server:
         monitoring_file = settings.monitoring_config_file
         metrics_path = monitoring.read(Path(monitoring_file)) if monitoring_file else None
         self._metrics = Metrics()
-        self._limits = Limits(settings.max_requests_in_flight)
-        self._metrics.watch_in_flight(lambda: self._limits.in_flight)
+        self._admission = AdmissionController(settings.max_requests_in_flight)
+        self._metrics.watch_in_flight(lambda: self._admission.in_flight)
         self._request_log = RequestLog(self._metrics)
         make_runner, self._close_batching = runner_factory.batching(
             settings, platform, self._metrics
@@ -106,7 +106,7 @@ class Server:
             settings=settings,
             dataplane=self._dataplane,
             metrics=self._metrics,
-            limits=self._limits,
+            admission=self._admission,
             keys=keys,
             tls=secrets,
             metrics_path=metrics_path,
@@ -155,7 +155,7 @@ class Server:
             on_error.pop_all()
         for each in self._pollers:
             each.start()
-        self._limits.serve()
+        self._admission.mark_ready()
 
     def stop(self) -> bool:
         """Stops serving, and closes the models.
@@ -167,13 +167,13 @@ class Server:
           Whether all is closed: False where a request outlasts the grace period, or a load is
           still under way.
         """
-        self._limits.drain()
+        self._admission.drain()
         for face in self._faces:
             face.drain()
         for each in self._pollers:
             each.stop()
         deadline = time.monotonic() + self._settings.shutdown_grace_seconds
-        is_idle = self._limits.wait_until_idle(self._settings.shutdown_grace_seconds)
+        is_idle = self._admission.wait_until_idle(self._settings.shutdown_grace_seconds)
         for face in self._faces:
             face.stop()
         is_idle = is_idle and all([base.join(face, deadline) for face in self._faces])

@@ -44,7 +44,7 @@ def ours(directory: Path, in_threads: bool) -> Any:
     Args:
       in_threads: whether every request is handed to a thread, as where it may wait for others.
     """
-    from server.admission.admission import Limits
+    from server.admission.admission import AdmissionController
     from server.config.settings import Settings
     from server.dataplane import DataPlane
     from server.frontends.rest.app import build
@@ -60,7 +60,7 @@ def ours(directory: Path, in_threads: bool) -> Any:
     # The data plane runs the model as it is: only where it runs is another.
     settings = Settings(directory.parent, enable_batching=in_threads)
     plane = DataPlane(manager, metrics=metrics)
-    return build(plane, settings, metrics=metrics, limits=Limits(1000))
+    return build(plane, settings, metrics=metrics, admission=AdmissionController(1000))
 
 
 def main() -> None:

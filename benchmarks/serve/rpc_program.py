@@ -89,7 +89,7 @@ def save_model(directory: Path) -> None:
 
 def serve_ours(port: int, directory: Path) -> Any:
     """Our server, with what a request passes through in it."""
-    from server.admission.admission import Limits
+    from server.admission.admission import AdmissionController
     from server.dataplane import DataPlane
     from server.frontends.grpc.server import RpcServer
     from server.models.manager import Manager
@@ -99,7 +99,9 @@ def serve_ours(port: int, directory: Path) -> Any:
     manager = Manager(lambda path: session_backend.load(path))
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
-    server = RpcServer(DataPlane(manager), _HOST, port, grace_seconds=1, limits=Limits(1000))
+    server = RpcServer(
+        DataPlane(manager), _HOST, port, grace_seconds=1, admission=AdmissionController(1000)
+    )
     server.start()
     return server
 

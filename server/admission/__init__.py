@@ -1,1 +1,1 @@
-"""Decides which requests the server accepts: limits, API keys, non-blocking threads."""
+"""Decides which requests the server accepts: admission control and API keys."""

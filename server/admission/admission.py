@@ -1,49 +1,43 @@
-"""How much a server takes on at a time, and whether it takes anything on at all."""
+"""Admission control: the bound on requests in flight, readiness and draining."""
 
 import threading
-from types import TracebackType
 
 from tpuserve.errors import InvalidSetting, TooManyRequests, Unavailable
 
 
-class Limits:
-    """The requests in flight: counted, bounded, and refused once the server drains.
+class AdmissionController:
+    """Counts the requests in flight, bounds their number, and refuses all while draining.
 
-    A request is counted once, in the face that takes it or in the data plane: whichever was
-    given the limits to enforce.
+    The frontend that receives a request acquires one slot for it. A request is never counted
+    again by the data plane.
 
     Attributes:
-      max_requests_in_flight: how many are answered at a time; None for any number.
+      max_requests_in_flight: The largest number of requests in flight. None means no bound.
     """
 
     def __init__(self, max_requests_in_flight: int | None = None) -> None:
-        """Takes the bound; None or 0 for none.
+        """Create a controller that is neither ready nor draining.
+
+        Args:
+          max_requests_in_flight: The largest number of requests in flight. None and 0 mean no
+            bound.
 
         Raises:
-          InvalidSetting: a negative bound.
+          InvalidSetting: The bound is negative.
         """
         if max_requests_in_flight is not None and max_requests_in_flight < 0:
             raise InvalidSetting(
-                f"--max_requests_in_flight is {max_requests_in_flight}. Give a positive number, "
+                f"--max_requests_in_flight is {max_requests_in_flight}. Use a positive number, "
                 f"or 0 for no bound."
             )
         self.max_requests_in_flight = max_requests_in_flight or None
         self._in_flight = 0
         self._is_draining = False
-        self._is_serving = False
-        self._waiting = 0
-        # The lock itself is what requests take: through the condition it costs twice as much.
+        self._has_started = False
+        self._num_waiters = 0
+        # Requests take the lock directly: through the condition they would take twice as long.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-
-    def request(self) -> "_InFlight":
-        """A block in which one request is in flight.
-
-        Raises:
-          Unavailable: on entering, once the server drains.
-          TooManyRequests: on entering, while as many as may be are in flight.
-        """
-        return _InFlight(self)
+        self._idle = threading.Condition(self._lock)
 
     @property
     def in_flight(self) -> int:
@@ -57,70 +51,55 @@ class Limits:
 
     @property
     def is_ready(self) -> bool:
-        """Whether new requests should be sent here: started, and not draining."""
-        return self._is_serving and not self._is_draining
+        """Whether load balancers should send new requests: started, and not draining."""
+        return self._has_started and not self._is_draining
 
-    def serve(self) -> None:
-        """Says that the models are there to answer: the server is ready from here on."""
-        self._is_serving = True
+    def mark_ready(self) -> None:
+        """Report the server as ready from now on. Call once the first models are loaded."""
+        self._has_started = True
 
     def drain(self) -> None:
-        """Refuses new requests from here on; those in flight go on."""
-        with self._changed:
+        """Refuse new requests from now on. Requests in flight continue."""
+        with self._lock:
             self._is_draining = True
 
     def wait_until_idle(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until no request is in flight.
+        """Wait until no request is in flight.
+
+        Args:
+          timeout_seconds: The longest wait. None means no limit.
 
         Returns:
-          Whether that is so; False if it took longer.
+          True if no request is in flight, False if the wait timed out.
         """
-        with self._changed:
-            self._waiting += 1
+        with self._idle:
+            self._num_waiters += 1
             try:
-                return self._changed.wait_for(lambda: self._in_flight == 0, timeout_seconds)
+                return self._idle.wait_for(lambda: self._in_flight == 0, timeout_seconds)
             finally:
-                self._waiting -= 1
+                self._num_waiters -= 1
 
-    def enter(self) -> None:
-        """Begins a request; `leave` ends it. For where a block does not fit.
+    def acquire(self) -> None:
+        """Count one more request in flight. Each call needs one call of `release`.
 
         Raises:
-          Unavailable, TooManyRequests: as of `request`.
+          Unavailable: The server is draining.
+          TooManyRequests: `max_requests_in_flight` requests are in flight.
         """
         with self._lock:
             if self._is_draining:
                 raise Unavailable("the server is shutting down. Send the request to another one.")
-            most = self.max_requests_in_flight
-            if most is not None and self._in_flight >= most:
+            limit = self.max_requests_in_flight
+            if limit is not None and self._in_flight >= limit:
                 raise TooManyRequests(
                     f"{self._in_flight} requests are in flight, and --max_requests_in_flight is "
-                    f"{most}. Send the request again later."
+                    f"{limit}. Send the request again later."
                 )
             self._in_flight += 1
 
-    def leave(self) -> None:
-        """Ends a request that `enter` began."""
+    def release(self) -> None:
+        """Count one request less in flight."""
         with self._lock:
             self._in_flight -= 1
-            if self._waiting and not self._in_flight:
-                self._changed.notify_all()
-
-
-class _InFlight:
-    # A class, since a generator's context manager costs three times as much a request.
-    __slots__ = ("_limits",)
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-
-    def __enter__(self) -> None:
-        self._limits.enter()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._limits.leave()
+            if self._num_waiters and not self._in_flight:
+                self._idle.notify_all()

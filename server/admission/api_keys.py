@@ -1,4 +1,4 @@
-"""Who may ask: API keys, sent as bearer tokens."""
+"""API keys, sent as bearer tokens."""
 
 import hashlib
 import hmac
@@ -10,90 +10,101 @@ from pathlib import Path
 from tpuserve.errors import InvalidSetting, Unauthenticated
 
 _SCHEME = "bearer"
-_REFUSAL = "this server wants a valid API key. Send the header 'Authorization: Bearer KEY'."
+_REFUSAL = "this server requires a valid API key. Send the header 'Authorization: Bearer KEY'."
 
 logger = logging.getLogger(__name__)
 
 
 class ApiKeys:
-    """The keys of a file: one a line; empty lines and lines that begin with # do not count.
+    """The API keys of a file, one per line. Empty lines and lines that begin with # are skipped.
 
-    The file is read again when it has changed. If that fails, the keys read last stay: a file
-    that is being replaced must lock nobody out, and a lost one must let nobody in.
+    The file is read again when it has changed. If reading fails, the previous keys stay valid:
+    replacing the file never locks clients out, and a deleted file never lets strangers in.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Takes the file; None lets everybody in.
+        """Read the keys.
+
+        Args:
+          path: The file with the keys. None disables authentication.
 
         Raises:
-          InvalidSetting: the file cannot be read or has no key in it.
+          InvalidSetting: The file cannot be read or holds no key.
         """
         self._path = path
         self._lock = threading.Lock()
-        self._stamp: tuple[int, ...] = ()
+        self._file_signature: tuple[int, ...] = ()
         self._digests: tuple[bytes, ...] = ()
         if path is not None:
             try:
-                self._stamp = _stamp(path)
-                self._digests = _read(path)
+                self._file_signature = _file_signature(path)
+                self._digests = _read_digests(path)
             except (OSError, ValueError) as error:
                 raise InvalidSetting(
-                    f"--api_keys_file: {path} cannot be used: {_why(error)}. Give a text file "
-                    f"with one key a line."
+                    f"--api_keys_file: {path} cannot be used: {_reason(error)}. Provide a text "
+                    f"file with one key a line."
                 ) from error
 
-    def check(self, authorization: str | None) -> None:
-        """Lets a request pass whose `Authorization` header carries one of the keys.
+    def authenticate(self, authorization: str | None) -> None:
+        """Accept a request whose `Authorization` header carries one of the keys.
+
+        Args:
+          authorization: The value of the header. None if the request has no such header.
 
         Raises:
-          Unauthenticated: no header, another scheme than Bearer, or none of the keys.
+          Unauthenticated: The header is missing, names another scheme than Bearer, or carries
+            an unknown key.
         """
         if self._path is None:
             return
-        self._reload(self._path)
+        self._reload_if_changed(self._path)
         scheme, _, key = (authorization or "").strip().partition(" ")
-        # Digests have one length, so that the time of a comparison tells nothing of a key's.
+        # All digests have the same length, so the duration of a comparison reveals no key.
         sent = _digest(key.strip())
-        # All are compared, so that the time does not tell which one it is like either.
-        matches = [hmac.compare_digest(sent, each) for each in self._digests]
+        # All keys are compared, so the duration does not reveal which one matched.
+        matches = [hmac.compare_digest(sent, digest) for digest in self._digests]
         if scheme.lower() != _SCHEME or not any(matches):
             raise Unauthenticated(_REFUSAL)
 
-    def _reload(self, path: Path) -> None:
+    def _reload_if_changed(self, path: Path) -> None:
         try:
-            stamp = _stamp(path)
+            signature = _file_signature(path)
         except OSError as error:
-            self._keep((), path, error)
+            self._keep_previous_keys((), path, error)
             return
-        if stamp == self._stamp:
+        if signature == self._file_signature:
             return
         try:
-            digests = _read(path)
+            digests = _read_digests(path)
         except (OSError, ValueError) as error:
-            self._keep(stamp, path, error)
+            self._keep_previous_keys(signature, path, error)
             return
         with self._lock:
-            self._stamp, self._digests = stamp, digests
+            self._file_signature, self._digests = signature, digests
         logger.info("API keys: read %d from %s", len(digests), path)
 
-    def _keep(self, stamp: tuple[int, ...], path: Path, error: Exception) -> None:
-        # Once per state of the file: a line per request would fill the log.
+    def _keep_previous_keys(self, signature: tuple[int, ...], path: Path, error: Exception) -> None:
+        # Logged once per state of the file: a line per request would fill the log.
         with self._lock:
-            is_news, self._stamp = stamp != self._stamp, stamp
-        if is_news:
-            logger.error("API keys: the old ones stay, as %s is unusable: %s", path, _why(error))
+            has_changed, self._file_signature = signature != self._file_signature, signature
+        if has_changed:
+            logger.error(
+                "API keys: still using the previous keys, since %s cannot be used: %s",
+                path,
+                _reason(error),
+            )
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _file_signature(path: Path) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read(path: Path) -> tuple[bytes, ...]:
+def _read_digests(path: Path) -> tuple[bytes, ...]:
     lines = (line.strip() for line in path.read_text("utf-8").splitlines())
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ValueError("no key in it")
+        raise ValueError("the file holds no key")
     return tuple(_digest(key) for key in keys)
 
 
@@ -101,7 +112,7 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return "it is no text in UTF-8"
+        return "the file is not UTF-8 text"
     return getattr(error, "strerror", None) or str(error)

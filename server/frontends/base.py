@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config import tls
 from server.config.settings import Settings
@@ -56,7 +56,7 @@ class Shared:
     settings: Settings
     dataplane: DataPlane
     metrics: Metrics
-    limits: Limits
+    admission: AdmissionController
     keys: ApiKeys | None
     tls: tls.Tls | None
     metrics_path: str | None
@@ -94,7 +94,7 @@ def start_rpc(shared: Shared, reserved: socket.socket | None) -> Face:
         settings,
         tls=shared.tls,
         keys=shared.keys,
-        limits=shared.limits,
+        admission=shared.admission,
         metrics=shared.metrics,
     )
     # gRPC binds by itself, and may as long as nobody listens; then the place is kept by it.
@@ -118,7 +118,7 @@ def start_rest(shared: Shared, reserved: socket.socket, models: Iterable[str]) -
         settings,
         metrics=shared.metrics,
         keys=shared.keys,
-        limits=shared.limits,
+        admission=shared.admission,
         monitoring_path=shared.metrics_path,
     )
     grace_seconds = math.ceil(settings.shutdown_grace_seconds)

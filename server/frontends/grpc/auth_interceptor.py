@@ -42,7 +42,7 @@ class KeyInterceptor(grpc.ServerInterceptor):
         method = handler_call_details.method
         if self._open_prefix is None or not method.startswith(self._open_prefix):
             try:
-                self._keys.check(_authorization(handler_call_details.invocation_metadata))
+                self._keys.authenticate(_authorization(handler_call_details.invocation_metadata))
             except Unauthenticated as error:
                 return call_handler.refusal(method, error, self._books, self._pool)
         return continuation(handler_call_details)

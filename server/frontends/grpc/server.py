@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.config.tls import Tls
@@ -44,7 +44,7 @@ class RpcServer:
         *,
         tls: Tls | None = None,
         keys: ApiKeys | None = None,
-        limits: Limits | None = None,
+        admission: AdmissionController | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         """Takes what to serve, where and to whom.
@@ -62,7 +62,7 @@ class RpcServer:
         self._grace_seconds = grace_seconds
         self._stopped: threading.Event | None = None
         self._tls = tls
-        self._limits = limits
+        self._admission = admission
         self._addresses = [self.address] if port else []
         # The models of these are the data plane's matter.
         chosen = Settings(Path("/models")) if settings is None else settings
@@ -80,12 +80,12 @@ class RpcServer:
             # With limits a call counts from its arrival on; without them something must bound
             # the calls that wait for a thread.
             maximum_concurrent_rpcs=(chosen.max_requests_in_flight or None)
-            if limits is None
+            if admission is None
             else None,
         )
         self._health: health.Health | None = None
         self._profiler: profiler.Profiler | None = None
-        self._add_services(dataplane, chosen, limits, metrics)
+        self._add_services(dataplane, chosen, admission, metrics)
 
     def start(self) -> None:
         """Begins to accept.
@@ -106,7 +106,7 @@ class RpcServer:
         """Stops accepting, and lets the requests in flight finish meanwhile."""
         self.drain()
         told = threading.Event()
-        if self._limits is not None and self._limits.is_draining:
+        if self._admission is not None and self._admission.is_draining:
             # A call that arrives in the moment that gRPC stops is ended as cancelled, which no
             # client takes for a reason to ask another server. Who is refused at once may send
             # the next one just then; so the last are refused when their clients know of the end.
@@ -132,7 +132,7 @@ class RpcServer:
         self,
         dataplane: DataPlane,
         settings: Settings,
-        limits: Limits | None,
+        admission: AdmissionController | None,
         metrics: Metrics | None,
     ) -> None:
         own, admin = self._threads, self._admin
@@ -143,7 +143,7 @@ class RpcServer:
                 own,
                 self._refusals,
                 self._books,
-                limits,
+                admission,
                 as_content=settings.enable_serialization_as_tensor_content,
                 max_tensor_bytes=settings.max_request_bytes,
             ),

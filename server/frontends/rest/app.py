@@ -1,6 +1,6 @@
 """Builds the REST face out of its parts."""
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
@@ -19,7 +19,7 @@ def build(
     *,
     metrics: Metrics | None = None,
     keys: ApiKeys | None = None,
-    limits: Limits | None = None,
+    admission: AdmissionController | None = None,
     monitoring_path: str | None = None,
 ) -> Front | Logged:
     """The ASGI application that answers from a data plane.
@@ -35,13 +35,13 @@ def build(
     """
     options = Options.of(settings)
     front = Front(
-        Api(dataplane, options, metrics, limits),
+        Api(dataplane, options, metrics, admission),
         dataplane,
         openapi_app.build(dataplane, keys is not None),
         options,
         metrics=metrics,
         keys=keys,
-        limits=limits,
+        admission=admission,
         monitoring_path=monitoring_path,
     )
     return Logged(front, AccessLog()) if options.access_log else front

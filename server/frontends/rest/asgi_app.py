@@ -4,7 +4,7 @@ from functools import partial
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest import errors
@@ -44,7 +44,7 @@ class Front:
         *,
         metrics: Metrics | None = None,
         keys: ApiKeys | None = None,
-        limits: Limits | None = None,
+        admission: AdmissionController | None = None,
         monitoring_path: str | None = None,
     ) -> None:
         """Takes who answers what.
@@ -59,7 +59,7 @@ class Front:
         self._described = described
         self._metrics = metrics
         self._keys = keys
-        self._limits = limits
+        self._admission = admission
         self._monitoring_path = monitoring_path if metrics is not None else None
         self._cors = _CORS if options.allow_origins else ()
         self._open_paths = {
@@ -122,7 +122,7 @@ class Front:
             return None
         found = [value for name, value in headers if name == b"authorization"]
         try:
-            self._keys.check(found[0].decode("latin-1") if found else None)
+            self._keys.authenticate(found[0].decode("latin-1") if found else None)
         except Unauthenticated as error:
             if self._metrics is not None and paths.is_api(path):
                 # By no model: who may not ask must not make up names for series either.
@@ -149,8 +149,8 @@ class Front:
         # Whether requests should be sent here, as Kubernetes asks it: while the first models are
         # loaded nobody listens yet; then one that can be used is enough, since those that cannot
         # must not keep the others from their requests.
-        if self._limits is not None and self._limits.is_draining:
+        if self._admission is not None and self._admission.is_draining:
             return b"the server is shutting down"
-        if self._limits is not None and not self._limits.is_ready:
+        if self._admission is not None and not self._admission.is_ready:
             return b"the server is starting"
         return b"" if self._dataplane.is_available else b"no model is available"

@@ -1,60 +1,56 @@
-"""A server takes on as much as it may, and nothing once it drains."""
+"""The server accepts requests up to its bound, and none while it drains."""
 
 import threading
 
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from tpuserve.errors import InvalidSetting, TooManyRequests, Unavailable
 
 
-def test_one_request_more_than_may_be_is_refused_and_the_others_are_unharmed() -> None:
-    limits = Limits(2)
-    with limits.request(), limits.request():
-        with pytest.raises(TooManyRequests, match="2 requests are in flight"):
-            limits.enter()
-        assert limits.in_flight == 2
-    with limits.request():
-        assert limits.in_flight == 1
+def test_request_beyond_the_bound_is_refused_and_the_others_continue() -> None:
+    admission = AdmissionController(2)
+    admission.acquire()
+    admission.acquire()
+    with pytest.raises(TooManyRequests, match="2 requests are in flight"):
+        admission.acquire()
+    assert admission.in_flight == 2
+    admission.release()
+    admission.release()
+    admission.acquire()
+    assert admission.in_flight == 1
 
 
 @pytest.mark.parametrize("bound", [None, 0])
-def test_without_a_bound_any_number_is_taken(bound: int | None) -> None:
-    limits = Limits(bound)
+def test_without_a_bound_any_number_is_accepted(bound: int | None) -> None:
+    admission = AdmissionController(bound)
     for _ in range(1000):
-        limits.enter()
-    assert limits.in_flight == 1000
+        admission.acquire()
+    assert admission.in_flight == 1000
 
 
 def test_negative_bound_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="--max_requests_in_flight is -1"):
-        Limits(-1)
-
-
-def test_request_that_fails_is_in_flight_no_longer() -> None:
-    limits = Limits(1)
-    with pytest.raises(KeyError), limits.request():
-        raise KeyError
-    assert limits.in_flight == 0
+        AdmissionController(-1)
 
 
 def test_draining_refuses_new_requests_and_waits_for_those_in_flight() -> None:
-    limits = Limits(1)
-    limits.enter()
-    limits.drain()
-    with pytest.raises(Unavailable), limits.request():
-        pass
-    assert not limits.wait_until_idle(0)
-    threading.Timer(0.01, limits.leave).start()
-    assert limits.wait_until_idle(10)
+    admission = AdmissionController(1)
+    admission.acquire()
+    admission.drain()
+    with pytest.raises(Unavailable):
+        admission.acquire()
+    assert not admission.wait_until_idle(0)
+    threading.Timer(0.01, admission.release).start()
+    assert admission.wait_until_idle(10)
 
 
-def test_ready_means_serving_and_not_draining() -> None:
-    limits = Limits()
-    states = [limits.is_ready]
-    limits.serve()
-    states.append(limits.is_ready)
-    limits.drain()
-    states.append(limits.is_ready)
+def test_ready_means_started_and_not_draining() -> None:
+    admission = AdmissionController()
+    states = [admission.is_ready]
+    admission.mark_ready()
+    states.append(admission.is_ready)
+    admission.drain()
+    states.append(admission.is_ready)
     assert states == [False, True, False]
-    assert limits.is_draining
+    assert admission.is_draining

@@ -1,4 +1,4 @@
-"""Keys open the server, and nothing else does."""
+"""Only requests with a valid API key are accepted."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ from server.admission.api_keys import ApiKeys
 from tpuserve.errors import Code, InvalidSetting, Unauthenticated
 
 
-def write(path: Path, text: str) -> Path:
+def write_file(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return write(tmp_path / "keys", "# of the web shop\nfirst\n\n  second  \n")
+    return write_file(tmp_path / "keys", "# of the web shop\nfirst\n\n  second  \n")
 
 
-def is_let_in(keys: ApiKeys, authorization: str | None) -> bool:
+def is_accepted(keys: ApiKeys, authorization: str | None) -> bool:
     try:
-        keys.check(authorization)
+        keys.authenticate(authorization)
     except Unauthenticated:
         return False
     return True
@@ -42,51 +42,54 @@ def is_let_in(keys: ApiKeys, authorization: str | None) -> bool:
         ("Bearer k\udcffy", False),
     ],
 )
-def test_only_a_bearer_of_a_key_is_let_in(
+def test_only_a_bearer_of_a_key_is_accepted(
     path: Path, authorization: str | None, expected: bool
 ) -> None:
-    assert is_let_in(ApiKeys(path), authorization) is expected
+    assert is_accepted(ApiKeys(path), authorization) is expected
 
 
-def test_without_a_file_everybody_is_let_in() -> None:
-    assert is_let_in(ApiKeys(None), None)
+def test_without_a_file_everybody_is_accepted() -> None:
+    assert is_accepted(ApiKeys(None), None)
 
 
 def test_refusal_says_what_to_send(path: Path) -> None:
     with pytest.raises(Unauthenticated, match="Authorization: Bearer KEY") as caught:
-        ApiKeys(path).check("Bearer other")
+        ApiKeys(path).authenticate("Bearer other")
     assert caught.value.code is Code.UNAUTHENTICATED
 
 
 def test_changed_file_is_read_again(path: Path) -> None:
     keys = ApiKeys(path)
-    write(path, "third\n")
-    assert is_let_in(keys, "Bearer third")
-    assert not is_let_in(keys, "Bearer first")
+    write_file(path, "third\n")
+    assert is_accepted(keys, "Bearer third")
+    assert not is_accepted(keys, "Bearer first")
 
 
 @pytest.mark.parametrize("text", ["", "# no key\n"])
-def test_emptied_file_keeps_the_old_keys_and_says_so_once(
+def test_emptied_file_keeps_the_previous_keys_and_logs_once(
     path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys = ApiKeys(path)
-    write(path, text)
-    assert is_let_in(keys, "Bearer first")
-    assert not is_let_in(keys, "Bearer ")
-    assert caplog.messages == [f"API keys: the old ones stay, as {path} is unusable: no key in it"]
+    write_file(path, text)
+    assert is_accepted(keys, "Bearer first")
+    assert not is_accepted(keys, "Bearer ")
+    assert caplog.messages == [
+        f"API keys: still using the previous keys, since {path} cannot be used: "
+        f"the file holds no key"
+    ]
 
 
-def test_lost_file_keeps_the_old_keys_until_it_is_back(
+def test_deleted_file_keeps_the_previous_keys_until_the_file_returns(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys = ApiKeys(path)
     path.unlink()
-    assert is_let_in(keys, "Bearer first")
-    assert is_let_in(keys, "Bearer second")
+    assert is_accepted(keys, "Bearer first")
+    assert is_accepted(keys, "Bearer second")
     assert len(caplog.messages) == 1
-    write(path, "third\n")
-    assert is_let_in(keys, "Bearer third")
-    assert not is_let_in(keys, "Bearer first")
+    write_file(path, "third\n")
+    assert is_accepted(keys, "Bearer third")
+    assert not is_accepted(keys, "Bearer first")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"# none\n", b"\xff\xfe"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
 from server.frontends.grpc.executor.call_executor import Threads
 from server.frontends.grpc.observability import MODEL_SERVICE, PREDICTION_SERVICE, Books
@@ -35,7 +35,7 @@ class PredictionService(grpc.GenericRpcHandler):
         threads: Threads,
         pool: futures.ThreadPoolExecutor,
         books: Books,
-        limits: Limits | None = None,
+        admission: AdmissionController | None = None,
         *,
         as_content: bool = False,
         max_tensor_bytes: int = MAX_BYTES,
@@ -56,12 +56,12 @@ class PredictionService(grpc.GenericRpcHandler):
             "MultiInference": inference.multi_inference(dataplane),
             "GetModelMetadata": GetModelMetadata(dataplane),
         }
-        done = (lambda: None) if limits is None else limits.leave
+        done = (lambda: None) if admission is None else admission.release
         self._handlers = {
             method: call_handler.handler(method, answer, threads, books, done)
             for method, answer in _full_names(PREDICTION_SERVICE, answers).items()
         }
-        self._limits = limits
+        self._admission = admission
         self._pool = pool
         self._books = books
 
@@ -69,10 +69,10 @@ class PredictionService(grpc.GenericRpcHandler):
         """What answers a call of the service, or refuses it; None for a call of another one."""
         method: str = details.method
         found = self._handlers.get(method)
-        if found is None or self._limits is None:
+        if found is None or self._admission is None:
             return found
         try:
-            self._limits.enter()
+            self._admission.acquire()
         except (Unavailable, TooManyRequests) as error:
             return call_handler.refusal(method, error, self._books, self._pool)
         return found

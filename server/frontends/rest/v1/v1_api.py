@@ -5,7 +5,7 @@ from functools import partial
 
 from starlette.types import Receive, Scope
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.nonblocking import WouldWait
 from server.dataplane import DataPlane, Target
 from server.frontends.rest import errors
@@ -34,12 +34,12 @@ class Api:
         dataplane: DataPlane,
         options: Options,
         metrics: Metrics | None = None,
-        limits: Limits | None = None,
+        admission: AdmissionController | None = None,
     ) -> None:
         """Takes what to answer from; see `server.frontends.rest.app.build`."""
         self._dataplane = dataplane
         self._metrics = metrics
-        self._limits = Limits() if limits is None else limits
+        self._admission = AdmissionController() if admission is None else admission
         self._timeout_ms = options.timeout_ms
         self._bodies = Bodies(options.max_request_bytes)
         self._is_batched = options.is_batched
@@ -99,7 +99,7 @@ class Api:
         try:
             length, is_gzip = request_body.content(scope["headers"])
             body = await self._bodies.read(receive, length, room)
-            self._limits.enter()
+            self._admission.acquire()
         except BaseException:
             room.free()
             raise
@@ -123,7 +123,7 @@ class Api:
             self._leave(room)
 
     def _leave(self, room: Room) -> None:
-        self._limits.leave()
+        self._admission.release()
         room.free()
 
     def _infer_at_once(
@@ -134,11 +134,11 @@ class Api:
                 return None
         started = time.perf_counter_ns()
         try:
-            self._limits.enter()
+            self._admission.acquire()
             try:
                 reply = self._answer(route, body)
             finally:
-                self._limits.leave()
+                self._admission.release()
         except WouldWait:
             raise
         except Exception as error:

@@ -115,7 +115,9 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
     from server.frontends.grpc.server import RpcServer
 
     ours = {
-        name: options.pop(name) for name in ("tls", "keys", "limits", "metrics") if name in options
+        name: options.pop(name)
+        for name in ("tls", "keys", "admission", "metrics")
+        if name in options
     }
     settings = replace(Settings(Path("/models")), **options)
     port = free_ports(1)[0] if has_port else 0

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.grpc.executor import grpcio_compat
@@ -42,7 +42,7 @@ def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
 
     monkeypatch.setattr(grpcio_compat, "fits", lambda: is_grpcio_as_expected)
     (tmp_path / "keys").write_text("sesame\n")
-    keys, limits, model = ApiKeys(tmp_path / "keys"), Limits(1), loader.models[3]
+    keys, admission, model = ApiKeys(tmp_path / "keys"), AdmissionController(1), loader.models[3]
     end = threading.Event()
 
     def nothing() -> Iterator[bytes]:
@@ -54,7 +54,7 @@ def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
         clients.serving(
             dataplane,
             keys=keys,
-            limits=limits,
+            admission=admission,
             grpc_max_threads=2,
             enable_grpc_healthcheck_service=True,
         ) as server,
@@ -73,7 +73,7 @@ def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
         for _ in range(50):
             assert code_of(channel, request, []) == "UNAUTHENTICATED"
             assert code_of(channel, request, KEY) == "OK"
-            limits.wait_until_idle(10)
+            admission.wait_until_idle(10)
         model.gate.clear()
         model.entered.clear()
         running = channel.unary_unary(PREDICT).future(request, timeout=20, metadata=KEY)

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.metrics import Metrics
@@ -60,17 +60,19 @@ def test_requests_are_counted_once_with_their_model_and_status(dataplane: DataPl
 def test_requests_that_never_reach_a_model_are_counted_too(
     dataplane: DataPlane, tmp_path: Path
 ) -> None:
-    metrics, limits, file = Metrics(), Limits(), tmp_path / "keys"
+    metrics, admission, file = Metrics(), AdmissionController(), tmp_path / "keys"
     file.write_text("secret\n")
     good = (("authorization", "Bearer secret"),)
     with (
-        clients.serving(dataplane, metrics=metrics, limits=limits, keys=ApiKeys(file)) as server,
+        clients.serving(
+            dataplane, metrics=metrics, admission=admission, keys=ApiKeys(file)
+        ) as server,
         clients.client_of(server.address) as client,
     ):
         fail(client, b"\xff", metadata=good)
         fail(client, metadata=good)
         fail(client, predict_request(x=[1.0]).SerializeToString())
-        limits.drain()
+        admission.drain()
         fail(client, predict_request(x=[1.0]).SerializeToString(), metadata=good)
     assert counts(metrics) == {
         ("", "INVALID_ARGUMENT"): 2,

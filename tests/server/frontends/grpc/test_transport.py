@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.tls import Tls
 from server.dataplane import DataPlane
@@ -182,11 +182,11 @@ def test_health_can_be_left_open(dataplane: DataPlane, tmp_path: Path) -> None:
 def test_call_beyond_the_limit_is_refused_and_the_one_in_flight_unharmed(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
-    limits = Limits(1)
+    admission = AdmissionController(1)
     model = loader.models[3]
     model.gate.clear()
     with (
-        clients.serving(dataplane, limits=limits) as server,
+        clients.serving(dataplane, admission=admission) as server,
         clients.client_of(server.address) as client,
         ThreadPoolExecutor() as pool,
     ):
@@ -197,17 +197,17 @@ def test_call_beyond_the_limit_is_refused_and_the_one_in_flight_unharmed(
         assert client.status(name="half")[0].state == 30
         model.gate.set()
         assert first.result() == Y
-        assert limits.wait_until_idle(10)
+        assert admission.wait_until_idle(10)
 
 
 def test_server_that_drains_is_unavailable(dataplane: DataPlane) -> None:
-    limits = Limits()
+    admission = AdmissionController()
     with (
-        clients.serving(dataplane, limits=limits) as server,
+        clients.serving(dataplane, admission=admission) as server,
         clients.client_of(server.address) as client,
     ):
         assert values(client) == Y
-        limits.drain()
+        admission.drain()
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             values(client)
 
@@ -215,7 +215,7 @@ def test_server_that_drains_is_unavailable(dataplane: DataPlane) -> None:
 def test_calls_that_arrive_as_the_server_stops_are_refused_as_those_before(
     dataplane: DataPlane,
 ) -> None:
-    limits, answered = Limits(), threading.Semaphore(0)
+    admission, answered = AdmissionController(), threading.Semaphore(0)
 
     def ask_again_and_again(address: str) -> str:
         with clients.client_of(address) as client:
@@ -227,14 +227,14 @@ def test_calls_that_arrive_as_the_server_stops_are_refused_as_those_before(
         return "another answer"
 
     with (
-        clients.serving(dataplane, limits=limits) as server,
+        clients.serving(dataplane, admission=admission) as server,
         ThreadPoolExecutor(8) as pool,
     ):
         asking = [pool.submit(ask_again_and_again, server.address) for _ in range(8)]
         for _ in range(100):
             assert answered.acquire(timeout=10)
-        limits.drain()
-        assert limits.wait_until_idle(10)
+        admission.drain()
+        assert admission.wait_until_idle(10)
         server.stop()
         assert {each.result() for each in asking} == {"UNAVAILABLE"}
 
@@ -270,20 +270,22 @@ def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> No
 def test_calls_that_stay_open_keep_neither_refusals_nor_reloads_waiting(
     dataplane: DataPlane, method: str
 ) -> None:
-    end, limits = threading.Event(), Limits()
+    end, admission = threading.Event(), AdmissionController()
 
     def nothing() -> Iterator[bytes]:
         end.wait()
         yield from ()
 
     with (
-        clients.serving(dataplane, limits=limits, enable_grpc_healthcheck_service=True) as server,
+        clients.serving(
+            dataplane, admission=admission, enable_grpc_healthcheck_service=True
+        ) as server,
         clients.client_of(server.address) as client,
     ):
         opened = [client.channel.stream_stream(method)(nothing()) for _ in range(20)]
         with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
             client.channel.unary_unary(RELOAD)(b"", timeout=10)
-        limits.drain()
+        admission.drain()
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             values(client)
         end.set()
@@ -296,24 +298,24 @@ def test_call_that_was_cancelled_while_it_waited_is_not_run(
 ) -> None:
     model = loader.models[3]
     model.gate.clear()
-    limits = Limits()
+    admission = AdmissionController()
     with (
-        clients.serving(dataplane, grpc_max_threads=1, limits=limits) as server,
+        clients.serving(dataplane, grpc_max_threads=1, admission=admission) as server,
         clients.client_of(server.address) as client,
     ):
         first = client.prediction.Predict.future(predict_request(x=X))
         assert model.entered.wait(10)
         model.entered.clear()
         cancelled = client.prediction.Predict.future(predict_request(x=X), 30)
-        eventually(lambda: limits.in_flight == 2)
+        eventually(lambda: admission.in_flight == 2)
         assert cancelled.cancel()
         late = client.prediction.Predict.future(predict_request(x=X), 0.2)
         assert late.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
         # Their places are free again, though the thread that they waited for is not.
-        eventually(lambda: limits.in_flight == 1)
+        eventually(lambda: admission.in_flight == 1)
         model.gate.set()
         assert list(first.result().outputs["y"].float_val) == Y
-        assert limits.wait_until_idle(10)
+        assert admission.wait_until_idle(10)
         assert not model.entered.is_set()
 
 

@@ -6,7 +6,7 @@ Argument: the largest body. Prints its port, and serves until its input ends.
 import sys
 from pathlib import Path
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
@@ -23,7 +23,7 @@ if __name__ == "__main__":
     metrics = Metrics()
     settings = Settings(Path("/models/half"), max_request_bytes=int(sys.argv[1]))
     dataplane = DataPlane(manager, metrics=metrics)
-    app = build(dataplane, settings, metrics=metrics, limits=Limits(1000))
+    app = build(dataplane, settings, metrics=metrics, admission=AdmissionController(1000))
     with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, sys.exit)
         server.start()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
@@ -113,12 +113,12 @@ def test_readiness_needs_a_model_that_is_available(
 def test_readiness_turns_off_before_requests_are_refused(
     dataplane: DataPlane, serve: Serve
 ) -> None:
-    limits = Limits()
-    address = serve(build(dataplane, limits=limits))
+    admission = AdmissionController()
+    address = serve(build(dataplane, admission=admission))
     assert ask(address, "GET", "/readyz")[0].status == 503
-    limits.serve()
+    admission.mark_ready()
     assert ask(address, "GET", "/readyz")[0].status == 200
-    limits.drain()
+    admission.drain()
     assert ask(address, "GET", "/readyz")[0].status == 503
     assert ask(address, "GET", "/healthz")[0].status == 200
     reply, body = ask(address, "POST", PREDICT, BODY)

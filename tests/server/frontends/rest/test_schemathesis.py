@@ -18,7 +18,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from starlette.types import ASGIApp
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.transport.server import RestServer
@@ -82,9 +82,9 @@ def application() -> ASGIApp:
     manager = Manager(load)
     for name in ("half", "counting"):
         manager.aspire(name, {1: Path("/models") / name / "1"})
-    metrics, limits = Metrics(), Limits(100)
-    limits.serve()
-    return build(DataPlane(manager, metrics=metrics), metrics=metrics, limits=limits)
+    metrics, admission = Metrics(), AdmissionController(100)
+    admission.mark_ready()
+    return build(DataPlane(manager, metrics=metrics), metrics=metrics, admission=admission)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
@@ -174,8 +174,8 @@ def test_keys_limits_origins_metrics_and_log_hold(
     caplog.set_level("INFO", "server.access")
     (tmp_path / "keys").write_text("sesame\n")
     settings = Settings(**SETTINGS, access_log=True, rest_api_enable_cors_support=True)
-    metrics, limits, keys = Metrics(), Limits(1), ApiKeys(tmp_path / "keys")
-    address = serve(build(dataplane, settings, metrics=metrics, limits=limits, keys=keys))
+    metrics, admission, keys = Metrics(), AdmissionController(1), ApiKeys(tmp_path / "keys")
+    address = serve(build(dataplane, settings, metrics=metrics, admission=admission, keys=keys))
     right = {"Authorization": "Bearer sesame"}
     quicken(address, right)
     slow_path.clear()
@@ -183,9 +183,10 @@ def test_keys_limits_origins_metrics_and_log_hold(
     reply, _ = ask(address, "POST", PREDICT, BODY, right)
     assert reply.getheader("access-control-allow-origin") == "*"
     assert ask(address, "POST", PREDICT, BODY)[0].status == 401
-    with limits.request():
-        assert ask(address, "POST", PREDICT, BODY, right)[0].status == 429
-    limits.drain()
+    admission.acquire()
+    assert ask(address, "POST", PREDICT, BODY, right)[0].status == 429
+    admission.release()
+    admission.drain()
     assert ask(address, "POST", PREDICT, BODY, right)[0].status == 503
     assert slow_path == []
     lines = [json.loads(each.getMessage()) for each in caplog.records]

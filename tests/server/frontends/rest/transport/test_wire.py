@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
@@ -122,7 +122,7 @@ def test_body_beyond_its_bound_is_refused_before_it_has_come(
 def test_requests_beyond_their_bound_are_refused_and_those_in_flight_unharmed(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
-    address = serve(build(dataplane, limits=Limits(1)))
+    address = serve(build(dataplane, admission=AdmissionController(1)))
     model = loader.models[3]
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
@@ -139,9 +139,9 @@ def test_requests_beyond_their_bound_are_refused_and_those_in_flight_unharmed(
 def test_model_that_takes_too_long_is_not_waited_for(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
-    limits = Limits(10)
+    admission = AdmissionController(10)
     address = serve(
-        build(dataplane, Settings(**SETTINGS, rest_api_timeout_in_ms=1000), limits=limits)
+        build(dataplane, Settings(**SETTINGS, rest_api_timeout_in_ms=1000), admission=admission)
     )
     model = loader.models[3]
     model.gate.clear()
@@ -151,18 +151,18 @@ def test_model_that_takes_too_long_is_not_waited_for(
     assert model.timeout_ms is not None
     assert 0 < model.timeout_ms <= 1000
     # It is in flight for as long as it runs.
-    assert limits.in_flight == 1
+    assert admission.in_flight == 1
     model.gate.set()
-    assert limits.wait_until_idle(10)
+    assert admission.wait_until_idle(10)
     check_served(address)
 
 
 def test_request_whose_time_is_up_before_its_turn_is_never_run(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
-    limits, model = Limits(2), loader.models[3]
+    admission, model = AdmissionController(2), loader.models[3]
     settings = Settings(**SETTINGS, rest_api_num_threads=1, rest_api_timeout_in_ms=1000)
-    address = serve(build(dataplane, settings, limits=limits))
+    address = serve(build(dataplane, settings, admission=admission))
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, address, "POST", PREDICT, BODY)
@@ -171,9 +171,9 @@ def test_request_whose_time_is_up_before_its_turn_is_never_run(
         assert ask(address, "POST", PREDICT, BODY)[0].status == 504
         assert first.result()[0].status == 504
         # Its place is free again, while the one before it still has its own.
-        assert limits.in_flight == 1
+        assert admission.in_flight == 1
         model.gate.set()
-        assert limits.wait_until_idle(10)
+        assert admission.wait_until_idle(10)
         assert not model.entered.is_set()
     check_served(address)
 
@@ -181,13 +181,13 @@ def test_request_whose_time_is_up_before_its_turn_is_never_run(
 def test_time_in_the_queue_is_not_there_for_the_model(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
-    limits, model = Limits(2), loader.models[3]
+    admission, model = AdmissionController(2), loader.models[3]
     settings = Settings(**SETTINGS, rest_api_num_threads=1, rest_api_timeout_in_ms=20_000)
-    address = serve(build(dataplane, settings, limits=limits))
+    address = serve(build(dataplane, settings, admission=admission))
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(ask, address, "POST", PREDICT, BODY) for _ in range(2)]
-        while limits.in_flight < 2 and not asked[0].done():
+        while admission.in_flight < 2 and not asked[0].done():
             time.sleep(0.001)
         time.sleep(0.3)
         model.gate.set()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from server.admission.admission import Limits
+from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
@@ -144,10 +144,10 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def start(serve: Serve) -> Callable[..., Address]:
     def start(load: Callable[[Path], Model], keys: ApiKeys | None = None) -> Address:
-        manager, limits = Manager(load), Limits()
+        manager, admission = Manager(load), AdmissionController()
         manager.aspire("half", {3: Path("/models/half/3")})
-        limits.serve()
-        return serve(build(DataPlane(manager), keys=keys, limits=limits))
+        admission.mark_ready()
+        return serve(build(DataPlane(manager), keys=keys, admission=admission))
 
     return start
 
