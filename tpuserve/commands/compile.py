@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.exit_on_sigterm import terminable
-from tpuserve.commands.multi_value_option import ManyValuesCommand, Spelled
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 
@@ -20,12 +20,12 @@ def _load(text: str) -> tuple[int, float]:
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 
-@click.command(cls=ManyValuesCommand)
+@click.command(cls=MultiValueCommand)
 @click.argument("directory", type=SavedModelPath())
 @click.option(
     "--topology",
     "topologies",
-    type=Spelled("GENERATION:CHIPS", _TOPOLOGY),
+    type=PatternType("GENERATION:CHIPS", _TOPOLOGY),
     multiple=True,
     help="What to compile for, such as v5e:1x1; several may follow. By default one chip of each "
     "of the seven generations.",
@@ -42,7 +42,7 @@ _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 @click.option("--signature", "signatures", multiple=True, help="Which; by default all.")
 @click.option(
     "--load",
-    type=Spelled("ROWS:WEIGHT", r"\d+(:\d+(\.\d+)?)?", _load),
+    type=PatternType("ROWS:WEIGHT", r"\d+(:\d+(\.\d+)?)?", _load),
     multiple=True,
     help="How often requests of so many rows come, for the advice; several may follow. By default "
     "each number of rows up to the largest batch size comes as often.",
@@ -91,18 +91,18 @@ def compile(
 
     Needs: pip install 'tpuserve[compile]'
     """
-    from tpuserve.compilation.compiler import demand_extra
-    from tpuserve.compilation.reporting.plot import check_path
+    from tpuserve.compilation.compiler import require_extra
+    from tpuserve.compilation.reporting.plot import check_plot_path
 
-    demand_extra()
+    require_extra()
     if plot_path is not None:
-        check_path(plot_path)
+        check_plot_path(plot_path)
     from tpuserve.runtime import tf_logging
     from tpuserve.saved_model import metagraph
 
     # Before TensorFlow is imported, which takes a while.
     metagraph.read_metagraphs(directory)
-    with terminable(), progress_bar() as progress:
+    with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
         tf_logging.import_tensorflow()
         from tpuserve.compilation import aot, cache, chips
@@ -117,11 +117,11 @@ def compile(
             load=dict(load) or None,
             most_batch_sizes=most_batch_sizes,
             processes=jobs,
-            cache=None if no_cache else cache.Cache.of_user(),
+            cache=None if no_cache else cache.CompileCache.of_user(),
             progress=progress,
         )
     if as_json:
-        click.echo(json.dumps(report.as_data(), indent=2))
+        click.echo(json.dumps(report.to_dict(), indent=2))
     else:
         report_tables.print_report(report)
     if plot_path is not None:

@@ -15,7 +15,7 @@ _AGAIN_SECONDS = 0.01
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Within it, SIGTERM leaves by way of whatever is to be closed; the exit status is 143.
 
     A signal that comes while Python frees an object or collects garbage raises where all that is

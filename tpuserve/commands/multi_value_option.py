@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 
-class ManyValuesCommand(click.Command):
+class MultiValueCommand(click.Command):
     """A command whose options with `multiple=True` take values until one does not fit.
 
     Options for any text take one value each time.
@@ -49,7 +49,7 @@ def _fits(option: click.Option, value: str, ctx: click.Context) -> bool:
     return True
 
 
-class Spelled(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A value that is told from other words by how it is spelled."""
 
     def __init__(self, name: str, pattern: str, read: Any = str) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from tpuserve.commands.multi_value_option import ManyValuesCommand
+from tpuserve.commands.multi_value_option import MultiValueCommand
 from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.commands.progress import progress_bar
 
 
-@click.command(cls=ManyValuesCommand)
+@click.command(cls=MultiValueCommand)
 @click.argument("directory", type=SavedModelPath())
 @click.option(
     "--inputs",
@@ -94,7 +94,7 @@ def verify(
             progress=tell,
         )
     if as_json:
-        click.echo(json.dumps(rendering.as_data(report), indent=2))
+        click.echo(json.dumps(rendering.to_dict(report), indent=2))
     else:
         rendering.print_tables(report)
     if not report.passed:

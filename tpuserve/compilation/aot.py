@@ -7,13 +7,13 @@ from functools import reduce
 from pathlib import Path
 
 from tpuserve.compilation import chips
-from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.reporting import advice
-from tpuserve.compilation.reporting.report import Advice, Compilation, Report
-from tpuserve.compilation.stats import Figures, Outcome, Topology
-from tpuserve.compilation.translation.planning import Plan, Request, plan
-from tpuserve.compilation.translation.stablehlo import Translator
+from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
+from tpuserve.compilation.translation.planning import CompilePlan, CompileRequest, plan_compilations
+from tpuserve.compilation.translation.stablehlo import StableHloTranslator
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
 from tpuserve.export import debug_info
 
@@ -33,10 +33,10 @@ def compile(
     load: Mapping[int, float] | None = None,
     most_batch_sizes: int = MOST_BATCH_SIZES,
     processes: int | None = None,
-    cache: Cache | None = None,
+    cache: CompileCache | None = None,
     compiler: Compiler | None = None,
     progress: Progress = lambda done, total, what: None,
-) -> Report:
+) -> CompileReport:
     """Whether and how the TPU metagraph of a SavedModel compiles, by the TPU's own compiler.
 
     Nothing runs, no variable is read and no TPU is needed. The figures, and above all the times,
@@ -70,11 +70,13 @@ def compile(
     with nullcontext(compiler) if compiler else Compiler(processes, cache) as workers:
         described = workers.describe(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
-        planned = plan(Path(directory), signature_names, batch_sizes, unknown_dimension)
-        translator = Translator(planned.graph, debug_info.line_of(directory))
+        planned = plan_compilations(
+            Path(directory), signature_names, batch_sizes, unknown_dimension
+        )
+        translator = StableHloTranslator(planned.graph, debug_info.load_line_lookup(directory))
         compilations = _compilations(planned, translator, described, workers, progress)
     names = dict.fromkeys(each.signature for each in compilations)
-    return Report(
+    return CompileReport(
         directory=str(directory),
         load=_in_words(load),
         compilations=tuple(compilations),
@@ -104,16 +106,16 @@ def _check(
 
 
 def _compilations(
-    planned: Plan,
-    translator: Translator,
-    topologies: Sequence[Topology],
+    planned: CompilePlan,
+    translator: StableHloTranslator,
+    topologies: Sequence[CompileTarget],
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    outcomes: dict[tuple[str, str], Outcome] = {}
+    outcomes: dict[tuple[str, str], CompileResult] = {}
     modules: dict[str, bytes] = {}
     jobs: list[tuple[str, str]] = []
-    fingerprints: dict[Request, list[str]] = {}
+    fingerprints: dict[CompileRequest, list[str]] = {}
     for request in planned.requests:
         fingerprints[request] = []
         for piece in request.pieces:
@@ -129,7 +131,7 @@ def _compilations(
                 try:
                     modules[fingerprint] = translator.translate(piece)
                 except UnsupportedOnTpu as error:
-                    outcomes.update({key: Outcome(error=str(error)) for key in missing})
+                    outcomes.update({key: CompileResult(error=str(error)) for key in missing})
                     continue
             jobs += missing
     found_before = frozenset(outcomes)
@@ -150,10 +152,10 @@ def _compilations(
 
 
 def _compilation(
-    request: Request,
-    topology: Topology,
+    request: CompileRequest,
+    topology: CompileTarget,
     fingerprints: Sequence[str],
-    outcomes: Mapping[tuple[str, str], Outcome],
+    outcomes: Mapping[tuple[str, str], CompileResult],
     found_before: frozenset[tuple[str, str]],
 ) -> Compilation:
     keys = [(each, topology.name) for each in fingerprints]
@@ -172,9 +174,9 @@ def _compilation(
     )
 
 
-def _one_after_the_other(first: Figures, second: Figures) -> Figures:
+def _one_after_the_other(first: CompileStats, second: CompileStats) -> CompileStats:
     """The figures of two programs on one device of which the second runs when the first is done."""
-    return Figures(
+    return CompileStats(
         flops=first.flops + second.flops,
         bytes_moved=first.bytes_moved + second.bytes_moved,
         argument_bytes=first.argument_bytes + second.argument_bytes,
@@ -192,19 +194,19 @@ def _advice(
     compilations: Sequence[Compilation],
     load: Mapping[int, float] | None,
     most_batch_sizes: int,
-) -> Advice:
+) -> CompileAdvice:
     sizes = {each.batch_size for each in compilations}
     topologies = list(dict.fromkeys(each.topology.name for each in compilations))
     refused = {each.topology.name for each in compilations if each.error is not None}
-    fitting = chips.by_size([each for each in topologies if each not in refused])
+    fitting = chips.sort_by_size([each for each in topologies if each not in refused])
     compiling = sizes - {each.batch_size for each in compilations if each.error is not None}
     # Where no batch size compiles everywhere, those that compile somewhere have to do.
     compiling = compiling or {each.batch_size for each in compilations if each.error is None}
     cover = None
     if compiling:
-        load = load or advice.uniform(max(compiling))
-        cover = advice.cover(load, sorted(compiling), most_batch_sizes)
-    return Advice(name, cover, fitting[0] if fitting else None)
+        load = load or advice.uniform_load(max(compiling))
+        cover = advice.choose_batch_buckets(load, sorted(compiling), most_batch_sizes)
+    return CompileAdvice(name, cover, fitting[0] if fitting else None)
 
 
 def _in_words(load: Mapping[int, float] | None) -> str:

@@ -8,12 +8,12 @@ import os
 import uuid
 from pathlib import Path
 
-from tpuserve.compilation.stats import Figures, Outcome
+from tpuserve.compilation.stats import CompileResult, CompileStats
 
 ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
 
 
-class Cache:
+class CompileCache:
     """A directory of results, one file each. Two processes may use it at once."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -21,15 +21,15 @@ class Cache:
         self._directory = directory
 
     @staticmethod
-    def of_user() -> "Cache":
+    def of_user() -> "CompileCache":
         """The one that all of a user's runs share."""
         import platformdirs
 
         named = os.environ.get(ENVIRONMENT_NAME)
         base = Path(named) if named else Path(platformdirs.user_cache_dir("tpuserve"))
-        return Cache(base / "compile")
+        return CompileCache(base / "compile")
 
-    def find(self, *content: str) -> Outcome | None:
+    def find(self, *content: str) -> CompileResult | None:
         """What was stored for some content; None if nothing was."""
         path = self._path(content)
         if path is None:
@@ -37,12 +37,14 @@ class Cache:
         try:
             found = json.loads(path.read_text())
             figures = found["figures"]
-            return Outcome(None if figures is None else Figures(**figures), found["error"])
+            return CompileResult(
+                None if figures is None else CompileStats(**figures), found["error"]
+            )
         except (OSError, ValueError, KeyError, TypeError):
             # Not there, cut short, or of another version: compiled again, it is replaced.
             return None
 
-    def store(self, outcome: Outcome, *content: str) -> None:
+    def store(self, outcome: CompileResult, *content: str) -> None:
         """Keeps what came of compiling some content; does without where nothing can be written."""
         path = self._path(content)
         if path is None:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from tpuserve.compilation import worker
-from tpuserve.compilation.cache import Cache
-from tpuserve.compilation.stats import Outcome, Topology
+from tpuserve.compilation.cache import CompileCache
+from tpuserve.compilation.stats import CompileResult, CompileTarget
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
 
 _NEEDED = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
@@ -17,7 +17,7 @@ _WARNINGS = "PYTHONWARNINGS"
 _DIED = "the TPU compiler ended its process without a word, as it does where it runs out of memory"
 
 
-def demand_extra() -> None:
+def require_extra() -> None:
     """Refuses to go on without the packages that compile.
 
     Raises:
@@ -34,16 +34,16 @@ def demand_extra() -> None:
 class Compiler:
     """Worker processes that hold the TPU compiler. Use it as a context manager."""
 
-    def __init__(self, processes: int | None = None, cache: Cache | None = None) -> None:
+    def __init__(self, processes: int | None = None, cache: CompileCache | None = None) -> None:
         """Starts nothing yet.
 
         Args:
           processes: how many compile at once; None for one a core.
           cache: where results are kept and looked for; None for nowhere.
         """
-        demand_extra()
+        require_extra()
         self._processes = processes or os.cpu_count() or 1
-        self._cache = cache or Cache(None)
+        self._cache = cache or CompileCache(None)
         self._versions = ", ".join(
             f"{each} {importlib.metadata.version(each)}" for each in ("jaxlib", "libtpu")
         )
@@ -56,7 +56,7 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, kill_workers=True)
 
-    def describe(self, names: Sequence[str]) -> list[Topology]:
+    def describe(self, names: Sequence[str]) -> list[CompileTarget]:
         """The topologies of some names.
 
         Raises:
@@ -73,11 +73,11 @@ class Compiler:
             found.append(answer)
         return found
 
-    def _described(self, name: str) -> Topology | str:
+    def _described(self, name: str) -> CompileTarget | str:
         from loky.process_executor import BrokenProcessPool
 
         try:
-            answer: Topology | str = self._pool.submit(worker.describe, name).result()
+            answer: CompileTarget | str = self._pool.submit(worker.describe_topology, name).result()
         except BrokenProcessPool:
             self._renew_pool()
             return "it ends libtpu's process"
@@ -87,7 +87,7 @@ class Compiler:
         self._pool.shutdown(wait=True, kill_workers=True)
         self._pool = self._new_pool(self._processes)
 
-    def cached(self, fingerprint: str, topology: str) -> Outcome | None:
+    def cached(self, fingerprint: str, topology: str) -> CompileResult | None:
         """What an earlier run found for a module."""
         return self._cache.find(fingerprint, topology, self._versions)
 
@@ -96,7 +96,7 @@ class Compiler:
         modules: Mapping[str, bytes],
         jobs: Sequence[tuple[str, str]],
         on_done: Callable[[], None] = lambda: None,
-    ) -> dict[tuple[str, str], Outcome]:
+    ) -> dict[tuple[str, str], CompileResult]:
         """What came of each job.
 
         Args:
@@ -108,7 +108,7 @@ class Compiler:
 
         from loky.process_executor import BrokenProcessPool
 
-        found: dict[tuple[str, str], Outcome] = {}
+        found: dict[tuple[str, str], CompileResult] = {}
         futures = {}
         # A worker may die while later jobs are still on their way.
         with suppress(BrokenProcessPool):
@@ -131,12 +131,12 @@ class Compiler:
                 on_done()
         return found
 
-    def _alone(self, module: bytes, topology: str) -> Outcome | None:
+    def _alone(self, module: bytes, topology: str) -> CompileResult | None:
         from loky.process_executor import BrokenProcessPool
 
         pool = self._new_pool(1)
         try:
-            outcome: Outcome = pool.submit(worker.compile_module, module, topology).result()
+            outcome: CompileResult = pool.submit(worker.compile_module, module, topology).result()
         except BrokenProcessPool:
             return None
         finally:
@@ -145,11 +145,11 @@ class Compiler:
 
     def _keep(
         self,
-        found: dict[tuple[str, str], Outcome],
+        found: dict[tuple[str, str], CompileResult],
         job: tuple[str, str],
-        outcome: Outcome | None,
+        outcome: CompileResult | None,
     ) -> None:
-        found[job] = outcome or Outcome(error=_DIED)
+        found[job] = outcome or CompileResult(error=_DIED)
         # What a process died of may be this machine's want of memory.
         if outcome is not None:
             self._cache.store(outcome, *job, self._versions)
@@ -158,7 +158,9 @@ class Compiler:
         import loky
 
         _begin_tracker()
-        return loky.ProcessPoolExecutor(processes, env=worker.ENVIRONMENT, initializer=worker.begin)
+        return loky.ProcessPoolExecutor(
+            processes, env=worker.ENVIRONMENT, initializer=worker.init_worker
+        )
 
 
 def _begin_tracker() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Figures:
+class CompileStats:
     """A compiled module in numbers. The compiler has estimated them; nothing has run.
 
     Attributes:
@@ -29,15 +29,15 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CompileResult:
     """What came of compiling a module for a topology: figures, or the compiler's error."""
 
-    figures: Figures | None = None
+    figures: CompileStats | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True)
-class Topology:
+class CompileTarget:
     """A TPU that can be compiled for.
 
     Attributes:

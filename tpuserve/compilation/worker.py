@@ -16,7 +16,7 @@ import time
 from functools import cache
 from typing import Any
 
-from tpuserve.compilation.stats import Figures, Outcome, Topology
+from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 
 # Read by libtpu and jax as they are imported: do not look for a TPU, or for a description of one;
 # do not take the lock that a process running on a TPU holds; be quiet.
@@ -36,7 +36,7 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _MOST_OF_A_MESSAGE = 4000
 
 
-def begin() -> None:
+def init_worker() -> None:
     """Prepares a process to be a worker: what becomes of it is told by who waits for it."""
     # A compiler that ends the process is an outcome, and not a crash to print the stacks of.
     faulthandler.disable()
@@ -45,17 +45,17 @@ def begin() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def describe(name: str) -> Topology | str:
+def describe_topology(name: str) -> CompileTarget | str:
     """The topology of a name, or what libtpu says against it."""
     try:
         devices = _devices(name)
     except Exception as error:
-        return _told(error)
+        return _error_text(error)
     chips = math.prod(map(int, re.findall(r"\d+", name.partition(":")[2])))
-    return Topology(name, devices[0].device_kind, max(len(devices) // chips, 1))
+    return CompileTarget(name, devices[0].device_kind, max(len(devices) // chips, 1))
 
 
-def compile_module(module: bytes, topology: str) -> Outcome:
+def compile_module(module: bytes, topology: str) -> CompileResult:
     """Compiles a module for one device of a topology.
 
     Args:
@@ -71,7 +71,7 @@ def compile_module(module: bytes, topology: str) -> Outcome:
         device = _devices(topology)[0]
         # A context can be compiled from but once at a time, so each module has its own.
         parsed = stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module)
-        _drop_copies(parsed)
+        _remove_copies(parsed)
         executable = device.client.compile(
             parsed, xla_client.DeviceList((device,)), xla_client.CompileOptions()
         )
@@ -79,10 +79,10 @@ def compile_module(module: bytes, topology: str) -> Outcome:
         memory = executable.get_compiled_memory_stats()
     except Exception as error:
         # Whatever the compiler says is the answer that was asked for.
-        return Outcome(error=_told(error))
-    seconds, untimed = _time(cost.get("optimal_seconds", 0.0))
-    return Outcome(
-        Figures(
+        return CompileResult(error=_error_text(error))
+    seconds, untimed = _estimate_seconds(cost.get("optimal_seconds", 0.0))
+    return CompileResult(
+        CompileStats(
             flops=max(cost.get("flops", 0.0), 0.0),
             bytes_moved=max(cost.get("bytes accessed", 0.0), 0.0),
             argument_bytes=memory.argument_size_in_bytes,
@@ -96,7 +96,7 @@ def compile_module(module: bytes, topology: str) -> Outcome:
     )
 
 
-def _drop_copies(module: Any) -> None:
+def _remove_copies(module: Any) -> None:
     """Lets what uses a copy use the original, in place.
 
     TensorFlow's bridge copies each variable that a loop or a branch reads. Its copy is no op of
@@ -117,7 +117,7 @@ def _drop_copies(module: Any) -> None:
         each.erase()
 
 
-def _time(optimal_seconds: float) -> tuple[float, int]:
+def _estimate_seconds(optimal_seconds: float) -> tuple[float, int]:
     """The estimated seconds, and how many operations they leave out."""
     # In the compiler's sum an operation that it has no time for counts as minus one second.
     untimed = max(math.ceil(-optimal_seconds), 0)
@@ -132,5 +132,5 @@ def _devices(topology: str) -> Any:
     return topologies.get_topology_desc(topology, platform="tpu").devices
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error).strip()[:_MOST_OF_A_MESSAGE] or type(error).__name__

@@ -34,7 +34,7 @@ _NOT_USERS = tuple(
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """A line of code.
 
     Attributes:
@@ -48,7 +48,7 @@ class Line:
     function: str
 
 
-def of_graph(graph: Any) -> dict[str, Line]:
+def find_source_lines(graph: Any) -> dict[str, SourceLine]:
     """Node → line, for the nodes of all TPU computations of a graph that have a line.
 
     A node is named as in its function. Where two functions have a node of one name from different
@@ -57,7 +57,7 @@ def of_graph(graph: Any) -> dict[str, Line]:
     Args:
       graph: a tf.Graph. Functions that TensorFlow's Defun made remember no lines.
     """
-    found: dict[str, Line] = {}
+    found: dict[str, SourceLine] = {}
     for operation, function in _on_tpu(graph):
         is_left_out = operation.type in _LEFT_OUT or operation.type.startswith("TPU")
         line = None if is_left_out else _line(operation)
@@ -66,13 +66,13 @@ def of_graph(graph: Any) -> dict[str, Line]:
     return found
 
 
-def write(directory: str, lines: Mapping[str, Line]) -> None:
+def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
     """Writes the lines beside a SavedModel; nothing where there are none."""
     if not lines:
         return
     proto = GraphDebugInfo()
     files: dict[str, int] = {}
-    numbers: dict[Line, int] = {}
+    numbers: dict[SourceLine, int] = {}
     for node, line in lines.items():
         if line not in numbers:
             numbers[line] = len(numbers) + 1
@@ -89,7 +89,7 @@ def write(directory: str, lines: Mapping[str, Line]) -> None:
         file.write(proto.SerializeToString(deterministic=True))
 
 
-def line_of(directory: str | os.PathLike[str]) -> Callable[[str], str | None]:
+def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str | None]:
     """A function of a node's name, or "node@function", that gives "file:number" or None.
 
     Reads what any TensorFlow wrote. Without the file, or with a damaged one, no node has a line.
@@ -158,11 +158,11 @@ def _graph_of(scope: Any, name: str) -> Any:
     return getattr(scope._functions.get(name), "_cached_graph", None)
 
 
-def _line(operation: Any) -> Line | None:
+def _line(operation: Any) -> SourceLine | None:
     # An operation of a function that was read from a file has none.
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(_NOT_USERS) and not frame.filename.startswith("<"):
-            return Line(_short(frame.filename), frame.lineno, frame.name)
+            return SourceLine(_short(frame.filename), frame.lineno, frame.name)
     return None
 
 

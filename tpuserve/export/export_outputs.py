@@ -12,8 +12,8 @@ from tensorflow.python.saved_model.model_utils.export_output import (
 from tpuserve.errors import ExportError
 
 
-def tensors_of(spec: Any) -> dict[str, Any]:
-    """What a spec predicts and exports, as a nest of tensors; see `rebuilt`.
+def extract_tensors(spec: Any) -> dict[str, Any]:
+    """What a spec predicts and exports, as a nest of tensors; see `rebuild_export_outputs`.
 
     Raises:
       ExportError: an export output is of a kind that has no form on a TPU, or the spec has a
@@ -24,8 +24,8 @@ def tensors_of(spec: Any) -> dict[str, Any]:
     return {"predictions": spec.predictions, "export_outputs": outputs}
 
 
-def rebuilt(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The export outputs of a spec with other tensors, nested as in `tensors_of`; None for none."""
+def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The export outputs of a spec with other tensors; None for none."""
     outputs = {
         name: type(each)(**tensors["export_outputs"][name]) for name, each in _outputs(spec).items()
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def with_called(graph: Any) -> Iterator[Any]:
+def walk_graphs(graph: Any) -> Iterator[Any]:
     """A graph and the graphs of all functions in its library, as deep as they go, each once."""
     seen = set()
     pending = [graph]

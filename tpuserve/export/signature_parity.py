@@ -8,7 +8,9 @@ import tensorflow as tf
 from tpuserve.errors import ExportError
 
 
-def check(cpu: Mapping[str, Any], tpu: Mapping[str, Any], told_by: str = "use_tpu") -> None:
+def check_same_signatures(
+    cpu: Mapping[str, Any], tpu: Mapping[str, Any], told_by: str = "use_tpu"
+) -> None:
     """Refuses metagraphs that a client could tell apart by their signatures.
 
     Args:

@@ -63,7 +63,7 @@ class WarmUp:
             raise InvalidType(f"inputs is {self.inputs!r}. Give a dict of alias → array.")
 
 
-def warm_up_of(value: WarmUp | bool | None) -> WarmUp | None:
+def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
     """A WarmUp as it is, the default one for True, None for False or None.
 
     Raises:
@@ -76,7 +76,9 @@ def warm_up_of(value: WarmUp | bool | None) -> WarmUp | None:
     raise InvalidType(f"warm_up is {value!r}. Give a tpuserve.export.WarmUp, True or None.")
 
 
-def write(directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: WarmUp) -> int:
+def write_warm_up_file(
+    directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: WarmUp
+) -> int:
     """Writes the warm-up file of a SavedModel; returns how many records it has.
 
     One record per signature and batch size, of the signatures that are served.

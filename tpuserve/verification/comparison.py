@@ -10,7 +10,7 @@ from tpuserve.verification.report import Comparison
 Array = np.ndarray[Any, Any]
 
 
-def compare(
+def compare_outputs(
     name: str, baseline: Array, candidate: Array, *, atol: float, rtol: float
 ) -> Comparison:
     """How far a candidate's output is from the baseline's.
@@ -60,7 +60,7 @@ def _of_floats(a: Array, b: Array, atol: float, rtol: float) -> Mapping[str, Any
     return {
         "largest_absolute": float(difference[is_finite].max(initial=0.0)),
         "largest_relative": float(relative.max(initial=0.0)),
-        "beyond": int(np.sum(~(is_same | (is_finite & is_within)))),
+        "num_out_of_tolerance": int(np.sum(~(is_same | (is_finite & is_within)))),
         "failure": _not_finite(a, b, is_same | is_finite),
         "nan": int(np.sum(np.isnan(a) & np.isnan(b))),
         "infinite": int(np.sum(np.isinf(a) & np.isinf(b))),
@@ -83,12 +83,16 @@ def _classes(a: Array, b: Array) -> Mapping[str, int]:
     if a.ndim < 2 or a.shape[-1] < 2 or a.dtype.kind == "c":
         return {}
     differing = np.argmax(a, axis=-1) != np.argmax(b, axis=-1)
-    return {"differing": int(np.sum(differing)), "compared": differing.size}
+    return {"num_mismatched": int(np.sum(differing)), "compared": differing.size}
 
 
 def _of_exact(a: Array, b: Array) -> Mapping[str, Any]:
     differing = int(np.sum(a != b))
-    found: dict[str, Any] = {"differing": differing, "compared": a.size, "beyond": differing}
+    found: dict[str, Any] = {
+        "num_mismatched": differing,
+        "compared": a.size,
+        "num_out_of_tolerance": differing,
+    }
     if a.dtype.kind in "iu":
         # Python's own numbers do not overflow.
         apart = [abs(int(x) - int(y)) for x, y in zip(a[a != b], b[a != b], strict=True)]

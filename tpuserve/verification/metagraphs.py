@@ -35,7 +35,7 @@ _HARDWARE: Mapping[TagSet, Hardware] = {
 
 
 @dataclass(frozen=True)
-class Side:
+class MetaGraphSide:
     """One of the two metagraphs.
 
     Attributes:
@@ -48,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Both:
+class MetaGraphPair:
     """The baseline, which is {serve}, and the candidate, which is {serve, tpu}.
 
     Attributes:
@@ -56,8 +56,8 @@ class Both:
     """
 
     directory: Path
-    baseline: Side
-    candidate: Side
+    baseline: MetaGraphSide
+    candidate: MetaGraphSide
     warm_up: tuple[WarmUpRecord, ...]
 
     @property
@@ -87,7 +87,7 @@ class Both:
         return {name: each for name, each in found.items() if not wanted or name in wanted}
 
 
-def read(directory: Path) -> Both:
+def read_metagraph_pair(directory: Path) -> MetaGraphPair:
     """The two metagraphs of a directory, unloaded.
 
     Raises:
@@ -111,8 +111,8 @@ def read(directory: Path) -> Both:
             f"TensorFlow cannot read {directory}: {error}. Export the model again."
         ) from error
     protos = {frozenset(each.meta_info_def.tags): each for each in proto.meta_graphs}
-    baseline, candidate = (Side(described[each], protos[each]) for each in _HARDWARE)
-    return Both(directory, baseline, candidate, saved_model.warm_up)
+    baseline, candidate = (MetaGraphSide(described[each], protos[each]) for each in _HARDWARE)
+    return MetaGraphPair(directory, baseline, candidate, saved_model.warm_up)
 
 
 def load_baseline(directory: Path) -> LoadedModel:
@@ -146,7 +146,7 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
         ) from error
 
 
-def differences(name: str, both: Both) -> str | None:
+def describe_difference(name: str, both: MetaGraphPair) -> str | None:
     """How a signature is not the same in both metagraphs; None where it is."""
     baseline, candidate = (
         each.described.signatures.get(name) for each in (both.baseline, both.candidate)

@@ -10,16 +10,16 @@ import numpy as np
 
 from tpuserve.errors import LoweringError, TpuserveError
 from tpuserve.runtime.session_backend import LoadedModel
-from tpuserve.verification.comparison import compare
-from tpuserve.verification.inputs.cases import Case
+from tpuserve.verification.comparison import compare_outputs
+from tpuserve.verification.inputs.cases import InputCase
 from tpuserve.verification.report import Run, Timing
-from tpuserve.verification.xla_refusals import Refusals
+from tpuserve.verification.xla_refusals import XlaRefusals
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """Both metagraphs in memory.
 
     Attributes:
@@ -34,10 +34,10 @@ class Pair:
     atol: float
     rtol: float
     runs: int
-    refused: Refusals
+    refused: XlaRefusals
     clock: Callable[[], float] = time.perf_counter
 
-    def run(self, signature_name: str, case: Case) -> Run:
+    def run(self, signature_name: str, case: InputCase) -> Run:
         """What both answer to one set of inputs; a failure of one is told in the result."""
         try:
             expected, baseline = self._timed(self.baseline, signature_name, case.inputs)
@@ -61,7 +61,7 @@ class Pair:
                 failure=f"the candidate {{serve, tpu}} failed: {reason}",
             )
         outputs = tuple(
-            compare(name, expected[name], found[name], atol=self.atol, rtol=self.rtol)
+            compare_outputs(name, expected[name], found[name], atol=self.atol, rtol=self.rtol)
             for name in sorted(expected)
         )
         return Run(case.batch_size, case.source, outputs, baseline, candidate)

@@ -11,10 +11,12 @@ from rich.text import Text
 
 from tpuserve.verification.report import Comparison, Hazard, Report, Run, Timing
 
+# Attribute of a Comparison → its key in the JSON of `tpuserve verify --json`.
+_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def as_data(report: Report) -> dict[str, Any]:
+def to_dict(report: Report) -> dict[str, Any]:
     """The report as plain dicts, lists, strings and numbers, all of which JSON has."""
     data: dict[str, Any] = _plain(dataclasses.asdict(report))
     data["passed"] = report.passed
@@ -25,6 +27,8 @@ def as_data(report: Report) -> dict[str, Any]:
             of_run["passed"] = run.passed
             for output, of_output in zip(run.outputs, of_run["outputs"], strict=True):
                 of_output["passed"] = output.passed
+                for attribute, key in _KEYS.items():
+                    of_output[key] = of_output.pop(attribute)
     return data
 
 
@@ -135,7 +139,7 @@ def _failures(report: Report) -> list[tuple[str, str]]:
                     found.append(f"{where}, output {each.name}: {each.failure}")
                 elif not each.passed:
                     found.append(
-                        f"{where}, output {each.name}: {each.beyond} of "
+                        f"{where}, output {each.name}: {each.num_out_of_tolerance} of "
                         f"{math.prod(each.shape)} values are not equal within the tolerances"
                     )
     return [(text, _STYLES["error"]) for text in found]
@@ -178,7 +182,7 @@ def _number(value: float | None) -> str:
 
 
 def _differing(each: Comparison) -> str:
-    return "-" if each.differing is None else f"{each.differing} of {each.compared}"
+    return "-" if each.num_mismatched is None else f"{each.num_mismatched} of {each.compared}"
 
 
 def _times(timing: Timing | None) -> tuple[str, str]:

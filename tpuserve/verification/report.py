@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
-Source = Literal["file", "warm-up record", "generated"]
+InputSource = Literal["file", "warm-up record", "generated"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Comparison:
       largest_absolute: largest |baseline - candidate| of the values that are finite in both; None
         where there are no numbers to subtract.
       largest_relative: largest of these divided by |baseline|, where that is not 0.
-      beyond: how many values are not within the tolerances, or not equal where that is asked.
-      differing: of outputs with classes in their last axis, the rows whose largest value is of
+      num_out_of_tolerance: number of values outside the tolerances; without tolerances, of
+        values that are not equal.
+      num_mismatched: of outputs with classes in their last axis, the rows whose largest value is of
         another class; of whole numbers, strings and bools the values that are not equal.
       compared: how many such rows or values there are.
       failure: what is wrong beyond the size of differences: another shape, another type, a NaN
@@ -32,8 +33,8 @@ class Comparison:
     shape: tuple[int, ...]
     largest_absolute: float | None = None
     largest_relative: float | None = None
-    beyond: int = 0
-    differing: int | None = None
+    num_out_of_tolerance: int = 0
+    num_mismatched: int | None = None
     compared: int | None = None
     failure: str | None = None
     nan: int = 0
@@ -42,7 +43,7 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether the two agree."""
-        return self.failure is None and self.beyond == 0
+        return self.failure is None and self.num_out_of_tolerance == 0
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Run:
     """
 
     batch_size: int | None
-    source: Source
+    source: InputSource
     outputs: tuple[Comparison, ...] = ()
     baseline: Timing | None = None
     candidate: Timing | None = None

@@ -13,11 +13,11 @@ from tpuserve.export import debug_info
 from tpuserve.verification import metagraphs
 from tpuserve.verification.hazards import metagraph_hazards, node_placement
 from tpuserve.verification.inputs import cases
-from tpuserve.verification.inputs.cases import Cases
-from tpuserve.verification.metagraphs import Both
-from tpuserve.verification.model_pair import Pair
+from tpuserve.verification.inputs.cases import InputCases
+from tpuserve.verification.metagraphs import MetaGraphPair
+from tpuserve.verification.model_pair import ModelPair
 from tpuserve.verification.report import Report, Run, VerifiedSignature
-from tpuserve.verification.xla_refusals import Refusals
+from tpuserve.verification.xla_refusals import XlaRefusals
 
 Progress = Callable[[int, int, str], None]
 
@@ -71,11 +71,11 @@ def verify(
         seed,
     )
     of_file = None if inputs is None else _path("inputs", inputs)
-    both = metagraphs.read(_path("directory", directory))
+    both = metagraphs.read_metagraph_pair(_path("directory", directory))
     wanted = both.signatures(tuple(signatures or ()))
-    failures = {name: metagraphs.differences(name, both) for name in wanted}
+    failures = {name: metagraphs.describe_difference(name, both) for name in wanted}
     comparable = {name: each for name, each in wanted.items() if failures[name] is None}
-    found = cases.find(
+    found = cases.collect_cases(
         both.directory,
         both.baseline.meta_graph_def,
         comparable,
@@ -84,14 +84,14 @@ def verify(
         allowed_batch_sizes=both.allowed_batch_sizes,
         seed=seed,
     )
-    refused = Refusals()
+    refused = XlaRefusals()
     results = _run(both, found, atol, rtol, runs, refused, progress)
     verified = tuple(
         VerifiedSignature(name, results.get(name, ()), failures[name]) for name in wanted
     )
     of_candidate = both.candidate.meta_graph_def
     placed = {
-        name: node_placement.of_signature(of_candidate, name)
+        name: node_placement.place_nodes(of_candidate, name)
         for name in wanted
         if name in both.candidate.described.signatures
     }
@@ -101,7 +101,7 @@ def verify(
         rtol=rtol,
         seed=seed,
         signatures=verified,
-        hazards=metagraph_hazards.find(
+        hazards=metagraph_hazards.find_hazards(
             of_candidate,
             placed,
             {name: both.candidate.described.signatures[name] for name in placed},
@@ -109,25 +109,25 @@ def verify(
             refused=refused,
             warm_up=both.warm_up,
             verified=verified,
-            line_of=debug_info.line_of(both.directory),
+            line_of=debug_info.load_line_lookup(both.directory),
         ),
         notes=found.notes,
     )
 
 
 def _run(
-    both: Both,
-    found: Cases,
+    both: MetaGraphPair,
+    found: InputCases,
     atol: float,
     rtol: float,
     runs: int,
-    refused: Refusals,
+    refused: XlaRefusals,
     progress: Progress | None,
 ) -> dict[str, tuple[Run, ...]]:
     total = sum(len(each) for each in found.by_signature.values())
     tell = progress or (lambda done, total, what: None)
     tell(0, total, "loading")
-    pair = Pair(
+    pair = ModelPair(
         metagraphs.load_baseline(both.directory),
         metagraphs.load_candidate(both.directory),
         atol,

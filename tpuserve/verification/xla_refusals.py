@@ -7,7 +7,7 @@ from tpuserve.runtime.xla_errors import Refused
 
 
 @dataclass
-class Refusals:
+class XlaRefusals:
     """The ops that XLA refused, each once.
 
     Attributes:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
-from tpuserve.export.warm_up import warm_up_of
+from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends import local
 from trainer.backends.base import Place
 from trainer.checkpoints import checkpoints, warm_start
@@ -405,7 +405,7 @@ class Estimator:
             as_text=as_text,
             checkpoint_path=checkpoint_path,
             strip_default_attrs=strip_default_attrs,
-            warm_up=warm_up_of(warm_up),
+            warm_up=normalize_warm_up(warm_up),
         )
         return directory.encode()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tpuserve.errors import InvalidType
 from tpuserve.export import WarmUp
-from tpuserve.export.warm_up import warm_up_of
+from tpuserve.export.warm_up import normalize_warm_up
 from trainer.estimator.estimator import Estimator
 from trainer.exporting import saved_model
 from trainer.model.spec import ModeKeys
@@ -47,6 +47,6 @@ def export_estimator_savedmodel(
         assets_extra=assets_extra,
         as_text=as_text,
         checkpoint_path=checkpoint_path,
-        warm_up=warm_up_of(warm_up),
+        warm_up=normalize_warm_up(warm_up),
     )
     return directory.encode()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
-from tpuserve.export.warm_up import warm_up_of
+from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends import tpu
 from trainer.backends.base import Place
 from trainer.config import validation
@@ -195,7 +195,7 @@ class TPUEstimator(Estimator):
             as_text=as_text,
             checkpoint_path=checkpoint_path,
             strip_default_attrs=strip_default_attrs,
-            warm_up=warm_up_of(warm_up),
+            warm_up=normalize_warm_up(warm_up),
         )
         return directory.encode()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuserve.export import WarmUp
-from tpuserve.export.warm_up import warm_up_of
+from tpuserve.export.warm_up import normalize_warm_up
 from trainer.exporting import gc
 
 
@@ -58,7 +58,7 @@ class SavedModelExporter(Exporter):
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
         # Left out where it is not asked for: an estimator of the user's own need not know it.
-        self._more = {} if warm_up is None else {"warm_up": warm_up_of(warm_up)}
+        self._more = {} if warm_up is None else {"warm_up": normalize_warm_up(warm_up)}
 
     @property
     def name(self) -> str:

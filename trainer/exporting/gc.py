@@ -32,7 +32,7 @@ def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]
     if exports_to_keep is None or not tf.io.gfile.isdir(directory):
         return []
     removed = []
-    for name in versions.names(directory)[:-exports_to_keep]:
+    for name in versions.list_versions(directory)[:-exports_to_keep]:
         path = tf.io.gfile.join(directory, name)
         if not tf.io.gfile.isdir(path):
             continue

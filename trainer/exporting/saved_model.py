@@ -115,7 +115,9 @@ def _metagraphs(
         if version is not None and mode == ModeKeys.PREDICT:
             tpu = build(strategies.TPU_SPEC_BUILDERS[version], is_for_tpu=True)
             if to_cpu:
-                signature_parity.check(cpu.signatures, tpu.signatures, "params['use_tpu']")
+                signature_parity.check_same_signatures(
+                    cpu.signatures, tpu.signatures, "params['use_tpu']"
+                )
             yield tpu
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError
 from tpuserve.export import export_outputs, on_tpu
-from tpuserve.export.tpu.tpu_parts import check_strings, has_tpu_part
+from tpuserve.export.tpu.tpu_parts import check_no_strings_on_tpu, has_tpu_part
 from trainer.model.model_program import Program
 from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
@@ -57,7 +57,7 @@ def build_v1_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -
     def computation(on_tpu_features: Any) -> dict[str, Any]:
         spec = program.call_model_fn(on_tpu_features, labels, mode, is_export=True)
         built.append(spec)
-        return export_outputs.tensors_of(spec)
+        return export_outputs.extract_tensors(spec)
 
     try:
         tensors = on_tpu(computation, features)
@@ -69,13 +69,13 @@ def build_v1_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -
             "already. Pass export_saved_model_api_version=ExportSavedModelApiVersion.V2 to "
             "TPUEstimator, and call it where params['use_tpu'] is True."
         ) from error
-    check_strings(tf.compat.v1.get_default_graph(), "model_fn")
+    check_no_strings_on_tpu(tf.compat.v1.get_default_graph(), "model_fn")
     (spec,) = built
     scaffold_fn = spec.scaffold_fn if isinstance(spec, TPUEstimatorSpec) else None
     return EstimatorSpec(
         mode=spec.mode,
         predictions=tensors["predictions"],
-        export_outputs=export_outputs.rebuilt(spec, tensors),
+        export_outputs=export_outputs.rebuild_export_outputs(spec, tensors),
         scaffold=scaffold_fn() if scaffold_fn is not None else None,
     )
 
@@ -93,7 +93,7 @@ def build_v2_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -
             "the TPU where params['use_tpu'] is True; call trainer.inference_on_tpu there, or "
             "export by version V1"
         )
-    check_strings(tf.compat.v1.get_default_graph(), "model_fn")
+    check_no_strings_on_tpu(tf.compat.v1.get_default_graph(), "model_fn")
     return spec.as_estimator_spec()
 
 

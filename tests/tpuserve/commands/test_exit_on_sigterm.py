@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tpuserve.commands.exit_on_sigterm import terminable
+from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 
 
 class Signalled:
@@ -31,14 +31,14 @@ def test_a_signal_that_comes_where_nothing_can_be_raised_comes_again(
     number: int, error: type[BaseException]
 ) -> None:
     before = sys.unraisablehook
-    with pytest.raises(error), terminable():
+    with pytest.raises(error), exit_on_sigterm():
         free_and_go_on(number)
     assert sys.unraisablehook is before
 
 
 def test_sigterm_has_its_status_and_is_as_before_afterwards() -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]
-    with pytest.raises(SystemExit) as raised, terminable():
+    with pytest.raises(SystemExit) as raised, exit_on_sigterm():
         signal.raise_signal(signal.SIGTERM)
     assert raised.value.code == 143
     assert handlers == [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]

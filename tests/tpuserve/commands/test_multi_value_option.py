@@ -2,13 +2,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tpuserve.commands.multi_value_option import ManyValuesCommand, Spelled
+from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 
 
-@click.command(cls=ManyValuesCommand)
+@click.command(cls=MultiValueCommand)
 @click.argument("names", nargs=-1)
 @click.option("--size", type=int, multiple=True)
-@click.option("--pair", type=Spelled("A:B", r"\w+:\w+"), multiple=True)
+@click.option("--pair", type=PatternType("A:B", r"\w+:\w+"), multiple=True)
 @click.option("--word", multiple=True)
 @click.option("--quiet", is_flag=True)
 def command(

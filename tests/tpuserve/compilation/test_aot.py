@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from tests.tpuserve.compilation import exports
 from tpuserve.compilation import aot
-from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.reporting.report import Report
+from tpuserve.compilation.reporting.report import CompileReport
 from tpuserve.errors import (
     InvalidInput,
     InvalidSetting,
@@ -29,12 +29,12 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def report(linear: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    cache = Cache(tmp_path_factory.mktemp("cache"))
+def report(linear: Path, tmp_path_factory: pytest.TempPathFactory) -> CompileReport:
+    cache = CompileCache(tmp_path_factory.mktemp("cache"))
     return aot.compile(linear, topologies=[V5E, "v4:2x2x1"], batch_sizes=[8, 256], cache=cache)
 
 
-def test_each_topology_and_batch_size_is_compiled(report: Report) -> None:
+def test_each_topology_and_batch_size_is_compiled(report: CompileReport) -> None:
     assert [(each.batch_size, each.topology.name) for each in report.compilations] == [
         (8, V5E),
         (8, "v4:2x2x1"),
@@ -44,14 +44,14 @@ def test_each_topology_and_batch_size_is_compiled(report: Report) -> None:
     assert report.passed
 
 
-def test_the_operations_are_those_of_the_model(report: Report) -> None:
+def test_the_operations_are_those_of_the_model(report: CompileReport) -> None:
     # 2 x 16 x 4 a row, but for additions to zero that the compiler leaves out.
     for each in report.compilations:
         assert each.figures is not None
         assert each.figures.flops == pytest.approx(128 * each.batch_size, rel=0.05)
 
 
-def test_memory_holds_the_variables_and_time_is_estimated(report: Report) -> None:
+def test_memory_holds_the_variables_and_time_is_estimated(report: CompileReport) -> None:
     for each in report.compilations:
         assert each.figures is not None
         assert each.figures.argument_bytes >= 4 * 16 * (each.batch_size + 4)
@@ -59,12 +59,12 @@ def test_memory_holds_the_variables_and_time_is_estimated(report: Report) -> Non
         assert each.estimated_rows_per_second_per_chip is not None
 
 
-def test_a_chip_of_two_devices_is_told_from_one(report: Report) -> None:
+def test_a_chip_of_two_devices_is_told_from_one(report: CompileReport) -> None:
     devices = {each.topology.name: each.topology.devices_per_chip for each in report.compilations}
     assert devices == {V5E: 1, "v4:2x2x1": 2}
 
 
-def test_advice_names_batch_sizes_and_the_smallest_chip(report: Report) -> None:
+def test_advice_names_batch_sizes_and_the_smallest_chip(report: CompileReport) -> None:
     (advice,) = report.advice
     assert advice.smallest_topology == V5E
     assert advice.cover is not None
@@ -74,13 +74,13 @@ def test_advice_names_batch_sizes_and_the_smallest_chip(report: Report) -> None:
 def test_a_result_is_found_again_by_content(linear: Path, tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
 
-    def compiled() -> Report:
+    def compiled() -> CompileReport:
         told.clear()
         return aot.compile(
             linear,
             topologies=[V5E],
             batch_sizes=[1],
-            cache=Cache(tmp_path),
+            cache=CompileCache(tmp_path),
             progress=lambda *each: told.append(each),
         )
 

@@ -2,46 +2,46 @@ from pathlib import Path
 
 import pytest
 
-from tpuserve.compilation.cache import ENVIRONMENT_NAME, Cache
-from tpuserve.compilation.stats import Figures, Outcome
+from tpuserve.compilation.cache import ENVIRONMENT_NAME, CompileCache
+from tpuserve.compilation.stats import CompileResult, CompileStats
 
-FIGURES = Figures(1024.0, 640.0, 256, 128, 0, 4096, 1e-6, 0, 0.5)
+FIGURES = CompileStats(1024.0, 640.0, 256, 128, 0, 4096, 1e-6, 0, 0.5)
 
 
-@pytest.mark.parametrize("outcome", [Outcome(FIGURES), Outcome(error="out of memory")])
-def test_what_was_stored_is_found_by_its_content(tmp_path: Path, outcome: Outcome) -> None:
-    Cache(tmp_path).store(outcome, "module", "v5e:1x1")
-    assert Cache(tmp_path).find("module", "v5e:1x1") == outcome
+@pytest.mark.parametrize("outcome", [CompileResult(FIGURES), CompileResult(error="out of memory")])
+def test_what_was_stored_is_found_by_its_content(tmp_path: Path, outcome: CompileResult) -> None:
+    CompileCache(tmp_path).store(outcome, "module", "v5e:1x1")
+    assert CompileCache(tmp_path).find("module", "v5e:1x1") == outcome
 
 
 def test_other_content_is_not_found(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    cache.store(Outcome(FIGURES), "module", "v5e:1x1")
+    cache = CompileCache(tmp_path)
+    cache.store(CompileResult(FIGURES), "module", "v5e:1x1")
     assert cache.find("module", "v6e:1x1") is None
     assert cache.find("modulev5e:1x1") is None
 
 
 @pytest.mark.parametrize("rubbish", ["", "{", "[]", '{"figures": {"flops": 1}, "error": null}'])
 def test_a_damaged_entry_is_none_and_is_replaced(tmp_path: Path, rubbish: str) -> None:
-    cache = Cache(tmp_path)
-    cache.store(Outcome(FIGURES), "module")
+    cache = CompileCache(tmp_path)
+    cache.store(CompileResult(FIGURES), "module")
     (entry,) = tmp_path.rglob("*.json")
     entry.write_text(rubbish)
     assert cache.find("module") is None
-    cache.store(Outcome(FIGURES), "module")
-    assert cache.find("module") == Outcome(FIGURES)
+    cache.store(CompileResult(FIGURES), "module")
+    assert cache.find("module") == CompileResult(FIGURES)
 
 
 def test_no_directory_keeps_nothing() -> None:
-    cache = Cache(None)
-    cache.store(Outcome(FIGURES), "module")
+    cache = CompileCache(None)
+    cache.store(CompileResult(FIGURES), "module")
     assert cache.find("module") is None
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    cache = Cache(tmp_path / "file")
-    cache.store(Outcome(FIGURES), "module")
+    cache = CompileCache(tmp_path / "file")
+    cache.store(CompileResult(FIGURES), "module")
     assert cache.find("module") is None
 
 
@@ -49,5 +49,5 @@ def test_a_variable_of_the_environment_names_the_users_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_NAME, str(tmp_path))
-    Cache.of_user().store(Outcome(FIGURES), "module")
+    CompileCache.of_user().store(CompileResult(FIGURES), "module")
     assert list((tmp_path / "compile").rglob("*.json"))

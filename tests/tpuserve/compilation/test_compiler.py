@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tpuserve.compilation import compiler, worker
-from tpuserve.compilation.cache import Cache
+from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.compilation.stats import Outcome
+from tpuserve.compilation.stats import CompileResult
 from tpuserve.errors import ExtraNotInstalled
 
 pytestmark = pytest.mark.slow
@@ -45,11 +45,11 @@ def test_what_an_interrupted_one_leaves_is_removed_without_a_word() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def dies_of(module: bytes, topology: str) -> Outcome:
+def dies_of(module: bytes, topology: str) -> CompileResult:
     """As a compiler does that meets what it never expected."""
     if module == b"deadly":
         os.kill(os.getpid(), signal.SIGKILL)
-    return Outcome(error=f"{module.decode()} for {topology}")
+    return CompileResult(error=f"{module.decode()} for {topology}")
 
 
 def test_a_compiler_that_dies_takes_no_other_job_with_it(
@@ -58,7 +58,7 @@ def test_a_compiler_that_dies_takes_no_other_job_with_it(
     monkeypatch.setattr(worker, "compile_module", dies_of)
     done: list[None] = []
     modules = {"a": b"first", "b": b"deadly", "c": b"last"}
-    with Compiler(processes=1, cache=Cache(tmp_path)) as found:
+    with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
         outcomes = found.compile(
             modules, [(each, "v5e:1x1") for each in modules], lambda: done.append(None)
         )
@@ -70,6 +70,6 @@ def test_a_compiler_that_dies_takes_no_other_job_with_it(
     assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
     assert outcomes["b", "v5e:1x1"].error == compiler._DIED
     # What a process died of may be gone the next time.
-    with Compiler(processes=1, cache=Cache(tmp_path)) as found:
+    with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
         assert found.cached("b", "v5e:1x1") is None
         assert found.cached("a", "v5e:1x1") is not None

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from tpuserve.compilation.worker import _time
+from tpuserve.compilation.worker import _estimate_seconds
 
 pytestmark = pytest.mark.slow
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 def test_an_operation_without_a_time_counts_as_minus_one_second(
     told: float, seconds: float, untimed: int
 ) -> None:
-    assert _time(told) == (seconds, untimed)
+    assert _estimate_seconds(told) == (seconds, untimed)
 
 
 def test_a_worker_holds_no_tensorflow_and_says_nothing() -> None:

@@ -29,7 +29,7 @@ def computation(x: Any) -> dict[str, Any]:
 
 def lines_of(tmp_path: Path) -> Any:
     directory = models.export(computation, tmp_path)
-    return directory, debug_info.line_of(directory)
+    return directory, debug_info.load_line_lookup(directory)
 
 
 def test_the_innermost_line_of_the_users_own_is_kept(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_nodes_on_the_host_and_unknown_ones_have_no_line(tmp_path: Path) -> None
     assert line_of("no such node") is None
     cpu = models.export(computation, tmp_path / "cpu", tags.SERVE)
     assert not (cpu / "debug").exists()
-    assert debug_info.line_of(cpu)("Sum") is None
+    assert debug_info.load_line_lookup(cpu)("Sum") is None
     (directory / debug_info.FILE).write_bytes(b"\xff\xff")
-    assert debug_info.line_of(directory)("Sum") is None
+    assert debug_info.load_line_lookup(directory)("Sum") is None
 
 
 def test_nodes_of_one_name_are_told_apart_by_their_functions() -> None:
@@ -59,7 +59,7 @@ def test_nodes_of_one_name_are_told_apart_by_their_functions() -> None:
         x = v1.placeholder(tf.float32, [])
         on_tpu(lambda x: tf.sin(x), x)  # first
         on_tpu(lambda x: tf.sin(x), x)  # second
-    found = debug_info.of_graph(graph)
+    found = debug_info.find_source_lines(graph)
     sines = [(name, each) for name, each in found.items() if name.startswith("Sin")]
     (plain, first), (marked, second) = sines
     assert plain == "Sin"

@@ -10,7 +10,7 @@ from tests import models
 from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import BatchConfig, SavedModelWriter, WarmUp, warm_up
-from tpuserve.export.tpu.batching import batched
+from tpuserve.export.tpu.batching import call_batched
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -27,7 +27,7 @@ def write(tmp_path: Path, build: Any, wanted: WarmUp, tag: str = "serve") -> lis
     meta_graph.meta_info_def.tags.append(tag)
     for name, each in built.items():
         meta_graph.signature_def[name].CopyFrom(each)
-    count = warm_up.write(tmp_path, meta_graph, wanted)
+    count = warm_up.write_warm_up_file(tmp_path, meta_graph, wanted)
     found = read(tmp_path)
     assert len(found) == count
     return found
@@ -57,7 +57,7 @@ def parsing() -> dict[str, Any]:
 
 def batching() -> dict[str, Any]:
     x = v1.placeholder(tf.float32, [None])
-    y = batched(lambda x: x + 1.0, x, BatchConfig(1, 8, 1000, [2, 8]))
+    y = call_batched(lambda x: x + 1.0, x, BatchConfig(1, 8, 1000, [2, 8]))
     return {"serving_default": signatures.predict_signature_def({"x": x}, {"y": y})}
 
 

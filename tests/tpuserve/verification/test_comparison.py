@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tpuserve.verification import Comparison
-from tpuserve.verification.comparison import compare
+from tpuserve.verification.comparison import compare_outputs
 
 pytestmark = pytest.mark.slow
 
@@ -14,7 +14,9 @@ INF, NAN = float("inf"), float("nan")
 
 
 def of(baseline: Any, candidate: Any, dtype: Any = np.float32) -> Comparison:
-    return compare("y", np.array(baseline, dtype), np.array(candidate, dtype), atol=1e-3, rtol=1e-2)
+    return compare_outputs(
+        "y", np.array(baseline, dtype), np.array(candidate, dtype), atol=1e-3, rtol=1e-2
+    )
 
 
 def test_figures_of_floats_are_the_largest() -> None:
@@ -22,7 +24,7 @@ def test_figures_of_floats_are_the_largest() -> None:
     assert found.largest_absolute == 1.0
     # Of the zero there is no relative difference.
     assert found.largest_relative == 0.5
-    assert found.beyond == 3
+    assert found.num_out_of_tolerance == 3
     assert not found.passed
 
 
@@ -35,11 +37,11 @@ def test_a_float_passes_within_atol_and_rtol_of_the_baseline() -> None:
 
 def test_rows_of_another_class_are_counted() -> None:
     found = of([[1, 2], [3, 1], [0, 5]], [[2, 1], [3, 1], [5, 0]])
-    assert (found.differing, found.compared) == (2, 3)
+    assert (found.num_mismatched, found.compared) == (2, 3)
 
 
 def test_a_single_column_has_no_classes() -> None:
-    assert of([[1], [2]], [[1], [3]]).differing is None
+    assert of([[1], [2]], [[1], [3]]).num_mismatched is None
 
 
 @pytest.mark.parametrize("special", [NAN, INF, -INF])
@@ -47,7 +49,7 @@ def test_what_is_no_number_equals_itself_and_nothing_else(special: float) -> Non
     assert of([special, 1], [special, 1]).passed
     found = of([special, 1], [1, 1])
     assert not found.passed
-    assert found.beyond == 1
+    assert found.num_out_of_tolerance == 1
     assert found.failure is not None
     assert found.failure.startswith("1 ")
     assert found.largest_absolute == 0.0
@@ -67,7 +69,7 @@ def test_a_nan_in_the_candidate_is_told() -> None:
 )
 def test_all_else_has_to_be_equal(baseline: Any, candidate: Any, dtype: Any) -> None:
     found = of(baseline, candidate, dtype)
-    assert (found.differing, found.compared, found.passed) == (1, 2, False)
+    assert (found.num_mismatched, found.compared, found.passed) == (1, 2, False)
     assert of(baseline, baseline, dtype).passed
 
 
@@ -78,7 +80,7 @@ def test_whole_numbers_differ_without_overflow() -> None:
 
 def test_another_shape_and_another_type_fail() -> None:
     assert of([[1]], [1]).failure == "shape [1, 1] in the baseline, [1] in the candidate"
-    found = compare("y", np.zeros(1, np.int32), np.zeros(1, np.int64), atol=1, rtol=1)
+    found = compare_outputs("y", np.zeros(1, np.int32), np.zeros(1, np.int64), atol=1, rtol=1)
     assert found.failure == "int32 in the baseline, int64 in the candidate"
 
 
@@ -93,4 +95,4 @@ def test_no_values_are_equal() -> None:
 
 
 def test_scalars_are_compared() -> None:
-    assert compare("y", b"a", b"a", atol=0, rtol=0).passed  # type: ignore[arg-type]
+    assert compare_outputs("y", b"a", b"a", atol=0, rtol=0).passed  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def shown(report: Report, width: int = 140) -> str:
 
 
 def test_json_has_all_figures_and_no_infinity() -> None:
-    data = json.loads(json.dumps(rendering.as_data(REPORT), allow_nan=False))
+    data = json.loads(json.dumps(rendering.to_dict(REPORT), allow_nan=False))
     assert [each["passed"] for each in data["signatures"]] == [True, False, False]
     run = data["signatures"][1]["runs"][0]
     assert [each["passed"] for each in run["outputs"]] == [True, False]

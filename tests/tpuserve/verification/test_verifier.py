@@ -60,8 +60,8 @@ def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None
     # 2 against 2.001 and 8 against 8.001.
     assert output.largest_absolute == pytest.approx(1e-3, rel=1e-3)
     assert output.largest_relative == pytest.approx(5e-4, rel=1e-3)
-    assert output.beyond == 2
-    assert (output.differing, output.compared) == (0, 1)
+    assert output.num_out_of_tolerance == 2
+    assert (output.num_mismatched, output.compared) == (0, 1)
     assert verify(directory, inputs=tmp_path / "x.npz", runs=0, atol=2e-3).passed
 
 

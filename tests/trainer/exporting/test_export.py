@@ -74,7 +74,7 @@ def test_the_line_of_model_fn_that_made_a_node_is_kept(tmp_path: Path) -> None:
     lines = inspect.getsourcelines(programs.slope_model_fn)
     (line,) = (number for number, each in enumerate(lines[0], lines[1]) if "* w" in each)
     file = os.path.relpath(programs.__file__)
-    assert debug_info.line_of(export(tmp_path))("mul") == f"{file}:{line}"
+    assert debug_info.load_line_lookup(export(tmp_path))("mul") == f"{file}:{line}"
 
 
 def test_extra_assets_and_text_are_written_where_asked(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from tpuserve.compilation.reporting.report import Compilation, Report
+from tpuserve.compilation.reporting.report import Compilation, CompileReport
 from tpuserve.errors import InvalidInput
 
 _FORMATS = (".pdf", ".png", ".svg")
 
 
-def check_path(path: Path) -> None:
+def check_plot_path(path: Path) -> None:
     """Refuses a file that no plot can be written to.
 
     Raises:
@@ -21,12 +21,12 @@ def check_path(path: Path) -> None:
         raise InvalidInput(f"no directory {path.parent} for {path.name}. Make it first.")
 
 
-def plot(report: Report, path: Path) -> None:
+def plot(report: CompileReport, path: Path) -> None:
     """Writes a row of two diagrams for each signature, with one line for each topology."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    check_path(path)
+    check_plot_path(path)
     names = [each.signature for each in report.advice]
     # Without pyplot nothing asks for a display, and no figure stays in memory.
     figure = Figure(figsize=(11, 4.2 * len(names)), layout="constrained")

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tpuserve.compilation import chips
-from tpuserve.compilation.reporting.advice import Cover
-from tpuserve.compilation.stats import Figures, Topology
+from tpuserve.compilation.reporting.advice import BucketPlan
+from tpuserve.compilation.stats import CompileStats, CompileTarget
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Compilation:
     """
 
     signature: str
-    topology: Topology
+    topology: CompileTarget
     batch_size: int
-    figures: Figures | None
+    figures: CompileStats | None
     error: str | None
     computations: int
     is_cached: bool
@@ -40,7 +40,7 @@ class Compilation:
     @property
     def bound(self) -> str | None:
         """What the time goes to: "compute" or "memory", by the chip's published peaks."""
-        chip = chips.of_topology(self.topology.name)
+        chip = chips.find_generation(self.topology.name)
         if self.figures is None or chip is None:
             return None
         computing = self.figures.flops / chip.peak_flops
@@ -59,7 +59,7 @@ class Compilation:
             + self.figures.code_bytes
         )
 
-    def as_data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data, with what follows from the figures."""
         return {
             "signature": self.signature,
@@ -78,7 +78,7 @@ class Compilation:
 
 
 @dataclass(frozen=True)
-class Advice:
+class CompileAdvice:
     """What to do with a signature.
 
     Attributes:
@@ -89,10 +89,10 @@ class Advice:
     """
 
     signature: str
-    cover: Cover | None
+    cover: BucketPlan | None
     smallest_topology: str | None
 
-    def as_data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "signature": self.signature,
@@ -103,7 +103,7 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class Report:
+class CompileReport:
     """What came of compiling a SavedModel.
 
     Attributes:
@@ -117,7 +117,7 @@ class Report:
     directory: str
     load: str
     compilations: tuple[Compilation, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[CompileAdvice, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -125,13 +125,13 @@ class Report:
         """Whether everything compiles."""
         return all(each.error is None for each in self.compilations)
 
-    def as_data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers."""
         return {
             "directory": self.directory,
             "passed": self.passed,
             "load": self.load,
             "notes": list(self.notes),
-            "compilations": [each.as_data() for each in self.compilations],
-            "advice": [each.as_data() for each in self.advice],
+            "compilations": [each.to_dict() for each in self.compilations],
+            "advice": [each.to_dict() for each in self.advice],
         }

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpuserve.compilation.reporting.report import Advice, Compilation, Report
+from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
 
 # Short, so that a row fits a terminal of 80 columns.
 _HEADINGS = (
@@ -25,7 +25,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P")
 _SMALL = ("s", "ms", "us", "ns")
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
+def print_report(report: CompileReport, console: Console | None = None) -> None:
     """Prints a table for each signature, what did not compile, and advice."""
     console = console or Console()
     for advice in report.advice:
@@ -77,14 +77,14 @@ def _cells(each: Compilation) -> list[Text | str]:
     figures = each.figures
     rows = each.estimated_rows_per_second_per_chip
     return [
-        (">" if figures.untimed_operations else "") + seconds(figures.seconds),
-        "" if rows is None else quantity(rows),
+        (">" if figures.untimed_operations else "") + format_seconds(figures.seconds),
+        "" if rows is None else format_quantity(rows),
         each.bound or "",
-        quantity(figures.flops),
-        quantity(figures.bytes_moved),
-        quantity(figures.argument_bytes),
-        quantity(figures.temporary_bytes),
-        quantity(figures.code_bytes),
+        format_quantity(figures.flops),
+        format_quantity(figures.bytes_moved),
+        format_quantity(figures.argument_bytes),
+        format_quantity(figures.temporary_bytes),
+        format_quantity(figures.code_bytes),
     ]
 
 
@@ -99,7 +99,7 @@ def _print_errors(console: Console, compilations: list[Compilation]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _print_advice(console: Console, advice: Advice, report: Report) -> None:
+def _print_advice(console: Console, advice: CompileAdvice, report: CompileReport) -> None:
     fits = advice.smallest_topology or "none of these"
     console.print(Text.assemble(("smallest chip that fits: ", "bold"), fits), soft_wrap=True)
     if advice.cover is not None:
@@ -113,7 +113,7 @@ def _print_advice(console: Console, advice: Advice, report: Report) -> None:
         )
 
 
-def quantity(number: float) -> str:
+def format_quantity(number: float) -> str:
     """A number in three figures: 1230000 → "1.23M"."""
     power = 0
     while number >= 999.5 and power < len(_PREFIXES) - 1:
@@ -121,7 +121,7 @@ def quantity(number: float) -> str:
     return f"{number:.3g}{_PREFIXES[power]}"
 
 
-def seconds(number: float) -> str:
+def format_seconds(number: float) -> str:
     """A time in three figures: 0.00123 → "1.23ms"."""
     power = 0
     while number < 0.9995 and power < len(_SMALL) - 1:

@@ -13,7 +13,7 @@ Shape = tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
-class Variable:
+class VariableSpec:
     """A variable that a handle leads to.
 
     Attributes:
@@ -28,7 +28,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Argument:
+class AbstractTensor:
     """A tensor that goes into a call or comes out of one.
 
     Attributes:
@@ -39,30 +39,30 @@ class Argument:
 
     dtype: Any
     shape: Shape
-    variable: Variable | None = None
+    variable: VariableSpec | None = None
 
-    def refined(self, shape: Shape) -> "Argument":
+    def refined(self, shape: Shape) -> "AbstractTensor":
         """The same with the dimensions that another shape knows of it."""
         if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
             return self
         known = self.shape or (None,) * len(shape)
         merged = tuple(b if a is None else a for a, b in zip(known, shape, strict=True))
-        return Argument(self.dtype, merged, self.variable)
+        return AbstractTensor(self.dtype, merged, self.variable)
 
-    def with_rows(self, count: int) -> "Argument":
+    def with_rows(self, count: int) -> "AbstractTensor":
         """The same with another first dimension."""
         if not self.shape:
             return self
-        return Argument(self.dtype, (count, *self.shape[1:]), self.variable)
+        return AbstractTensor(self.dtype, (count, *self.shape[1:]), self.variable)
 
 
-def of_tensor(tensor: Any) -> Argument:
+def describe_tensor(tensor: Any) -> AbstractTensor:
     """What is known of a tensor in a graph."""
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-    return Argument(tensor.dtype, shape, _variable_of(tensor))
+    return AbstractTensor(tensor.dtype, shape, _variable_of(tensor))
 
 
-def placeholder(argument: Argument) -> Any:
+def make_placeholder(argument: AbstractTensor) -> Any:
     """A placeholder, in the default graph, of which that much is known."""
     made = tf.compat.v1.placeholder(argument.dtype, argument.shape)
     if argument.variable is not None:
@@ -76,35 +76,35 @@ def placeholder(argument: Argument) -> Any:
     return made
 
 
-def common(ones: Sequence[Argument], others: Sequence[Argument]) -> list[Argument]:
+def merge(ones: Sequence[AbstractTensor], others: Sequence[AbstractTensor]) -> list[AbstractTensor]:
     """What holds of both, pair by pair."""
     return [
-        one if one == other else Argument(one.dtype, _common_shape(one.shape, other.shape))
+        one if one == other else AbstractTensor(one.dtype, _merge_shapes(one.shape, other.shape))
         for one, other in zip(ones, others, strict=True)
     ]
 
 
-def _common_shape(one: Shape, other: Shape) -> Shape:
+def _merge_shapes(one: Shape, other: Shape) -> Shape:
     if one is None or other is None or len(one) != len(other):
         return None
     return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
 
 
-def _variable_of(tensor: Any) -> Variable | None:
+def _variable_of(tensor: Any) -> VariableSpec | None:
     if tensor.dtype != tf.resource:
         return None
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     if tensor.op.type != "VarHandleOp":
         return None
-    return Variable(
+    return VariableSpec(
         tensor.op.get_attr("shared_name").decode() or tensor.op.name,
         tensor.op.get_attr("dtype"),
-        of_proto(tensor.op.get_attr("shape")),
+        shape_from_proto(tensor.op.get_attr("shape")),
     )
 
 
-def of_proto(shape: Any) -> Shape:
+def shape_from_proto(shape: Any) -> Shape:
     """What a TensorShapeProto says."""
     if shape.unknown_rank:
         return None

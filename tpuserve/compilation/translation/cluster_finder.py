@@ -13,8 +13,8 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpuserve.compilation.translation import abstract_tensor as arguments
-from tpuserve.compilation.translation.abstract_tensor import Argument
-from tpuserve.compilation.translation.function_graphs import Functions
+from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
+from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import InvalidInput
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
 from tpuserve.saved_model.metagraph import functions_of
@@ -26,7 +26,7 @@ _BATCH = "BatchFunction"
 
 
 @dataclass(frozen=True)
-class Piece:
+class XlaCluster:
     """A function that XLA compiles as a whole, and what it is called with.
 
     Attributes:
@@ -35,10 +35,10 @@ class Piece:
     """
 
     function: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[AbstractTensor, ...]
 
 
-class Tracer:
+class ClusterFinder:
     """Follows the tensors of a lowered graph through its calls.
 
     Attributes:
@@ -53,11 +53,13 @@ class Tracer:
           graph: a lowered graph with its function library.
         """
         self._nodes = graph.node
-        self._functions = Functions(graph)
-        self.pieces: list[Piece] = []
+        self._functions = FunctionLibrary(graph)
+        self.pieces: list[XlaCluster] = []
         self.padded: list[str] = []
 
-    def trace(self, fed: Mapping[str, Argument], wanted: Sequence[str]) -> list[Argument]:
+    def trace(
+        self, fed: Mapping[str, AbstractTensor], wanted: Sequence[str]
+    ) -> list[AbstractTensor]:
         """What is known of the wanted tensors of the main graph, given those that are fed.
 
         Args:
@@ -72,17 +74,17 @@ class Tracer:
     def _trace(
         self,
         nodes: Sequence[NodeDef],
-        fed: Mapping[str, Argument],
+        fed: Mapping[str, AbstractTensor],
         wanted: Sequence[str],
         kept: Sequence[str],
-    ) -> list[Argument]:
+    ) -> list[AbstractTensor]:
         scope = _Scope(nodes, self._functions, fed)
         for node in scope.calls([*(_producer(each) for each in wanted), *kept]):
             given = scope.known([each for each in node.input if not each.startswith("^")])
             scope.set_outputs(node.name, self._outputs(node, given))
         return scope.known(wanted)
 
-    def _outputs(self, node: NodeDef, given: Sequence[Argument]) -> list[Argument]:
+    def _outputs(self, node: NodeDef, given: Sequence[AbstractTensor]) -> list[AbstractTensor]:
         """What comes out of a node that calls functions."""
         if node.op in _CALLS:
             is_piece = node.attr[MUST_COMPILE].b
@@ -93,15 +95,15 @@ class Tracer:
         if node.op in _LOOPS:
             condition, body = node.attr["cond"].func.name, node.attr["body"].func.name
             self._called(condition, given)
-            return arguments.common(given, self._called(body, given))
+            return arguments.merge(given, self._called(body, given))
         # The first input of a branching says which branch.
         results = [self._called(name, given[1:]) for name in names]
         found = results[0]
         for each in results[1:]:
-            found = arguments.common(found, each)
+            found = arguments.merge(found, each)
         return found
 
-    def _batched(self, node: NodeDef, given: Sequence[Argument]) -> list[Argument]:
+    def _batched(self, node: NodeDef, given: Sequence[AbstractTensor]) -> list[AbstractTensor]:
         count = len(node.attr["Tin"].list.type)
         rows = next((each.shape[0] for each in given[:count] if each.shape), None)
         if rows is None:
@@ -124,13 +126,13 @@ class Tracer:
         return [each.with_rows(rows) for each in results]
 
     def _called(
-        self, name: str, given: Sequence[Argument], *, is_piece: bool = False
-    ) -> list[Argument]:
+        self, name: str, given: Sequence[AbstractTensor], *, is_piece: bool = False
+    ) -> list[AbstractTensor]:
         body = self._functions.body(name)
         # Such as that of a look-up in a table, which only the program that made it knew.
         refined = [each.refined(shape) for each, shape in zip(given, body.shapes, strict=True)]
         if is_piece:
-            self.pieces.append(Piece(name, tuple(refined)))
+            self.pieces.append(XlaCluster(name, tuple(refined)))
         fed = dict(zip(body.inputs, refined, strict=True))
         return self._trace(body.nodes, fed, body.outputs, body.kept)
 
@@ -139,7 +141,10 @@ class _Scope:
     """The nodes of a graph or of one call, and what is known of tensors there."""
 
     def __init__(
-        self, nodes: Sequence[NodeDef], functions: Functions, fed: Mapping[str, Argument]
+        self,
+        nodes: Sequence[NodeDef],
+        functions: FunctionLibrary,
+        fed: Mapping[str, AbstractTensor],
     ) -> None:
         self._nodes = {each.name: each for each in nodes}
         self._functions = functions
@@ -152,12 +157,12 @@ class _Scope:
             if self._nodes[name].op in (*_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
                 yield self._nodes[name]
 
-    def set_outputs(self, node: str, outputs: Sequence[Argument]) -> None:
+    def set_outputs(self, node: str, outputs: Sequence[AbstractTensor]) -> None:
         """What is known of a call's outputs."""
         self._cut.add(node)
         self._fed.update({f"{node}:{index}": each for index, each in enumerate(outputs)})
 
-    def known(self, tensors: Sequence[str]) -> list[Argument]:
+    def known(self, tensors: Sequence[str]) -> list[AbstractTensor]:
         """What is known of some tensors."""
         tensors = [_full(each) for each in tensors]
         wanted = [each for each in tensors if each not in self._fed]
@@ -166,9 +171,9 @@ class _Scope:
             found.update(zip(wanted, self._inferred(wanted), strict=True))
         return [found[each] for each in tensors]
 
-    def _inferred(self, tensors: Sequence[str]) -> list[Argument]:
+    def _inferred(self, tensors: Sequence[str]) -> list[AbstractTensor]:
         graph_def = self._functions.new_graph_def()
-        used: dict[str, Argument] = {}
+        used: dict[str, AbstractTensor] = {}
         needed = _in_order(self._nodes, [_producer(each) for each in tensors], self._cut)
         included = [each for each in needed if each not in self._cut]
         for name in included:
@@ -181,7 +186,7 @@ class _Scope:
                 {_full(each): self._fed[_full(each)] for each in inputs if _full(each) in self._fed}
             )
         with tf.Graph().as_default():
-            fed = {name: arguments.placeholder(each) for name, each in used.items()}
+            fed = {name: arguments.make_placeholder(each) for name, each in used.items()}
             try:
                 imported = tf.import_graph_def(
                     graph_def, input_map=fed, return_elements=list(tensors), name=""
@@ -190,9 +195,11 @@ class _Scope:
                 raise InvalidInput(
                     f"the graph refuses inputs of such shapes: {error}. Ask for another batch size."
                 ) from error
-            return [self._through(fed, each) or arguments.of_tensor(each) for each in imported]
+            return [
+                self._through(fed, each) or arguments.describe_tensor(each) for each in imported
+            ]
 
-    def _through(self, fed: Mapping[str, Any], tensor: Any) -> Argument | None:
+    def _through(self, fed: Mapping[str, Any], tensor: Any) -> AbstractTensor | None:
         """What was fed, where a tensor is but that."""
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]

@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 @contextmanager
-def registered(graph: GraphDef) -> Iterator[None]:
+def register_functions(graph: GraphDef) -> Iterator[None]:
     """Within it, the eager runtime has the functions of a graph, under new names.
 
     A traced function does not bring along what an imported graph calls, such as the bodies of its

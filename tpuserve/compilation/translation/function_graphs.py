@@ -11,13 +11,13 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
-from tpuserve.compilation.translation.abstract_tensor import Shape, of_proto
+from tpuserve.compilation.translation.abstract_tensor import Shape, shape_from_proto
 from tpuserve.lowering.ir.function_renaming import rename
 from tpuserve.saved_model.metagraph import functions_of
 
 
 @dataclass(frozen=True)
-class Body:
+class FunctionBody:
     """What a function runs.
 
     Attributes:
@@ -35,7 +35,7 @@ class Body:
     kept: list[str]
 
 
-class Functions:
+class FunctionLibrary:
     """A library of functions.
 
     Attributes:
@@ -60,17 +60,17 @@ class Functions:
         graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
         return graph_def
 
-    def body(self, name: str) -> Body:
+    def body(self, name: str) -> FunctionBody:
         """What a function runs."""
         function = self._by_name[name]
         with self._graph.as_default():
             graph_def, names = function_def_to_graph_def(function)
-        return Body(
+        return FunctionBody(
             nodes=graph_def.node,
             inputs=[f"{each.name}:0" for each in function.signature.input_arg],
             # TensorFlow puts the placeholders of the arguments first.
             shapes=[
-                of_proto(node.attr["shape"].shape) if "shape" in node.attr else None
+                shape_from_proto(node.attr["shape"].shape) if "shape" in node.attr else None
                 for node, _ in zip(graph_def.node, function.signature.input_arg, strict=False)
             ],
             outputs=[names[function.ret[each.name]] for each in function.signature.output_arg],

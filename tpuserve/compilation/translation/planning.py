@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import tags as tag_sets
-from tpuserve.compilation.translation.abstract_tensor import Argument
-from tpuserve.compilation.translation.cluster_finder import Piece, Tracer
+from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
+from tpuserve.compilation.translation.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.errors import InvalidInput, MetagraphNotFound, SignatureNotFound
 from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph
@@ -22,7 +22,7 @@ DEFAULT_BATCH_SIZES = (1, 8, 64)
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """One signature at one batch size, and what it has a TPU compute.
 
     Attributes:
@@ -34,12 +34,12 @@ class Request:
 
     signature: str
     batch_size: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[XlaCluster, ...]
     error: str | None = None
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompilePlan:
     """What there is to compile.
 
     Attributes:
@@ -49,16 +49,16 @@ class Plan:
     """
 
     graph: Any
-    requests: tuple[Request, ...]
+    requests: tuple[CompileRequest, ...]
     notes: tuple[str, ...]
 
 
-def plan(
+def plan_compilations(
     directory: Path,
     signature_names: Sequence[str] | None,
     batch_sizes: Sequence[int] | None,
     unknown_dimension: int,
-) -> Plan:
+) -> CompilePlan:
     """What there is to compile of a SavedModel's TPU metagraph.
 
     Args:
@@ -74,7 +74,7 @@ def plan(
     """
     found, graph = _lowered(directory)
     notes: dict[str, None] = {}
-    requests: list[Request] = []
+    requests: list[CompileRequest] = []
     for name in signature_names or sorted(found):
         if name not in found:
             raise SignatureNotFound(
@@ -94,7 +94,7 @@ def plan(
             f"nothing: no signature leads to a TPUPartitionedCall. Put the model on the TPU as it "
             f"is exported; see docs/export.md."
         )
-    return Plan(graph, tuple(requests), tuple(notes))
+    return CompilePlan(graph, tuple(requests), tuple(notes))
 
 
 def _lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
@@ -147,25 +147,27 @@ def _batch_sizes(
 
 def _request(
     graph: Any, name: str, signature: Signature, batch_size: int, notes: dict[str, None]
-) -> Request:
+) -> CompileRequest:
     fed = {
         spec.name: _argument(spec.dtype, spec.shape).with_rows(batch_size)
         for spec in signature.inputs.values()
     }
-    tracer = Tracer(graph)
+    tracer = ClusterFinder(graph)
     try:
         tracer.trace(fed, [spec.name for spec in signature.outputs.values()])
     except InvalidInput as error:
-        return Request(name, batch_size, (), str(error))
+        return CompileRequest(name, batch_size, (), str(error))
     notes.update({f"signature {name!r}: {each}": None for each in tracer.padded})
-    return Request(name, batch_size, tuple(tracer.pieces))
+    return CompileRequest(name, batch_size, tuple(tracer.pieces))
 
 
-def _argument(dtype: str, shape: tuple[int | None, ...] | None) -> Argument:
-    return Argument(tf.as_dtype(dtype), shape)
+def _argument(dtype: str, shape: tuple[int | None, ...] | None) -> AbstractTensor:
+    return AbstractTensor(tf.as_dtype(dtype), shape)
 
 
-def _closed(request: Request, unknown_dimension: int, notes: dict[str, None]) -> Request:
+def _closed(
+    request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
+) -> CompileRequest:
     """The request with a number in place of each dimension that is not known."""
     pieces = []
     for piece in request.pieces:
@@ -174,7 +176,7 @@ def _closed(request: Request, unknown_dimension: int, notes: dict[str, None]) ->
             shape = each.shape if each.variable is None else each.variable.shape
             if shape is None or (each.variable is not None and None in shape):
                 what = f"variable {each.variable.name!r}" if each.variable else "an input"
-                return Request(
+                return CompileRequest(
                     request.signature,
                     request.batch_size,
                     (),

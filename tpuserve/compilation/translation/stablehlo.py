@@ -9,10 +9,10 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.eager import context
 
 from tpuserve.compilation.translation import uninitialized
-from tpuserve.compilation.translation.abstract_tensor import Variable
-from tpuserve.compilation.translation.cluster_finder import Piece
-from tpuserve.compilation.translation.eager_functions import registered
-from tpuserve.compilation.translation.function_graphs import Functions
+from tpuserve.compilation.translation.abstract_tensor import VariableSpec
+from tpuserve.compilation.translation.cluster_finder import XlaCluster
+from tpuserve.compilation.translation.eager_functions import register_functions
+from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.runtime import xla_errors
 from tpuserve.runtime.xla_errors import Refused
@@ -21,7 +21,7 @@ from tpuserve.runtime.xla_errors import Refused
 _FORMAT = 2
 
 
-class Translator:
+class StableHloTranslator:
     """Translates pieces of one graph.
 
     Variables become arguments of the module, never constants. They are made for that once, without
@@ -38,10 +38,10 @@ class Translator:
           line_of: "node@function" → the line of user code that made it, where it is known.
         """
         self._line_of = line_of
-        self._functions = Functions(graph)
-        self._variables: dict[Variable, Any] = {}
+        self._functions = FunctionLibrary(graph)
+        self._variables: dict[VariableSpec, Any] = {}
 
-    def translate(self, piece: Piece) -> bytes:
+    def translate(self, piece: XlaCluster) -> bytes:
         """The module of a piece, serialized in StableHLO's portable form.
 
         Args:
@@ -75,14 +75,14 @@ class Translator:
             try:
                 function = tf.function(computation, jit_compile=True, autograph=False)
                 specs = [tf.TensorSpec(each.shape, each.dtype) for each in fed]
-                with registered(graph_def):
+                with register_functions(graph_def):
                     generate = function.experimental_get_compiler_ir(*specs)
                     module: bytes = generate(stage="stablehlo_serialized")
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise UnsupportedOnTpu(self._told(error, piece)) from error
         return module
 
-    def fingerprint(self, piece: Piece) -> str:
+    def fingerprint(self, piece: XlaCluster) -> str:
         """What tells the module of a piece from all others, without making it.
 
         Another export of the same model has the same.
@@ -91,16 +91,16 @@ class Translator:
         digest.update(self._functions.renamed(piece.function))
         return digest.hexdigest()
 
-    def _variable(self, variable: Variable) -> Any:
+    def _variable(self, variable: VariableSpec) -> Any:
         if variable not in self._variables:
             with tf.init_scope():
                 assert variable.shape is not None
                 shape = tuple(size or 0 for size in variable.shape)
-                value = uninitialized.tensor(shape, variable.dtype)
+                value = uninitialized.make_uninitialized_tensor(shape, variable.dtype)
                 self._variables[variable] = tf.Variable(value)
         return self._variables[variable]
 
-    def _told(self, error: Exception, piece: Piece) -> str:
+    def _told(self, error: Exception, piece: XlaCluster) -> str:
         text = getattr(error, "message", None) or str(error)
         refused = [*xla_errors.unsupported(text), *xla_errors.not_constant(text)]
         if refused:
@@ -108,7 +108,7 @@ class Translator:
         lines = [line.strip() for line in text.splitlines()]
         return next((line for line in lines if line), type(error).__name__)
 
-    def _place(self, refused: Refused, piece: Piece) -> str:
+    def _place(self, refused: Refused, piece: XlaCluster) -> str:
         line = self._line_of(f"{refused.node}@{piece.function}")
         made = f", made at {line}" if line else ""
         number = refused.input_number

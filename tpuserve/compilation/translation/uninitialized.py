@@ -12,7 +12,7 @@ import tensorflow as tf
 _NO_RESERVE = 0x4000
 
 
-def tensor(shape: tuple[int, ...], dtype: Any) -> Any:
+def make_uninitialized_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
     """An eager tensor whose values are zeros that nobody has written, of any size.
 
     A type that no other can be taken for, such as bool, is written after all.

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 _join = tf.io.gfile.join
 
 
-class Staging:
+class AtomicDirectory:
     """A place beside the final one, as a context manager.
 
     Leaving it in peace renames it, leaving it by an error removes it.
@@ -69,7 +69,7 @@ class Staging:
         self.path = _join(self._base, f"temp-{uuid.uuid4().hex}")
         self.directory = ""
 
-    def __enter__(self) -> "Staging":
+    def __enter__(self) -> "AtomicDirectory":
         with _writing(self._base):
             tf.io.gfile.makedirs(self.path)
         return self
@@ -104,7 +104,7 @@ class Staging:
     def _publish(self) -> None:
         # Servers take the highest for the newest, also where the clock has been set back or an
         # older export has been removed since.
-        known = versions.names(self._base)
+        known = versions.list_versions(self._base)
         version = max(int(self._clock()), int(known[-1]) + 1 if known else 0)
         while not self.directory:
             directory = _join(self._base, str(version))

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpuserve.errors import ExportError
-from tpuserve.export.function_walk import with_called
+from tpuserve.export.function_walk import walk_graphs
 
 # Source: protobuf, which neither writes nor reads a longer message.
 MOST_BYTES = 2**31 - 1
 
 
-def check(graphs: Iterable[Any], most_bytes: int | None = None) -> None:
+def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> None:
     """Refuses graphs with so many constants that no saved_model.pb can hold them together.
 
     Args:
@@ -24,7 +24,7 @@ def check(graphs: Iterable[Any], most_bytes: int | None = None) -> None:
     found = [
         operation
         for graph in graphs
-        for each in with_called(graph)
+        for each in walk_graphs(graph)
         for operation in each.get_operations()
         if operation.type == "Const"
     ]

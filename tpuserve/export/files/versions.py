@@ -8,7 +8,7 @@ import tensorflow as tf
 _NAME = re.compile(r"[0-9]{10}")
 
 
-def names(base: str) -> list[str]:
+def list_versions(base: str) -> list[str]:
     """The names in a directory that exports have, oldest first."""
     # Object stores list directories with a slash at the end.
     found = (name.rstrip("/") for name in tf.io.gfile.listdir(base))

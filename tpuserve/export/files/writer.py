@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError
 from tpuserve.export import debug_info, warm_up
-from tpuserve.export.debug_info import Line
+from tpuserve.export.debug_info import SourceLine
 from tpuserve.export.deprecation_filter import without_deprecations
 from tpuserve.export.files import proto_size
-from tpuserve.export.files.atomic_directory import Staging
+from tpuserve.export.files.atomic_directory import AtomicDirectory
 from tpuserve.export.metagraph_spec import MetagraphSpec
 from tpuserve.export.warm_up import WarmUp
 from tpuserve.tags import TagSet
@@ -52,12 +52,12 @@ class SavedModelWriter:
           clock: gives the time in seconds that versions are named by.
 
         Raises:
-          InvalidSetting, InvalidType: see `Staging`.
+          InvalidSetting, InvalidType: see `AtomicDirectory`.
         """
         self._as_text = as_text
         self._strip_default_attrs = strip_default_attrs
         self._warm_up = warm_up
-        self._staging = Staging(
+        self._staging = AtomicDirectory(
             base_directory,
             assets_extra=assets_extra,
             has_warm_up_file=warm_up is not None,
@@ -67,7 +67,7 @@ class SavedModelWriter:
         self._saved_model: Any = None
         self._written: list[TagSet] = []
         self._graphs: list[Any] = []
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, SourceLine] = {}
 
     @property
     def directory(self) -> str:
@@ -93,7 +93,7 @@ class SavedModelWriter:
                 f"its own tag set."
             )
         self._graphs.append(metagraph.graph)
-        proto_size.check(self._graphs)
+        proto_size.check_proto_size(self._graphs)
         arguments = {
             "tags": sorted(metagraph.tags),
             "signature_def_map": dict(metagraph.signatures),
@@ -115,7 +115,7 @@ class SavedModelWriter:
                     with without_deprecations():
                         self._saved_model.add_meta_graph_and_variables(session, **arguments)
         self._written.append(metagraph.tags)
-        self._lines |= debug_info.of_graph(metagraph.graph)
+        self._lines |= debug_info.find_source_lines(metagraph.graph)
 
     def __exit__(
         self,
@@ -139,6 +139,6 @@ class SavedModelWriter:
         self._saved_model.save(as_text=self._as_text)
         if self._warm_up is not None:
             metagraphs = self._saved_model._saved_model.meta_graphs
-            count = warm_up.write(self._staging.path, metagraphs, self._warm_up)
+            count = warm_up.write_warm_up_file(self._staging.path, metagraphs, self._warm_up)
             logger.info("wrote %d warm-up records", count)
-        debug_info.write(self._staging.path, self._lines)
+        debug_info.write_debug_info(self._staging.path, self._lines)

@@ -11,11 +11,11 @@ from tpuserve.errors import ExportError, InvalidType
 from tpuserve.export import debug_info, signature_parity
 from tpuserve.export import warm_up as warm_up_file
 from tpuserve.export.files import proto_size
-from tpuserve.export.files.atomic_directory import Staging
+from tpuserve.export.files.atomic_directory import AtomicDirectory
 from tpuserve.export.functional import placement, resource_holder, saved_model
 from tpuserve.export.functional import signatures as entry_points
 from tpuserve.export.tpu.batching import BatchConfig
-from tpuserve.export.warm_up import WarmUp, warm_up_of
+from tpuserve.export.warm_up import WarmUp, normalize_warm_up
 
 Specs: TypeAlias = Mapping[str, tf.TensorSpec]
 Signatures: TypeAlias = Specs | Mapping[str, Specs | tuple[Callable[..., Any], Specs]]
@@ -79,33 +79,35 @@ def export(
       InvalidSetting, InvalidType: signatures or settings that no model can be exported with.
     """
     _check(batch_config, to_cpu=to_cpu, to_tpu=to_tpu)
-    requests = warm_up_of(warm_up)
-    staging = Staging(
+    requests = normalize_warm_up(warm_up)
+    staging = AtomicDirectory(
         export_dir_base, assets_extra=assets_extra, has_warm_up_file=requests is not None
     )
-    wanted = entry_points.read(model, signatures)
+    wanted = entry_points.read_signatures(model, signatures)
     # Always: a function that makes its variables when first called makes them here, where they
     # are no part of a TPU computation.
-    cpu = {each.name: placement.on_cpu(each) for each in wanted}
+    cpu = {each.name: placement.trace_for_cpu(each) for each in wanted}
     functions = {tags.SERVE: cpu} if to_cpu else {}
     if to_tpu:
         functions[tags.SERVE_TPU] = {
-            each.name: placement.on_tpu(each, batch_config) for each in wanted
+            each.name: placement.trace_for_tpu(each, batch_config) for each in wanted
         }
     exported = [each for named in functions.values() for each in named.values()]
-    proto_size.check(each.graph for each in exported)
+    proto_size.check_proto_size(each.graph for each in exported)
     owners = [model, *(each.callee.function for each in wanted)]
-    root = resource_holder.holder(exported, owners)
+    root = resource_holder.build_resource_holder(exported, owners)
     lines = {
-        node: line for each in exported for node, line in debug_info.of_graph(each.graph).items()
+        node: line
+        for each in exported
+        for node, line in debug_info.find_source_lines(each.graph).items()
     }
     with staging:
-        meta_graphs = saved_model.save(root, functions, staging.path, as_text=as_text)
+        meta_graphs = saved_model.write_saved_model(root, functions, staging.path, as_text=as_text)
         if len(meta_graphs) == 2:
-            signature_parity.check(*(each.signature_def for each in meta_graphs))
+            signature_parity.check_same_signatures(*(each.signature_def for each in meta_graphs))
         if requests is not None:
-            warm_up_file.write(staging.path, meta_graphs, requests)
-        debug_info.write(staging.path, lines)
+            warm_up_file.write_warm_up_file(staging.path, meta_graphs, requests)
+        debug_info.write_debug_info(staging.path, lines)
     return staging.directory
 
 

@@ -11,7 +11,7 @@ from tpuserve.errors import ExportError
 DEFAULT_OUTPUT = "output"
 
 
-class Callee(ABC):
+class CallableModel(ABC):
     """Something to call.
 
     Attributes:

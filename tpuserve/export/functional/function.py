@@ -12,12 +12,12 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.autograph.pyct import parser
 
 from tpuserve.errors import ExportError, InvalidSetting, TpuserveError
-from tpuserve.export.functional.callable_model import Callee
+from tpuserve.export.functional.callable_model import CallableModel
 
 _USE_TPU = "use_tpu"
 
 
-class Function(Callee):
+class FunctionModel(CallableModel):
     """A Python function, a tf.function, or an object with `__call__`."""
 
     def __init__(self, function: Any, title: str) -> None:
@@ -88,15 +88,15 @@ class Function(Callee):
             ) from error
 
     def _python_function(self) -> Any:
-        return self.function if self._polymorphic is None else body_of(self._polymorphic)
+        return self.function if self._polymorphic is None else python_body(self._polymorphic)
 
 
-def name_of(function: Any) -> str:
+def display_name(function: Any) -> str:
     """What a message calls it."""
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
-def body_of(polymorphic: Any) -> Any:
+def python_body(polymorphic: Any) -> Any:
     """The Python function in a tf.function, bound to its object if that is a method."""
     function = polymorphic.python_function
     # A bound tf.function has a wrapper there, which AutoGraph changes for good when it converts

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting
-from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, Callee
+from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
 # Whoever has a model has imported its package; the other one need not be there.
 _PACKAGES = ("tf_keras", "keras")
@@ -19,7 +19,7 @@ def is_keras(model: Any) -> bool:
     return any(isinstance(model, each.layers.Layer) for each in packages)
 
 
-class KerasModel(Callee):
+class KerasModel(CallableModel):
     """A Keras model or layer, called for inference."""
 
     def __init__(self, function: Any, title: str) -> None:

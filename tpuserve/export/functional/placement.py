@@ -7,15 +7,15 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting
-from tpuserve.export.functional.signatures import EntryPoint
+from tpuserve.export.functional.signatures import ExportSignature
 from tpuserve.export.tpu import tpu_call
-from tpuserve.export.tpu.batching import BatchConfig, batched
-from tpuserve.export.tpu.tpu_parts import check_strings, has_tpu_part
+from tpuserve.export.tpu.batching import BatchConfig, call_batched
+from tpuserve.export.tpu.tpu_parts import check_no_strings_on_tpu, has_tpu_part
 
 logger = logging.getLogger(__name__)
 
 
-def on_cpu(entry: EntryPoint) -> Any:
+def trace_for_cpu(entry: ExportSignature) -> Any:
     """The concrete function of the model as it is.
 
     Raises:
@@ -30,7 +30,7 @@ def on_cpu(entry: EntryPoint) -> Any:
     return function
 
 
-def on_tpu(entry: EntryPoint, batch_config: BatchConfig | None) -> Any:
+def trace_for_tpu(entry: ExportSignature, batch_config: BatchConfig | None) -> Any:
     """The concrete function of the model on the TPU; see `tpuserve.export.export`.
 
     Raises:
@@ -44,20 +44,21 @@ def on_tpu(entry: EntryPoint, batch_config: BatchConfig | None) -> Any:
     else:
         _check_rows(entry)
         function = _traced(
-            entry, lambda inputs: batched(lambda rows: _whole(entry, rows), inputs, batch_config)
+            entry,
+            lambda inputs: call_batched(lambda rows: _whole(entry, rows), inputs, batch_config),
         )
-    check_strings(function.graph, f"signature {entry.name!r}")
+    check_no_strings_on_tpu(function.graph, f"signature {entry.name!r}")
     return function
 
 
-def _traced(entry: EntryPoint, computation: Callable[[Any], Any]) -> Any:
+def _traced(entry: ExportSignature, computation: Callable[[Any], Any]) -> Any:
     def serve(**inputs: Any) -> Any:
         return computation(inputs)
 
     return tf.function(serve, autograph=False).get_concrete_function(**entry.specs)
 
 
-def _placed_by_itself(entry: EntryPoint, batch_config: BatchConfig | None) -> Any:
+def _placed_by_itself(entry: ExportSignature, batch_config: BatchConfig | None) -> Any:
     if batch_config is not None:
         raise InvalidSetting(
             f"batch_config is given, and {entry.callee.title} takes use_tpu and so places itself. "
@@ -74,7 +75,7 @@ def _placed_by_itself(entry: EntryPoint, batch_config: BatchConfig | None) -> An
     return function
 
 
-def _whole(entry: EntryPoint, inputs: Any) -> Any:
+def _whole(entry: ExportSignature, inputs: Any) -> Any:
     given = {id(each) for each in inputs.values()}
 
     def computation(inputs: Any) -> Any:
@@ -89,7 +90,7 @@ def _whole(entry: EntryPoint, inputs: Any) -> Any:
     return tpu_call.on_tpu(computation, inputs)
 
 
-def _check_rows(entry: EntryPoint) -> None:
+def _check_rows(entry: ExportSignature) -> None:
     if not entry.specs:
         raise InvalidSetting(
             f"batch_config is given, and signature {entry.name!r} has no inputs. Leave it out."

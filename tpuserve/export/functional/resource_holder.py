@@ -10,11 +10,11 @@ from tensorflow.python.trackable.base import Trackable
 from tensorflow.python.trackable.resource import CapturableResource
 
 from tpuserve.errors import ExportError
-from tpuserve.export.function_walk import with_called
-from tpuserve.export.functional.function import body_of
+from tpuserve.export.function_walk import walk_graphs
+from tpuserve.export.functional.function import python_body
 
 
-def holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
+def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
     """A trackable object that holds each variable and each table of the functions, once.
 
     Only what the functions use is held, so that an optimizer's variables are not exported.
@@ -53,7 +53,7 @@ def holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
 
 def _variables(functions: Iterable[Any]) -> Iterator[Any]:
     for function in functions:
-        for graph in with_called(function.graph):
+        for graph in walk_graphs(function.graph):
             yield from graph.variables
 
 
@@ -75,7 +75,7 @@ def _referred(owner: Any) -> Iterator[Any]:
     if isinstance(owner, Trackable):
         yield from owner._trackable_children("checkpoint").values()
     if isinstance(owner, tf.types.experimental.PolymorphicFunction):
-        yield body_of(owner)
+        yield python_body(owner)
     elif isinstance(owner, MethodType):
         yield from (owner.__self__, owner.__func__)
     elif isinstance(owner, functools.partial):

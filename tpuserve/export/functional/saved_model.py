@@ -17,7 +17,7 @@ from tpuserve.tags import TagSet
 _INIT_OP_SIGNATURE = "__saved_model_init_op"
 
 
-def save(
+def write_saved_model(
     root: Any,
     functions: Mapping[TagSet, Mapping[str, Any]],
     directory: str,

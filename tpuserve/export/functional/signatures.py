@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
-from tpuserve.export.functional.callable_model import Callee
-from tpuserve.export.functional.function import Function, name_of
+from tpuserve.export.functional.callable_model import CallableModel
+from tpuserve.export.functional.function import FunctionModel, display_name
 from tpuserve.export.functional.keras_model import KerasModel, is_keras
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
@@ -21,7 +21,7 @@ _FORM = (
 
 
 @dataclass(frozen=True)
-class EntryPoint:
+class ExportSignature:
     """One signature to be.
 
     Attributes:
@@ -31,11 +31,11 @@ class EntryPoint:
     """
 
     name: str
-    callee: Callee
+    callee: CallableModel
     specs: Mapping[str, Any]
 
 
-def read(model: Any, signatures: Any) -> list[EntryPoint]:
+def read_signatures(model: Any, signatures: Any) -> list[ExportSignature]:
     """The entry points that `signatures` asks for; see `tpuserve.export.export` for its forms.
 
     Raises:
@@ -79,7 +79,7 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _entry_point(name: str, callee: Callee, specs: Any) -> EntryPoint:
+def _entry_point(name: str, callee: CallableModel, specs: Any) -> ExportSignature:
     if not isinstance(specs, Mapping):
         raise InvalidType(f"signature {name!r} is {specs!r}. {_FORM}")
     named: dict[str, Any] = {}
@@ -95,10 +95,10 @@ def _entry_point(name: str, callee: Callee, specs: Any) -> EntryPoint:
             )
         named[alias] = tf.TensorSpec(spec.shape, spec.dtype, name=alias)
     callee.check_aliases(name, list(named))
-    return EntryPoint(name, callee, named)
+    return ExportSignature(name, callee, named)
 
 
-def _callee(function: Any, whose: str) -> Callee:
+def _callee(function: Any, whose: str) -> CallableModel:
     if is_keras(function):
         return KerasModel(function, f"Keras model {function.name!r}")
     if not callable(function):
@@ -106,4 +106,4 @@ def _callee(function: Any, whose: str) -> Callee:
             f"{whose} is {function!r}, which cannot be called. Give a function, a tf.function, an "
             f"object with __call__ or a Keras model, or a function with each signature."
         )
-    return Function(function, f"{name_of(function)!r}")
+    return FunctionModel(function, f"{display_name(function)!r}")

@@ -65,7 +65,7 @@ class BatchConfig:
             )
 
 
-def batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfig) -> Any:
+def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfig) -> Any:
     """The outputs of a function that runs on the rows of several requests at a time.
 
     The function is traced with an open first dimension, and called by a BatchFunction. Variables

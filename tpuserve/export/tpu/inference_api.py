@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import export_outputs
-from tpuserve.export.tpu.batching import BatchConfig, batched
+from tpuserve.export.tpu.batching import BatchConfig, call_batched
 from tpuserve.export.tpu.tpu_call import on_tpu, partitioned_call
 from tpuserve.graph.graph_walk import METADATA
 
@@ -68,7 +68,7 @@ def inference_on_tpu(
         returned = computation(*inputs) if is_list else computation(inputs)
         return [returned] if tf.is_tensor(returned) else returned
 
-    return batched(lambda inputs: on_tpu(call, inputs), inputs_to_tpu, config)
+    return call_batched(lambda inputs: on_tpu(call, inputs), inputs_to_tpu, config)
 
 
 def call_computation(
@@ -105,7 +105,7 @@ def call_computation(
 
     if batch_config is None:
         return call(computation_inputs)
-    results: list[Any] = batched(call, computation_inputs, batch_config)
+    results: list[Any] = call_batched(call, computation_inputs, batch_config)
     return results
 
 
@@ -144,16 +144,16 @@ def model_fn_inference_on_tpu(
 
     def computation(on_tpu_features: Any) -> dict[str, Any]:
         specs.append(_call_model_fn(model_fn, on_tpu_features, labels, config, params))
-        return export_outputs.tensors_of(specs[0])
+        return export_outputs.extract_tensors(specs[0])
 
     if batch_config is None:
         tensors = on_tpu(computation, features)
     else:
-        tensors = batched(lambda inputs: on_tpu(computation, inputs), features, batch_config)
+        tensors = call_batched(lambda inputs: on_tpu(computation, inputs), features, batch_config)
     (spec,) = specs
     changes: dict[str, Any] = {each: None for each in _OF_OTHER_MODES if hasattr(spec, each)}
     changes["predictions"] = tensors["predictions"]
-    changes["export_outputs"] = export_outputs.rebuilt(spec, tensors)
+    changes["export_outputs"] = export_outputs.rebuild_export_outputs(spec, tensors)
     replace = getattr(spec, "_replace", None)
     return replace(**changes) if replace else dataclasses.replace(spec, **changes)
 

@@ -69,7 +69,7 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
     Raises:
       ExportError: it is built inside of a TPU computation.
     """
-    refuse_nesting()
+    check_not_nested()
     graph = tf.compat.v1.get_default_graph()
     function_graph = func_graph_from_py_func(FUNCTION_NAME, build, (), {})
     if not function_graph.outputs:
@@ -87,7 +87,7 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
     return list(results)
 
 
-def refuse_nesting() -> None:
+def check_not_nested() -> None:
     """Refuses to build a TPU computation inside of another.
 
     Raises:

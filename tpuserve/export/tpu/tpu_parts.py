@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import ExportError
-from tpuserve.export.function_walk import with_called
+from tpuserve.export.function_walk import walk_graphs
 from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, HOST_ATTRIBUTE, METADATA, TPU_CALL
 
 # XLA leaves assertions out, and with them the text that they would show.
@@ -16,7 +16,7 @@ _LEFT_OUT = ("Assert", "Const")
 def has_tpu_part(graph: Any) -> bool:
     """Whether anything in a graph, or in a function that it holds, is placed on a TPU."""
     marks = (TPU_CALL, METADATA)
-    for each in with_called(graph):
+    for each in walk_graphs(graph):
         if any(operation.type in marks for operation in each.get_operations()):
             return True
         for function in each._functions.values():
@@ -28,7 +28,7 @@ def has_tpu_part(graph: Any) -> bool:
     return False
 
 
-def check_strings(graph: Any, title: str) -> None:
+def check_no_strings_on_tpu(graph: Any, title: str) -> None:
     """Refuses strings on the TPU: those that one of its ops takes or gives.
 
     Args:
@@ -49,7 +49,7 @@ def check_strings(graph: Any, title: str) -> None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    for each in with_called(graph):
+    for each in walk_graphs(graph):
         for operation in each.get_operations():
             if operation.type == TPU_CALL:
                 for computation in _called(operation):

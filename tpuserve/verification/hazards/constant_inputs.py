@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tpuserve.saved_model import dtypes
-from tpuserve.verification.hazards.node_placement import Placed
+from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
-from tpuserve.verification.xla_refusals import Refusals
+from tpuserve.verification.xla_refusals import XlaRefusals
 
 # Op → its inputs that decide the shape of what is compiled; -1 is the last one.
 # Source: the MarkCompileTimeConstantInput registrations of tensorflow/compiler/tf2xla/kernels.
@@ -51,7 +51,9 @@ _DECIDING: Mapping[str, Sequence[int]] = {
 _OF_SHAPE = ("Shape", "ShapeN", "Rank", "Size", "VariableShape", "ZerosLike", "OnesLike")
 
 
-def find(meta_graph_def: Any, nodes: Sequence[Placed], refused: Refusals) -> Iterator[Hazard]:
+def find_constant_inputs(
+    meta_graph_def: Any, nodes: Sequence[PlacedNode], refused: XlaRefusals
+) -> Iterator[Hazard]:
     """The inputs of computations that decide a shape, and what XLA itself said of such.
 
     Args:
@@ -77,7 +79,7 @@ def find(meta_graph_def: Any, nodes: Sequence[Placed], refused: Refusals) -> Ite
 
 
 def _of_computation(
-    function: Any, placed: Mapping[str, Placed], refused: Refusals
+    function: Any, placed: Mapping[str, PlacedNode], refused: XlaRefusals
 ) -> Iterator[Hazard]:
     nodes = {each.name: each for each in function.node_def}
     arguments = {

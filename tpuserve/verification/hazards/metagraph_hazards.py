@@ -8,21 +8,21 @@ from typing import Any
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification.hazards import constant_inputs, node_hazards, recompilations
-from tpuserve.verification.hazards.node_placement import Placed
+from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Comparison, Hazard, VerifiedSignature
-from tpuserve.verification.xla_refusals import Refusals
+from tpuserve.verification.xla_refusals import XlaRefusals
 
 _GRAVEST_FIRST = {"error": 0, "warning": 1, "note": 2}
 
 
-def find(
+def find_hazards(
     meta_graph_def: Any,
-    placed: Mapping[str, Sequence[Placed]],
+    placed: Mapping[str, Sequence[PlacedNode]],
     signatures: Mapping[str, Signature],
     *,
     allowed_batch_sizes: Sequence[int],
     warm_up: Sequence[WarmUpRecord],
-    refused: Refusals,
+    refused: XlaRefusals,
     verified: Sequence[VerifiedSignature],
     line_of: Callable[[str], str | None],
 ) -> tuple[Hazard, ...]:
@@ -46,14 +46,14 @@ def find(
     ]
     compiled = _once(each for name, each in placed.items() if name in ran)
     found = [
-        *node_hazards.uncompilable(nodes, compiled, refused),
-        *constant_inputs.find(meta_graph_def, nodes, refused),
-        *node_hazards.constants(nodes),
-        *node_hazards.strings(nodes),
-        *node_hazards.random(nodes),
-        *node_hazards.dynamic_shapes(nodes),
-        *node_hazards.wide_types(nodes),
-        *recompilations.find(placed, signatures, allowed_batch_sizes, warm_up),
+        *node_hazards.find_uncompilable_ops(nodes, compiled, refused),
+        *constant_inputs.find_constant_inputs(meta_graph_def, nodes, refused),
+        *node_hazards.find_large_constants(nodes),
+        *node_hazards.find_strings(nodes),
+        *node_hazards.find_random_ops(nodes),
+        *node_hazards.find_dynamic_shapes(nodes),
+        *node_hazards.find_64_bit_types(nodes),
+        *recompilations.find_recompilations(placed, signatures, allowed_batch_sizes, warm_up),
         *_no_computation(placed),
         *_not_finite(verified),
     ]
@@ -61,8 +61,8 @@ def find(
     return tuple(sorted(with_lines, key=lambda each: _GRAVEST_FIRST[each.severity]))
 
 
-def _once(placed: Iterable[Iterable[Placed]]) -> list[Placed]:
-    found: dict[tuple[str, str, str, bool], Placed] = {}
+def _once(placed: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode]:
+    found: dict[tuple[str, str, str, bool], PlacedNode] = {}
     for each in (each for of_one in placed for each in of_one):
         found.setdefault((each.node.name, each.function, each.computation, each.on_tpu), each)
     return list(found.values())
@@ -73,7 +73,7 @@ def _with_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
     return hazard if line is None else dataclasses.replace(hazard, line=line)
 
 
-def _no_computation(placed: Mapping[str, Sequence[Placed]]) -> Iterable[Hazard]:
+def _no_computation(placed: Mapping[str, Sequence[PlacedNode]]) -> Iterable[Hazard]:
     for name, nodes in placed.items():
         if not any(each.on_tpu for each in nodes):
             yield Hazard(

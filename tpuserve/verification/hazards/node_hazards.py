@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tpuserve.verification.hazards import xla_kernels
-from tpuserve.verification.hazards.node_placement import Placed
+from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
-from tpuserve.verification.xla_refusals import Refusals
+from tpuserve.verification.xla_refusals import XlaRefusals
 
 # A computation with its constants is one message, and no message is larger.
 LARGEST_CONSTANTS = 2 * 2**30
@@ -36,8 +36,8 @@ _MOVE_IT = "Wrap it in tpu.outside_compilation, or put it in front of the comput
 _NOT_COMPILED_ALONE = ("Placeholder", "PlaceholderWithDefault")
 
 
-def uncompilable(
-    nodes: Sequence[Placed], compiled: Sequence[Placed], refused: Refusals
+def find_uncompilable_ops(
+    nodes: Sequence[PlacedNode], compiled: Sequence[PlacedNode], refused: XlaRefusals
 ) -> Iterator[Hazard]:
     """The ops that XLA has no form for.
 
@@ -84,14 +84,16 @@ def uncompilable(
             )
 
 
-def constants(nodes: Iterable[Placed], largest: int = LARGEST_CONSTANTS) -> Iterator[Hazard]:
+def find_large_constants(
+    nodes: Iterable[PlacedNode], largest: int = LARGEST_CONSTANTS
+) -> Iterator[Hazard]:
     """The computations that hold more bytes of constants than a program can carry.
 
     Args:
       nodes: what the signatures run.
       largest: how many bytes there may be.
     """
-    found: dict[str, list[tuple[int, Placed]]] = defaultdict(list)
+    found: dict[str, list[tuple[int, PlacedNode]]] = defaultdict(list)
     for each in nodes:
         if each.on_tpu and each.node.op == "Const":
             found[each.computation].append((_bytes(each.node), each))
@@ -108,7 +110,7 @@ def constants(nodes: Iterable[Placed], largest: int = LARGEST_CONSTANTS) -> Iter
             )
 
 
-def strings(nodes: Iterable[Placed]) -> Iterator[Hazard]:
+def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
     """The computations that strings occur in, where XLA does not refuse the op anyway."""
     found = (
         each
@@ -128,7 +130,7 @@ def strings(nodes: Iterable[Placed]) -> Iterator[Hazard]:
         )
 
 
-def random(nodes: Iterable[Placed]) -> Iterator[Hazard]:
+def find_random_ops(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
     """The ops that give something else each time, so that no two runs can be compared."""
     for each in nodes:
         if _RANDOM.fullmatch(each.node.op):
@@ -142,7 +144,7 @@ def random(nodes: Iterable[Placed]) -> Iterator[Hazard]:
             )
 
 
-def dynamic_shapes(nodes: Iterable[Placed]) -> Iterator[Hazard]:
+def find_dynamic_shapes(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
     """The ops on the TPU whose output's size depends on values."""
     for each in nodes:
         if each.on_tpu and _OF_DYNAMIC_SHAPE.fullmatch(each.node.op):
@@ -156,7 +158,7 @@ def dynamic_shapes(nodes: Iterable[Placed]) -> Iterator[Hazard]:
             )
 
 
-def wide_types(nodes: Iterable[Placed]) -> Iterator[Hazard]:
+def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
     """The computations on 64-bit numbers, which a TPU has no hardware for."""
     nodes = [each for each in nodes if each.on_tpu and _computes(each.node)]
     of_int64 = (tf.int64.as_datatype_enum, tf.uint64.as_datatype_enum)
@@ -183,7 +185,7 @@ def wide_types(nodes: Iterable[Placed]) -> Iterator[Hazard]:
 def _can_compile(node: Any) -> bool:
     # A function that is called by its name has its body looked at.
     is_op = op_def_registry.get(node.op) is not None
-    return not is_op or node.op in _NOT_COMPILED_ALONE or xla_kernels.can_compile(node)
+    return not is_op or node.op in _NOT_COMPILED_ALONE or xla_kernels.has_xla_kernel(node)
 
 
 def _computes(node: Any) -> bool:
@@ -223,21 +225,21 @@ def _bytes(node: Any) -> int:
     return int(count * tf.as_dtype(tensor.dtype).size)
 
 
-def _by_computation(nodes: Iterable[Placed]) -> Iterable[list[Placed]]:
-    found: dict[str, list[Placed]] = defaultdict(list)
+def _by_computation(nodes: Iterable[PlacedNode]) -> Iterable[list[PlacedNode]]:
+    found: dict[str, list[PlacedNode]] = defaultdict(list)
     for each in nodes:
         found[each.computation].append(each)
     return found.values()
 
 
-def _ops(nodes: Sequence[Placed]) -> str:
+def _ops(nodes: Sequence[PlacedNode]) -> str:
     types = sorted({each.node.op for each in nodes})
     count = f"{len(nodes)} op" + ("s" if len(nodes) > 1 else "")
     more = f" and {len(types) - 4} other types" if len(types) > 4 else ""
     return f"{count} ({', '.join(types[:4])}{more})"
 
 
-def _at(placed: Placed, kind: str, severity: Any, message: str) -> Hazard:
+def _at(placed: PlacedNode, kind: str, severity: Any, message: str) -> Hazard:
     return Hazard(
         kind, severity, message, op=placed.node.op, node=placed.node.name, function=placed.function
     )

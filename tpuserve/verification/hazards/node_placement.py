@@ -9,7 +9,7 @@ from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, TPU_CALL, beside_cluster, 
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedNode:
     """A node that runs.
 
     Attributes:
@@ -25,7 +25,7 @@ class Placed:
     on_tpu: bool
 
 
-def of_signature(meta_graph_def: Any, signature_name: str) -> list[Placed]:
+def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
     """The nodes that the outputs of a signature need, those of called functions included.
 
     Args:
@@ -36,7 +36,7 @@ def of_signature(meta_graph_def: Any, signature_name: str) -> list[Placed]:
     functions = {each.signature.name: each for each in graph_def.library.function}
     outputs = meta_graph_def.signature_def[signature_name].outputs.values()
     found = [
-        Placed(each, "", "", on_tpu=False)
+        PlacedNode(each, "", "", on_tpu=False)
         for each in _needed(graph_def.node, (each.name for each in outputs))
     ]
     entered: set[tuple[str, str, bool]] = set()
@@ -57,14 +57,14 @@ def of_signature(meta_graph_def: Any, signature_name: str) -> list[Placed]:
 
 def _of_function(
     function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
-) -> Iterator[Placed]:
+) -> Iterator[PlacedNode]:
     results = [*function.ret.values(), *function.control_ret.values()]
     body = function.node_def
     beside = beside_cluster(body) if is_outermost else [False] * len(body)
     beside_names = {node.name for node, is_so in zip(body, beside, strict=True) if is_so}
     for node in _needed(body, results):
         is_beside = HOST_ATTRIBUTE in node.attr or node.name in beside_names
-        yield Placed(node, function.signature.name, computation, on_tpu and not is_beside)
+        yield PlacedNode(node, function.signature.name, computation, on_tpu and not is_beside)
 
 
 def _needed(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
-from tpuserve.verification.hazards.node_placement import Placed
+from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 
 Sizes = tuple[int, ...]
 
 
-def find(
-    placed: Mapping[str, Sequence[Placed]],
+def find_recompilations(
+    placed: Mapping[str, Sequence[PlacedNode]],
     signatures: Mapping[str, Signature],
     allowed_batch_sizes: Sequence[int],
     warm_up: Sequence[WarmUpRecord],

@@ -11,7 +11,7 @@ from tensorflow.python.framework import kernels
 _DEVICE = "XLA_CPU_JIT"
 
 
-def can_compile(node: Any) -> bool:
+def has_xla_kernel(node: Any) -> bool:
     """Whether XLA has a form for a node's op with the node's types.
 
     Args:

@@ -11,7 +11,7 @@ from tpuserve import samples
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import Signature
 from tpuserve.verification.inputs import input_casting, npz_inputs, warm_up_inputs
-from tpuserve.verification.report import Source
+from tpuserve.verification.report import InputSource
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +20,7 @@ DEFAULT_BATCH_SIZES = (1, 8)
 
 
 @dataclass(frozen=True)
-class Case:
+class InputCase:
     """One set of inputs of a signature.
 
     Attributes:
@@ -31,11 +31,11 @@ class Case:
 
     inputs: Mapping[str, Array]
     batch_size: int | None
-    source: Source
+    source: InputSource
 
 
 @dataclass(frozen=True)
-class Cases:
+class InputCases:
     """All sets of inputs.
 
     Attributes:
@@ -43,11 +43,11 @@ class Cases:
       notes: what was done to inputs that people brought.
     """
 
-    by_signature: Mapping[str, Sequence[Case]]
+    by_signature: Mapping[str, Sequence[InputCase]]
     notes: tuple[str, ...]
 
 
-def find(
+def collect_cases(
     directory: Path,
     meta_graph_def: Any,
     signatures: Mapping[str, Signature],
@@ -56,7 +56,7 @@ def find(
     batch_sizes: Sequence[int],
     allowed_batch_sizes: Sequence[int],
     seed: int,
-) -> Cases:
+) -> InputCases:
     """The inputs to run signatures on: a file's, else those to warm up with, else generated ones.
 
     Args:
@@ -74,13 +74,15 @@ def find(
       DamagedSavedModel: a warm-up file that cannot be read.
     """
     given: dict[str, list[dict[str, Array]]] = {}
-    source: Source = "file"
+    source: InputSource = "file"
     notes: list[str] = []
     of_file: dict[str, dict[str, Array]] = {}
     if inputs is not None:
-        of_file = npz_inputs.by_signature(npz_inputs.read(inputs), signatures, str(inputs))
-    of_records = warm_up_inputs.read(directory, signatures, notes)
-    by_signature: dict[str, Sequence[Case]] = {}
+        of_file = npz_inputs.assign_to_signatures(
+            npz_inputs.read_npz(inputs), signatures, str(inputs)
+        )
+    of_records = warm_up_inputs.read_warm_up_inputs(directory, signatures, notes)
+    by_signature: dict[str, Sequence[InputCase]] = {}
     for name, signature in signatures.items():
         if name in of_file:
             source, given[name] = "file", [of_file[name]]
@@ -93,24 +95,24 @@ def find(
         where = str(inputs) if source == "file" else "warm-up record"
         cases = []
         for each in given[name]:
-            arrays, done = input_casting.fit(each, signature, where)
+            arrays, done = input_casting.cast_inputs(each, signature, where)
             notes += [note for note in done if note not in notes]
             cases += _sized(arrays, signature, batch_sizes, source, where)
         by_signature[name] = _different(cases) if batch_sizes else cases
-    return Cases(by_signature, tuple(notes))
+    return InputCases(by_signature, tuple(notes))
 
 
 def _generated(
     meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
-) -> list[Case]:
+) -> list[InputCase]:
     if not samples.batch_size_is_open(meta_graph_def, name):
         shapes = [each.shape for each in signature.inputs.values()]
         fixed = [shape[0] for shape in shapes if shape]
         size = fixed[0] if fixed else None
         arrays = samples.of_signature(meta_graph_def, name, size or 1, seed=seed)
-        return [Case(arrays, size, "generated")]
+        return [InputCase(arrays, size, "generated")]
     return [
-        Case(
+        InputCase(
             samples.of_signature(meta_graph_def, name, size, seed=seed),
             size,
             "generated",
@@ -123,12 +125,12 @@ def _sized(
     arrays: Mapping[str, Array],
     signature: Signature,
     sizes: Sequence[int],
-    source: Source,
+    source: InputSource,
     where: str,
-) -> list[Case]:
+) -> list[InputCase]:
     batched = [each for each in arrays if input_casting.has_rows(signature, each)]
     if not batched:
-        return [Case(arrays, None, source)]
+        return [InputCase(arrays, None, source)]
     rows = arrays[batched[0]].shape[0]
     if rows == 0:
         raise InvalidInput(f"{where}: inputs have no rows. Give at least one.")
@@ -136,10 +138,10 @@ def _sized(
     for size in sizes or [rows]:
         chosen = np.arange(size) % rows
         resized = {name: each[chosen] if name in batched else each for name, each in arrays.items()}
-        cases.append(Case(resized, size, source))
+        cases.append(InputCase(resized, size, source))
     return cases
 
 
-def _different(cases: Sequence[Case]) -> list[Case]:
+def _different(cases: Sequence[InputCase]) -> list[InputCase]:
     """The first case of each batch size: warm-up records differ in little else."""
     return list({each.batch_size: each for each in reversed(cases)}.values())[::-1]

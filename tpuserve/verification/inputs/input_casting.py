@@ -12,7 +12,7 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 Array = np.ndarray[Any, Any]
 
 
-def fit(
+def cast_inputs(
     arrays: Mapping[str, Array], signature: Signature, where: str
 ) -> tuple[dict[str, Array], list[str]]:
     """The arrays in the signature's types, and what had to be done to them.

@@ -13,7 +13,7 @@ from tpuserve.saved_model.signature import Signature
 Array = np.ndarray[Any, Any]
 
 
-def read(path: Path) -> dict[str, Array]:
+def read_npz(path: Path) -> dict[str, Array]:
     """The arrays of an .npz file by name.
 
     Raises:
@@ -43,7 +43,7 @@ def read(path: Path) -> dict[str, Array]:
     )
 
 
-def by_signature(
+def assign_to_signatures(
     arrays: Mapping[str, Array], signatures: Mapping[str, Signature], where: str
 ) -> dict[str, dict[str, Array]]:
     """Which arrays are for which signature.

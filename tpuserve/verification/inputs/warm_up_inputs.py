@@ -15,7 +15,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 Array = np.ndarray[Any, Any]
 
 
-def read(
+def read_warm_up_inputs(
     directory: Path, signatures: Mapping[str, Signature], notes: list[str]
 ) -> dict[str, list[dict[str, Array]]]:
     """The inputs of a SavedModel's warm-up records, by signature.

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
-from tpuserve.compilation.reporting.plot import check_path, plot
+from tpuserve.compilation.reporting.plot import check_plot_path, plot
 from tpuserve.compilation.reporting.report import Compilation
 from tpuserve.errors import InvalidInput
 
@@ -42,4 +42,4 @@ def test_a_file_that_cannot_be_drawn_is_refused_before_anything_is_compiled(
     tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(InvalidInput, match="plot"):
-        check_path(tmp_path / name)
+        check_plot_path(tmp_path / name)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
-from tpuserve.compilation.stats import Topology
+from tpuserve.compilation.stats import CompileTarget
 
 
 def test_rows_per_second_count_all_devices_of_a_chip() -> None:
@@ -19,7 +19,7 @@ def test_the_bound_is_what_takes_longer_at_the_chips_peak() -> None:
 
 
 def test_a_generation_that_is_not_known_has_no_bound() -> None:
-    assert compiled(Topology("v9:1x1", "TPU v9", 1), 8, figures()).bound is None
+    assert compiled(CompileTarget("v9:1x1", "TPU v9", 1), 8, figures()).bound is None
 
 
 def test_the_memory_of_a_device_holds_arguments_results_temporaries_and_code() -> None:
@@ -32,7 +32,7 @@ def test_a_report_passes_if_everything_compiles() -> None:
 
 
 def test_data_are_json_with_what_follows_from_the_figures() -> None:
-    data = json.loads(json.dumps(report(compiled(V5E, 8, figures())).as_data()))
+    data = json.loads(json.dumps(report(compiled(V5E, 8, figures())).to_dict()))
     (found,) = data["compilations"]
     assert found["figures"]["seconds"] == 0.002
     assert found["estimated_rows_per_second_per_chip"] == pytest.approx(4000)

@@ -5,10 +5,10 @@ from rich.console import Console
 
 from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
 from tpuserve.compilation.reporting import report_tables
-from tpuserve.compilation.reporting.report import Report
+from tpuserve.compilation.reporting.report import CompileReport
 
 
-def printed(found: Report, width: int = 80) -> str:
+def printed(found: CompileReport, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
     report_tables.print_report(found, console)
     assert isinstance(console.file, io.StringIO)
@@ -53,11 +53,11 @@ def test_advice_and_notes_are_printed() -> None:
     [(0, "0"), (999, "999"), (999.9, "1k"), (1234567, "1.23M"), (5e18, "5e+03P")],
 )
 def test_quantities_have_three_figures(number: float, text: str) -> None:
-    assert report_tables.quantity(number) == text
+    assert report_tables.format_quantity(number) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(2.5, "2.5s"), (0.00123, "1.23ms"), (1.5e-5, "15us"), (3e-10, "0.3ns")]
 )
 def test_times_have_three_figures(number: float, text: str) -> None:
-    assert report_tables.seconds(number) == text
+    assert report_tables.format_seconds(number) == text

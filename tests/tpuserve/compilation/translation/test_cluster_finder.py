@@ -6,27 +6,27 @@ import tensorflow as tf
 from tensorflow.python.saved_model import loader_impl
 
 from tests.tpuserve.compilation import exports
-from tpuserve.compilation.translation.abstract_tensor import Argument, Variable
-from tpuserve.compilation.translation.cluster_finder import Piece, Tracer
+from tpuserve.compilation.translation.abstract_tensor import AbstractTensor, VariableSpec
+from tpuserve.compilation.translation.cluster_finder import ClusterFinder, XlaCluster
 from tpuserve.errors import InvalidInput
 from tpuserve.lowering import lower
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
-W = Variable("w", tf.float32, (16, 4))
+W = VariableSpec("w", tf.float32, (16, 4))
 
 
-def traced(directory: Path, rows: int | None, shape: tuple[int, ...] = (16,)) -> Tracer:
+def traced(directory: Path, rows: int | None, shape: tuple[int, ...] = (16,)) -> ClusterFinder:
     (meta_graph,) = loader_impl.parse_saved_model(str(directory)).meta_graphs
     signature = meta_graph.signature_def["serving_default"]
-    tracer = Tracer(lower(meta_graph.graph_def))
-    fed = {signature.inputs["x"].name: Argument(tf.float32, (rows, *shape))}
+    tracer = ClusterFinder(lower(meta_graph.graph_def))
+    fed = {signature.inputs["x"].name: AbstractTensor(tf.float32, (rows, *shape))}
     (tracer.result,) = tracer.trace(fed, [signature.outputs["y"].name])  # type: ignore[attr-defined]
     return tracer
 
 
-def shapes(piece: Piece) -> list[Any]:
+def shapes(piece: XlaCluster) -> list[Any]:
     return sorted(
         each.shape for each in piece.arguments if each.variable is None and each.shape is not None
     )

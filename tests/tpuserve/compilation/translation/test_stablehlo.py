@@ -7,20 +7,20 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.saved_model import loader_impl
 
 from tests.tpuserve.compilation import exports
-from tpuserve.compilation.translation.abstract_tensor import Argument
-from tpuserve.compilation.translation.cluster_finder import Piece, Tracer
-from tpuserve.compilation.translation.stablehlo import Translator
+from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
+from tpuserve.compilation.translation.cluster_finder import ClusterFinder, XlaCluster
+from tpuserve.compilation.translation.stablehlo import StableHloTranslator
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering import lower
 
 pytestmark = pytest.mark.slow
 
 
-def piece_of(directory: Path, rows: int) -> tuple[GraphDef, Piece]:
+def piece_of(directory: Path, rows: int) -> tuple[GraphDef, XlaCluster]:
     (meta_graph,) = loader_impl.parse_saved_model(str(directory)).meta_graphs
     graph = lower(meta_graph.graph_def)
-    tracer = Tracer(graph)
-    tracer.trace({"x:0": Argument(tf.float32, (rows, 16))}, [_output(meta_graph)])
+    tracer = ClusterFinder(graph)
+    tracer.trace({"x:0": AbstractTensor(tf.float32, (rows, 16))}, [_output(meta_graph)])
     return graph, tracer.pieces[0]
 
 
@@ -42,7 +42,7 @@ def text_of(module: bytes) -> str:
 
 def test_variables_are_arguments_and_never_constants(linear: Path) -> None:
     graph, piece = piece_of(linear, 8)
-    text = text_of(Translator(graph).translate(piece))
+    text = text_of(StableHloTranslator(graph).translate(piece))
     assert "tensor<8x16xf32>" in text
     assert "tensor<16x4xf32>" in text
     assert "constant" not in text
@@ -59,7 +59,7 @@ def test_a_variable_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> N
     graph, piece = piece_of(directory, 1)
     before = _resident_bytes()
     # 16 GiB of float32.
-    assert "tensor<16x268435456xf32>" in text_of(Translator(graph).translate(piece))
+    assert "tensor<16x268435456xf32>" in text_of(StableHloTranslator(graph).translate(piece))
     assert _resident_bytes() - before < 2**30
 
 
@@ -74,13 +74,13 @@ def test_an_op_with_no_form_is_named(tmp_path: Path) -> None:
 
     graph, piece = piece_of(exports.write(tmp_path, exports.whole(computation), [None, 16]), 1)
     with pytest.raises(UnsupportedOnTpu) as refused:
-        Translator(graph, {"spelled@" + piece.function: "model.py:7"}.get).translate(piece)
+        StableHloTranslator(graph, {"spelled@" + piece.function: "model.py:7"}.get).translate(piece)
     assert str(refused.value) == "XLA refuses AsString ('spelled', made at model.py:7)"
 
 
 def fingerprint(directory: Path, rows: int = 8) -> str:
     graph, piece = piece_of(directory, rows)
-    return Translator(graph).fingerprint(piece)
+    return StableHloTranslator(graph).fingerprint(piece)
 
 
 def test_a_fingerprint_tells_shapes_and_graphs_apart(linear: Path, tmp_path: Path) -> None:

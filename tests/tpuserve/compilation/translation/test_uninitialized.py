@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
     "dtype", [tf.float32, tf.bfloat16, tf.int64, tf.int8, tf.uint8, tf.complex64, tf.bool]
 )
 def test_a_tensor_has_its_shape_and_type_and_is_zero(dtype: Any, shape: tuple[int, ...]) -> None:
-    found = uninitialized.tensor(shape, dtype)
+    found = uninitialized.make_uninitialized_tensor(shape, dtype)
     assert (found.shape, found.dtype) == (shape, dtype)
     assert not tf.cast(found, tf.bool).numpy().any()
 
@@ -22,7 +22,7 @@ def test_a_tensor_has_its_shape_and_type_and_is_zero(dtype: Any, shape: tuple[in
 def test_a_tensor_may_be_larger_than_the_machine() -> None:
     before = _resident_bytes()
     # 400 GB.
-    held = tf.Variable(uninitialized.tensor((10**6, 10**5), tf.float32))
+    held = tf.Variable(uninitialized.make_uninitialized_tensor((10**6, 10**5), tf.float32))
     assert held.shape == (10**6, 10**5)
     assert _resident_bytes() - before < 10**9
 

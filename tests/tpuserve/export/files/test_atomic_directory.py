@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
-from tpuserve.export.files.atomic_directory import Staging
+from tpuserve.export.files.atomic_directory import AtomicDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -14,21 +14,21 @@ pytestmark = pytest.mark.slow
 )
 def test_no_file_goes_outside_of_the_version_directory(tmp_path: Path, place: str) -> None:
     with pytest.raises(InvalidSetting, match="no file below assets.extra/"):
-        Staging(tmp_path / "m", assets_extra={place: __file__})
+        AtomicDirectory(tmp_path / "m", assets_extra={place: __file__})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_is_written_in_its_plainest_form(tmp_path: Path) -> None:
-    with Staging(tmp_path, assets_extra={"./a/../b/..c": __file__}) as staging:
+    with AtomicDirectory(tmp_path, assets_extra={"./a/../b/..c": __file__}) as staging:
         pass
     assert (Path(staging.directory) / "assets.extra/b/..c").read_text().startswith("from pathlib")
 
 
 @pytest.mark.parametrize("place", ["tf_serving_warmup_requests", "./tf_serving_warmup_requests"])
 def test_a_warm_up_file_is_brought_or_written(tmp_path: Path, place: str) -> None:
-    Staging(tmp_path, assets_extra={place: __file__})
+    AtomicDirectory(tmp_path, assets_extra={place: __file__})
     with pytest.raises(InvalidSetting, match="Leave one of them out"):
-        Staging(tmp_path, assets_extra={place: __file__}, has_warm_up_file=True)
+        AtomicDirectory(tmp_path, assets_extra={place: __file__}, has_warm_up_file=True)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,16 @@ def test_assets_that_are_none_are_refused(
     tmp_path: Path, assets_extra: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        Staging(tmp_path, assets_extra=assets_extra)
+        AtomicDirectory(tmp_path, assets_extra=assets_extra)
 
 
 def test_a_base_that_is_a_file_is_said_not_to_be_writable(tmp_path: Path) -> None:
     base = tmp_path / "file"
     base.write_text("theirs")
-    with pytest.raises(ExportError, match=f"{base} cannot be written: .*; make it"), Staging(base):
+    with (
+        pytest.raises(ExportError, match=f"{base} cannot be written: .*; make it"),
+        AtomicDirectory(base),
+    ):
         pass
     assert base.read_text() == "theirs"
 
@@ -61,21 +64,21 @@ def test_a_base_that_is_a_file_is_said_not_to_be_writable(tmp_path: Path) -> Non
 )
 def test_a_base_that_is_no_path_is_refused(base: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="export_dir_base is"):
-        Staging(base)
+        AtomicDirectory(base)
 
 
 def test_places_within_each_other_are_said_not_to_fit(tmp_path: Path) -> None:
     inside = {"a": __file__, "a/b": __file__}
     with (
         pytest.raises(ExportError, match="cannot copy .*test_staging.py of assets_extra"),
-        Staging(tmp_path, assets_extra=inside),
+        AtomicDirectory(tmp_path, assets_extra=inside),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def exported(base: Path, second: float) -> int:
-    with Staging(base, clock=lambda: second) as staging:
+    with AtomicDirectory(base, clock=lambda: second) as staging:
         pass
     return int(Path(staging.directory).name)
 

@@ -24,15 +24,15 @@ def graph_of(*values: tf.Tensor | np.ndarray[Any, Any]) -> tf.Graph:
 
 def test_the_constants_of_all_graphs_count_together() -> None:
     graphs = [graph_of(NUMBERS), graph_of(NUMBERS, NUMBERS[:50_000])]
-    proto_size.check(graphs, 1_100_000)
+    proto_size.check_proto_size(graphs, 1_100_000)
     with pytest.raises(ExportError, match="can hold 900000; the largest, 'table', has 400.*varia"):
-        proto_size.check(graphs, 900_000)
+        proto_size.check_proto_size(graphs, 900_000)
 
 
 def test_a_value_over_and_over_is_written_once() -> None:
     with tf.Graph().as_default() as graph:
         tf.constant(1.0, shape=[1_000_000])
-    proto_size.check([graph], 1000)
+    proto_size.check_proto_size([graph], 1000)
 
 
 def test_a_model_with_too_many_is_refused_before_anything_is_written(

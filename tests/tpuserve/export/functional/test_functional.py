@@ -258,7 +258,7 @@ def test_extra_files_text_and_warm_up_records_are_written(tmp_path: Path) -> Non
 
 
 def test_the_export_knows_which_line_a_node_on_the_tpu_comes_from(exported: str) -> None:
-    line = debug_info.line_of(exported)("mul")
+    line = debug_info.load_line_lookup(exported)("mul")
     source = Path(__file__).read_text().splitlines()
     assert line
     assert source[int(line.rpartition(":")[2]) - 1].strip() == "return x * HALF + TWO"

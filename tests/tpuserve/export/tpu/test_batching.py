@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import BatchConfig
-from tpuserve.export.tpu.batching import batched
+from tpuserve.export.tpu.batching import call_batched
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -57,7 +57,7 @@ def test_a_batch_is_padded_to_an_allowed_size_and_rows_come_back() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [None, 1])
         name = v1.placeholder(tf.string, [None])
-        results = batched(rows_of, {"x": x, "name": name, "none": None}, CONFIG)
+        results = call_batched(rows_of, {"x": x, "name": name, "none": None}, CONFIG)
         assert results["count"].shape.as_list() == [None, 1]
         found = session.run(results, {x: [[1.0], [2.0], [3.0]], name: ["a", "b", "c"]})
     assert found["count"].ravel().tolist() == [4.0] * 3
@@ -68,7 +68,7 @@ def test_a_batch_is_padded_to_an_allowed_size_and_rows_come_back() -> None:
 def test_a_request_larger_than_a_batch_is_refused() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [None])
-        y = batched(lambda x: x + 1.0, x, CONFIG)
+        y = call_batched(lambda x: x + 1.0, x, CONFIG)
         with pytest.raises(tf.errors.InvalidArgumentError, match="larger than maximum"):
             session.run(y, {x: range(7)})
 
@@ -77,9 +77,9 @@ def test_a_request_larger_than_a_batch_is_refused() -> None:
 def test_sizes_are_compared_in_tensorflow_1_as_well() -> None:
     with tf.Graph().as_default():
         inputs = [v1.placeholder(tf.float32, [None]), tf.ones([2]), tf.ones([2])]
-        assert batched(lambda given: given[1], inputs, CONFIG).shape.as_list() == [2]
+        assert call_batched(lambda given: given[1], inputs, CONFIG).shape.as_list() == [2]
         with pytest.raises(ExportError, match="have 2 and 3 rows"):
-            batched(lambda given: given, [tf.ones([2]), tf.ones([3])], CONFIG)
+            call_batched(lambda given: given, [tf.ones([2]), tf.ones([3])], CONFIG)
 
 
 def test_variables_are_made_outside_and_captured() -> None:
@@ -87,7 +87,7 @@ def test_variables_are_made_outside_and_captured() -> None:
         return x * v1.get_variable("scale", initializer=3.0, use_resource=True)
 
     with tf.Graph().as_default() as graph, v1.Session() as session:
-        y = batched(scaled, tf.constant([1.0, 2.0]), CONFIG)
+        y = call_batched(scaled, tf.constant([1.0, 2.0]), CONFIG)
         assert y.shape.as_list() == [2]
         (variable,) = v1.global_variables()
         assert variable.name == "scale:0"
@@ -109,7 +109,7 @@ def test_variables_are_made_outside_and_captured() -> None:
 )
 def test_what_has_no_rows_is_refused(inputs: Any, message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match=message):
-        batched(lambda given: given, inputs(), CONFIG)
+        call_batched(lambda given: given, inputs(), CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_what_has_no_rows_is_refused(inputs: Any, message: str) -> None:
 )
 def test_results_without_rows_are_refused(function: Any, message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match=message):
-        batched(function, tf.ones([2]), CONFIG)
+        call_batched(function, tf.ones([2]), CONFIG)

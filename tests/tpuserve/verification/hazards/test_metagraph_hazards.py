@@ -12,7 +12,7 @@ from tests.tpuserve.verification import exports
 from tpuserve.export import inference_on_tpu
 from tpuserve.verification import Hazard, verify
 from tpuserve.verification.hazards import node_hazards, xla_kernels
-from tpuserve.verification.hazards.node_placement import Placed
+from tpuserve.verification.hazards.node_placement import PlacedNode
 
 pytestmark = pytest.mark.slow
 
@@ -149,19 +149,19 @@ def test_only_computations_have_hazards(tmp_path: Path) -> None:
     assert found == []
 
 
-def constant(*shape: int) -> Placed:
+def constant(*shape: int) -> PlacedNode:
     node = NodeDef(name="table", op="Const")
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0.0, shape=shape))
     node.attr["dtype"].type = tf.float32.as_datatype_enum
-    return Placed(node, "f", "f", on_tpu=True)
+    return PlacedNode(node, "f", "f", on_tpu=True)
 
 
 def test_more_than_two_gib_of_constants_are_refused() -> None:
     # 4 bytes each.
-    (found,) = node_hazards.constants([constant(2**28), constant(2**28), constant(1)])
+    (found,) = node_hazards.find_large_constants([constant(2**28), constant(2**28), constant(1)])
     assert (found.kind, found.severity, found.node) == ("constants", "error", "table")
     assert str(2**31 + 4) in found.message
-    assert list(node_hazards.constants([constant(2**28), constant(2**28)])) == []
+    assert list(node_hazards.find_large_constants([constant(2**28), constant(2**28)])) == []
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_more_than_two_gib_of_constants_are_refused() -> None:
 def test_the_registry_knows_what_xla_compiles(op: str, dtype: tf.DType, *, can: bool) -> None:
     node = NodeDef(op=op)
     node.attr["T"].type = dtype.as_datatype_enum
-    assert xla_kernels.can_compile(node) is can
+    assert xla_kernels.has_xla_kernel(node) is can
 
 
 def test_an_output_without_a_number_on_either_side_is_told(tmp_path: Path) -> None:

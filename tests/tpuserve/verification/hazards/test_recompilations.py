@@ -7,12 +7,12 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.verification.hazards import recompilations
-from tpuserve.verification.hazards.node_placement import Placed
+from tpuserve.verification.hazards.node_placement import PlacedNode
 
 pytestmark = pytest.mark.slow
 
 OPEN = Signature({"x": TensorSpec("x:0", "float32", (None, 2))}, {})
-ON_TPU = [Placed(NodeDef(name="y", op="Mul"), "f", "f", on_tpu=True)]
+ON_TPU = [PlacedNode(NodeDef(name="y", op="Mul"), "f", "f", on_tpu=True)]
 
 
 def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -> list[str]:
@@ -21,7 +21,7 @@ def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -
         for name in names
         for size in warm
     ]
-    found = recompilations.find(
+    found = recompilations.find_recompilations(
         dict.fromkeys(names, ON_TPU), dict.fromkeys(names, OPEN), allowed, records
     )
     return [f"{each.severity}: {each.message}" for each in found]

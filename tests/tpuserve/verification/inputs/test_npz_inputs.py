@@ -9,7 +9,7 @@ import pytest
 from tpuserve.errors import InvalidInput, InvalidInputNames, InvalidTensor
 from tpuserve.saved_model.signature import Signature, TensorSpec
 from tpuserve.verification.inputs import npz_inputs
-from tpuserve.verification.inputs.input_casting import fit
+from tpuserve.verification.inputs.input_casting import cast_inputs
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ SIGNATURES = {"a": Signature({"x": X}, {}), "b": Signature({"x": X, "n": N}, {})
 def test_arrays_come_back_by_name(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {"x": np.ones([1, 2]), "b/n": np.zeros(1)}
     np.savez(tmp_path / "inputs.npz", **arrays)
-    assert sorted(npz_inputs.read(tmp_path / "inputs.npz")) == ["b/n", "x"]
+    assert sorted(npz_inputs.read_npz(tmp_path / "inputs.npz")) == ["b/n", "x"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"no file of arrays", b"PK\x03\x04 cut"])
@@ -31,7 +31,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "inputs.npz"
     path.write_bytes(damage)
     with pytest.raises(InvalidInput, match="is no .npz file, or a damaged one"):
-        npz_inputs.read(path)
+        npz_inputs.read_npz(path)
 
 
 def test_a_cut_file_is_named(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_cut_file_is_named(tmp_path: Path) -> None:
     np.savez(path, x=np.ones([100, 2]))
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(InvalidInput, match="damaged"):
-        npz_inputs.read(path)
+        npz_inputs.read_npz(path)
 
 
 def test_a_changed_file_is_named(tmp_path: Path) -> None:
@@ -49,29 +49,29 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
     whole[300:310] = b"x" * 10
     path.write_bytes(whole)
     with pytest.raises(InvalidInput, match="damaged"):
-        npz_inputs.read(path)
+        npz_inputs.read_npz(path)
 
 
 def test_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"cannot read .*none.npz: No such file"):
-        npz_inputs.read(tmp_path / "none.npz")
+        npz_inputs.read_npz(tmp_path / "none.npz")
 
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", x=np.array([b"a", None], object))
     with pytest.raises(InvalidInput, match="holds Python objects"):
-        npz_inputs.read(tmp_path / "inputs.npz")
+        npz_inputs.read_npz(tmp_path / "inputs.npz")
 
 
 def test_an_array_without_a_name_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(1))
     with pytest.raises(InvalidInput, match="one array without a name"):
-        npz_inputs.read(tmp_path / "x.npy")
+        npz_inputs.read_npz(tmp_path / "x.npy")
 
 
 def chosen(*names: str) -> Any:
     arrays = {name: np.array([number]) for number, name in enumerate(names)}
-    found = npz_inputs.by_signature(arrays, SIGNATURES, "inputs.npz")
+    found = npz_inputs.assign_to_signatures(arrays, SIGNATURES, "inputs.npz")
     return {
         name: {alias: names[each[0]] for alias, each in of.items()} for name, of in found.items()
     }
@@ -94,7 +94,7 @@ def test_an_array_of_no_use_is_refused() -> None:
 
 
 def fitted(spec: TensorSpec, array: Any) -> Any:
-    arrays, notes = fit({"x": np.asarray(array)}, Signature({"x": spec}, {}), "f.npz")
+    arrays, notes = cast_inputs({"x": np.asarray(array)}, Signature({"x": spec}, {}), "f.npz")
     return arrays["x"], notes
 
 
@@ -139,4 +139,4 @@ def test_another_type_or_shape_is_refused(spec: TensorSpec, array: Any, message:
 def test_inputs_have_the_same_number_of_rows() -> None:
     arrays = {"x": np.ones([2, 2], np.float32), "n": np.ones(3, np.int32)}
     with pytest.raises(InvalidTensor, match="different numbers of rows: x 2, n 3"):
-        fit(arrays, SIGNATURES["b"], "f.npz")
+        cast_inputs(arrays, SIGNATURES["b"], "f.npz")

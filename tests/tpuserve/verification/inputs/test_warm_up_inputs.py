@@ -41,7 +41,9 @@ def example(key: str, value: float) -> Any:
 
 
 def test_a_predict_request_has_arrays(tmp_path: Path) -> None:
-    found = warm_up_inputs.read(records(tmp_path, predict(x=[1.0, 2.0])), SIGNATURES, [])
+    found = warm_up_inputs.read_warm_up_inputs(
+        records(tmp_path, predict(x=[1.0, 2.0])), SIGNATURES, []
+    )
     assert found["serving_default"][0]["x"].tolist() == [1.0, 2.0]
 
 
@@ -51,7 +53,7 @@ def test_a_classification_has_serialized_examples_with_their_context(tmp_path: P
     request.model_spec.signature_name = "classes"
     request.input.example_list_with_context.context.CopyFrom(example("shared", 1))
     request.input.example_list_with_context.examples.append(example("own", 2))
-    (found,) = warm_up_inputs.read(records(tmp_path, log), SIGNATURES, [])["classes"]
+    (found,) = warm_up_inputs.read_warm_up_inputs(records(tmp_path, log), SIGNATURES, [])["classes"]
     parsed = tf.train.Example.FromString(found["inputs"][0])
     assert sorted(parsed.features.feature) == ["own", "shared"]
 
@@ -60,19 +62,19 @@ def test_other_kinds_are_left_out_with_a_note(tmp_path: Path) -> None:
     log = prediction_log_pb2.PredictionLog()
     log.session_run_log.SetInParent()
     notes: list[str] = []
-    assert warm_up_inputs.read(records(tmp_path, log), SIGNATURES, notes) == {}
+    assert warm_up_inputs.read_warm_up_inputs(records(tmp_path, log), SIGNATURES, notes) == {}
     assert notes == ["warm-up record 0 is a session_run_log, which is not used"]
 
 
 def test_a_record_of_other_inputs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputNames, match="has inputs z; the signature takes x"):
-        warm_up_inputs.read(records(tmp_path, predict(z=[1.0])), SIGNATURES, [])
+        warm_up_inputs.read_warm_up_inputs(records(tmp_path, predict(z=[1.0])), SIGNATURES, [])
 
 
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DamagedSavedModel, match="record 0 of .* is no PredictionLog"):
-        warm_up_inputs.read(records(tmp_path, b"\xff\xff"), SIGNATURES, [])
+        warm_up_inputs.read_warm_up_inputs(records(tmp_path, b"\xff\xff"), SIGNATURES, [])
 
 
 def test_a_model_without_records_has_none(tmp_path: Path) -> None:
-    assert warm_up_inputs.read(tmp_path, SIGNATURES, []) == {}
+    assert warm_up_inputs.read_warm_up_inputs(tmp_path, SIGNATURES, []) == {}
