@@ -9,7 +9,7 @@ from tpuserve.proto import saved_model_pb2 as pb
 
 HOST_ATTRIBUTE = "_xla_outside_compilation"
 TPU_CALL = "TPUPartitionedCall"
-METADATA = "TPUReplicateMetadata"
+REPLICATE_METADATA = "TPUReplicateMetadata"
 
 # A node of the cluster that `tpu.rewrite` made. It marks a function's own nodes, not those of the
 # functions that these call.
@@ -22,7 +22,7 @@ Functions = Mapping[str, pb.FunctionDef]
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodesByDevice:
     """The nodes that run with a graph or with a TPU computation.
 
     Attributes:
@@ -35,24 +35,24 @@ class Nodes:
     tpu_calls: list[str]
 
 
-def of_graph(graph: pb.GraphDef, functions: Functions) -> Nodes:
+def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
     """The nodes of a graph, all of the host's; TPU computations are named and not entered."""
     return _walk(((node, True) for node in graph.node), functions)
 
 
-def of_function(name: str, functions: Functions) -> Nodes:
+def walk_function(name: str, functions: Functions) -> NodesByDevice:
     """The nodes of a function that the host calls; none if there is no such function."""
     body = functions[name].node_def if name in functions else []
     return _walk(((node, True) for node in body), functions)
 
 
-def of_computation(name: str, functions: Functions) -> Nodes:
+def walk_computation(name: str, functions: Functions) -> NodesByDevice:
     """The nodes of the TPU computation that a function is; none if there is no such function."""
     body = functions[name].node_def if name in functions else []
-    return _walk(zip(body, beside_cluster(body), strict=True), functions)
+    return _walk(zip(body, outside_cluster_mask(body), strict=True), functions)
 
 
-def functions_of(node: pb.NodeDef) -> Iterator[str]:
+def called_functions(node: pb.NodeDef) -> Iterator[str]:
     """The names of the functions that a node's attributes call."""
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")
@@ -62,7 +62,7 @@ def functions_of(node: pb.NodeDef) -> Iterator[str]:
             yield from (each.name for each in attribute.list.func)
 
 
-def beside_cluster(body: Iterable[Any]) -> list[bool]:
+def outside_cluster_mask(body: Iterable[Any]) -> list[bool]:
     """For each node of a TPU computation's function: whether the host runs it, beside the cluster.
 
     A function without a cluster, which `tpu.rewrite` did not make, is for the TPU as a whole.
@@ -80,9 +80,9 @@ def _is_beside_cluster(node: Any) -> bool:
     return not (CLUSTER_ATTRIBUTE in node.attr or is_plumbing or node.op == "TPUCompilationResult")
 
 
-def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> Nodes:
+def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> NodesByDevice:
     """Follows calls from nodes, each with whether the host runs it: its callees run there too."""
-    found = Nodes([], [], [])
+    found = NodesByDevice([], [], [])
     seen: set[tuple[str, bool]] = set()
     # No recursion: functions may be nested deeper than Python's stack, and call each other in a
     # circle.
@@ -94,7 +94,7 @@ def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> Nod
         if is_host and node.op == TPU_CALL:
             found.tpu_calls.append(node.attr["f"].func.name)
             continue
-        for name in functions_of(node):
+        for name in called_functions(node):
             if name in functions and (name, is_host) not in seen:
                 seen.add((name, is_host))
                 pending.extend((each, is_host) for each in functions[name].node_def)

@@ -12,7 +12,7 @@ _COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")
 _COLOCATION = b"loc:@"
 
 
-def prune(meta_graph: Any) -> None:
+def prune_metagraph(meta_graph: Any) -> None:
     """Takes out of a MetaGraphDef message what neither signatures nor loading need, in place.
 
     Functions stay as they are.

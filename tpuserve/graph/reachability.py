@@ -9,12 +9,12 @@ import tensorflow as tf
 _MADE_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 
-def operations(targets: Iterable[Any]) -> dict[str, Any]:
+def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
     """All operations that the targets need, by name, but for those that outlive a run."""
     pending, found = list(targets), {}
     while pending:
         operation = pending.pop()
-        if operation.name in found or outlives(operation):
+        if operation.name in found or is_persistent(operation):
             continue
         found[operation.name] = operation
         pending.extend(each.op for each in operation.inputs)
@@ -22,7 +22,7 @@ def operations(targets: Iterable[Any]) -> dict[str, Any]:
     return found
 
 
-def outlives(operation: Any) -> bool:
+def is_persistent(operation: Any) -> bool:
     """Whether an operation stands for something that is there before and after a run."""
     # Fed or not, a placeholder has one value in the whole run.
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):

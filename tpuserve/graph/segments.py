@@ -16,23 +16,23 @@ _MOST_PIECES = 400
 
 
 @dataclass(frozen=True)
-class Piece:
+class GraphSegment:
     """Some nodes of a graph, or functions of its library.
 
     Attributes:
       content: a serialised GraphDef.
       inputs: node and output, of earlier pieces, that its nodes read.
       controls: nodes of earlier pieces that its nodes come after.
-      kept: its nodes that will be asked for, by later pieces or from outside.
+      retained: its nodes that will be asked for, by later pieces or from outside.
     """
 
     content: bytes
     inputs: tuple[tuple[str, int], ...] = ()
     controls: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    retained: tuple[str, ...] = ()
 
 
-def cut(graph: Any, asked_for: Collection[str]) -> list[Piece]:
+def split_graph(graph: Any, asked_for: Collection[str]) -> list[GraphSegment]:
     """The pieces of a GraphDef: functions first, and every node after those that it reads.
 
     Args:
@@ -58,13 +58,15 @@ def cut(graph: Any, asked_for: Collection[str]) -> list[Piece]:
                 else:
                     inputs.add((source, output))
         read.append((inputs, controls))
-    found = [Piece(each.SerializeToString()) for each in _libraries(graph)]
+    found = [GraphSegment(each.SerializeToString()) for each in _libraries(graph)]
     for group, (inputs, controls), names in zip(groups, read, kept, strict=True):
         part = type(graph)(versions=graph.versions)
         part.node.extend(nodes[name] for name in group)
         content = part.SerializeToString()
         found.append(
-            Piece(content, tuple(sorted(inputs)), tuple(sorted(controls)), tuple(sorted(names)))
+            GraphSegment(
+                content, tuple(sorted(inputs)), tuple(sorted(controls)), tuple(sorted(names))
+            )
         )
     return found
 

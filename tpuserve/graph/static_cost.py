@@ -28,7 +28,7 @@ _OPS = frozenset(
 )
 
 
-def is_bounded(graph: Any, fetches: Iterable[str]) -> bool:
+def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
     """Whether the work for some tensors of a graph depends on the inputs' shapes alone.
 
     Args:

@@ -8,7 +8,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.graph_lowering import lower
-from tpuserve.lowering.ir.function_renaming import rename_changed
+from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 
 _NAME = "emulated"
 _GRADIENT = "EmulatedTpuComputation"
@@ -17,7 +17,7 @@ _GRADIENT = "EmulatedTpuComputation"
 _OF_CONTROL_FLOW = ("cond_context", "while_context")
 
 
-def lower_traced(build: Callable[[], Any], *, compiled: bool = True) -> Any:
+def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
     """What a function builds, built apart for a TPU, and lowered into the default graph.
 
     The default graph never holds a TPU op, so any session can run what is returned. Variables are
@@ -50,7 +50,7 @@ def lower_traced(build: Callable[[], Any], *, compiled: bool = True) -> Any:
 
 
 def is_lowered(graph: Any) -> bool:
-    """Whether a graph holds what `lower_traced` has made."""
+    """Whether a graph holds what `build_and_lower` has made."""
     return any(
         node.op == "Identity" and node.attr["_gradient_op_type"].s == _GRADIENT.encode()
         for node in graph.as_graph_def().node
@@ -109,7 +109,7 @@ def _imported(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) ->
     captured = {inner.op.name: _seen_from(graph, outer) for outer, inner in traced.captures}
     lowered = lower(_definition(targets, traced), compiled=compiled)
     known = tf.compat.v1.GraphDef(library=graph.as_graph_def().library)
-    rename_changed(lowered, known, suffix=f"_{_NAME}")
+    rename_changed_functions(lowered, known, suffix=f"_{_NAME}")
     inside = [node for node in lowered.node if node.name not in captured]
     del lowered.node[:]
     lowered.node.extend(inside)

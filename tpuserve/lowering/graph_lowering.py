@@ -12,7 +12,7 @@ from tpuserve.lowering.passes import replicated_computations
 from tpuserve.lowering.rules import infeed_outfeed, partitioned_call, replicate, tpu_system
 from tpuserve.lowering.rules.rewrite_rule import Rule
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE, functions_of
+from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE, called_functions
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -87,7 +87,7 @@ def _keep_functional(called: set[str], functions: "Mapping[str, FunctionDef]") -
         reached.add(name)
         for node in functions[name].node_def:
             node.attr.pop(SWITCH_MERGE, None)
-            compiled.extend({node.op, *functions_of(node)})
+            compiled.extend({node.op, *called_functions(node)})
 
 
 def _compile_calls(
@@ -160,7 +160,7 @@ def _called(graph: "GraphDef", functions: "Mapping[str, FunctionDef]") -> set[st
     pending = list(graph.node)
     while pending:
         node = pending.pop()
-        for name in {node.op, *functions_of(node)} & functions.keys() - found:
+        for name in {node.op, *called_functions(node)} & functions.keys() - found:
             found.add(name)
             pending.extend(functions[name].node_def)
     return found

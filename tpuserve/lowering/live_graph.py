@@ -8,26 +8,26 @@ import tensorflow as tf
 
 from tpuserve.graph import reachability
 from tpuserve.lowering.graph_lowering import lower
-from tpuserve.lowering.ir.function_renaming import rename_changed
+from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 from tpuserve.lowering.rules.infeed_outfeed import queue_name
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredSubgraph:
     """A part of a live graph in its lowered form.
 
     Attributes:
-      twins: of the targets, in their order.
+      targets: the lowered form of the targets, in their order.
       end_infeeds, end_outfeeds: ops that wake whoever waits at a queue of a core: what is in it
         can still be taken, and then taking raises tf.errors.OutOfRangeError.
     """
 
-    twins: list[Any]
+    targets: list[Any]
     end_infeeds: Any
     end_outfeeds: Any
 
 
-def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> Lowered:
+def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredSubgraph:
     """Lowered twins of ops and tensors, in the same graph.
 
     What the targets need is copied, lowered and added to the default graph. Variables,
@@ -41,12 +41,12 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> Lowered:
       LoweringError: something has no form on a CPU.
     """
     graph = tf.compat.v1.get_default_graph()
-    operations = reachability.operations([getattr(each, "op", each) for each in targets])
+    operations = reachability.reachable_ops([getattr(each, "op", each) for each in targets])
     outside = _outside_inputs(operations)
     definition = _definition(graph, operations, outside)
     lowered = lower(definition, compiled=compiled)
     queues = _queues(lowered)
-    rename_changed(lowered, definition)
+    rename_changed_functions(lowered, definition)
     stand_ins = {name: tensor for tensor, name in outside.values()}
     inside = [node for node in lowered.node if node.name not in stand_ins]
     del lowered.node[:]
@@ -57,7 +57,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> Lowered:
         return_elements=[each.name for each in targets],
         name="emulated",
     )
-    return Lowered(twins, _end(queues, "infeed"), _end(queues, "outfeed"))
+    return LoweredSubgraph(twins, _end(queues, "infeed"), _end(queues, "outfeed"))
 
 
 def _queues(graph: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import importer
 
-from tpuserve.graph.segments import Piece
+from tpuserve.graph.segments import GraphSegment
 from tpuserve.runtime.load_plan import Prepared
 
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -88,7 +88,7 @@ def _run(session: Any, operation: str, fed: Mapping[str, str]) -> None:
     run(*[np.array(value.encode(), object) for value in fed.values()])
 
 
-def add(graph: Any, piece: Piece, handles: Handles, later_ops: bytes = b"") -> None:
+def add(graph: Any, piece: GraphSegment, handles: Handles, later_ops: bytes = b"") -> None:
     """Puts the nodes of a piece into a tf.Graph, after those that it reads.
 
     Args:
@@ -107,11 +107,11 @@ def add(graph: Any, piece: Piece, handles: Handles, later_ops: bytes = b"") -> N
         for name in piece.controls:
             operation = handles.operation(name)
             c_api.TF_ImportGraphDefOptionsRemapControlDependency(options, name, operation)
-        for name in piece.kept:
+        for name in piece.retained:
             c_api.TF_ImportGraphDefOptionsAddReturnOperation(options, name)
         with graph._c_graph.get() as c_graph:
             results = c_api.TF_GraphImportGraphDefWithResults(c_graph, buffer, options)
-        handles.keep(piece.kept, c_api.TF_ImportGraphDefResultsReturnOperations(results))
+        handles.keep(piece.retained, c_api.TF_ImportGraphDefResultsReturnOperations(results))
     finally:
         if results is not None:
             c_api.TF_DeleteImportGraphDefResults(results)
@@ -124,7 +124,7 @@ def _later_ops(prepared: Prepared) -> bytes:
     return prepared.producer_ops if is_later else b""
 
 
-def _content(piece: Piece, later_ops: bytes) -> bytes:
+def _content(piece: GraphSegment, later_ops: bytes) -> bytes:
     """The GraphDef of a piece, without what only a later TensorFlow knows and can do without."""
     if not later_ops:
         return piece.content

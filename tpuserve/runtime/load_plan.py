@@ -14,10 +14,8 @@ from google.protobuf.message import DecodeError
 
 from tpuserve.devices import Hardware
 from tpuserve.errors import DamagedSavedModel
-from tpuserve.graph import pruning
-from tpuserve.graph import segments as pieces
-from tpuserve.graph import static_cost as bounded
-from tpuserve.graph.segments import Piece
+from tpuserve.graph import pruning, segments, static_cost
+from tpuserve.graph.segments import GraphSegment
 from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph, proto_file, unsafe_ops
 from tpuserve.saved_model.signature import Signature
@@ -73,7 +71,7 @@ class Prepared:
     assets: Mapping[str, str]
     written_by: str
     producer_ops: bytes
-    pieces: tuple[Piece, ...] = field(repr=False)
+    pieces: tuple[GraphSegment, ...] = field(repr=False)
 
 
 def prepare(asked: Request) -> Prepared:
@@ -98,7 +96,7 @@ def prepare(asked: Request) -> Prepared:
     if choice.lowered:
         lowered = lower(meta_graph.graph_def, compiled=choice.compiled)
         meta_graph.graph_def.CopyFrom(lowered)
-    pruning.prune(meta_graph)
+    pruning.prune_metagraph(meta_graph)
     signatures = described[choice.tags].signatures
     saver, info = meta_graph.saver_def, meta_graph.meta_info_def
     return Prepared(
@@ -116,7 +114,7 @@ def prepare(asked: Request) -> Prepared:
         assets=dict(_assets(meta_graph, directory)),
         written_by=info.tensorflow_version,
         producer_ops=info.stripped_op_list.SerializeToString(),
-        pieces=tuple(pieces.cut(meta_graph.graph_def, _tensors(signatures))),
+        pieces=tuple(segments.split_graph(meta_graph.graph_def, _tensors(signatures))),
     )
 
 
@@ -149,7 +147,7 @@ def _bounded(graph: Any, signatures: Mapping[str, Signature]) -> frozenset[str]:
     return frozenset(
         name
         for name, each in signatures.items()
-        if bounded.is_bounded(graph, [output.name for output in each.outputs.values()])
+        if static_cost.has_static_cost(graph, [output.name for output in each.outputs.values()])
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpuserve.saved_model.metagraph import functions_of
+from tpuserve.saved_model.metagraph import called_functions
 
 # Their first input picks the function; the function does not get it.
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -109,7 +109,7 @@ def _data_inputs(node: Any) -> list[str]:
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
     """The functions that a node calls, and the name that its input of a position has there."""
     index = position - 1 if node.op in _BRANCHES else position
-    found = [functions[each] for each in (*functions_of(node), node.op) if each in functions]
+    found = [functions[each] for each in (*called_functions(node), node.op) if each in functions]
     return [
         (each, each.signature.input_arg[index].name)
         for each in found

@@ -9,7 +9,7 @@ from pathlib import Path
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import graph_walk
 from tpuserve.graph.graph_walk import HOST_ATTRIBUTE as HOST_ATTRIBUTE
-from tpuserve.graph.graph_walk import functions_of as functions_of
+from tpuserve.graph.graph_walk import called_functions as called_functions
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import dtypes, missing_files, proto_file, variables, warm_up_file
 from tpuserve.saved_model.proto_file import find_file as find_file
@@ -160,15 +160,15 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
 
 def _describe(proto: pb.MetaGraphDef) -> Metagraph:
     functions = {each.signature.name: each for each in proto.graph_def.library.function}
-    nodes = graph_walk.of_graph(proto.graph_def, functions)
+    nodes = graph_walk.walk_graph(proto.graph_def, functions)
     batched_by: dict[str, str] = {}
     batch_functions = []
     for node in nodes.on_host:
         if node.op == _BATCH_OP:
             batch_functions.append(_batch_function(node))
-            for name in graph_walk.of_function(node.attr["f"].func.name, functions).tpu_calls:
+            for name in graph_walk.walk_function(node.attr["f"].func.name, functions).tpu_calls:
                 batched_by.setdefault(name, node.attr["f"].func.name)
-    within = {name: graph_walk.of_computation(name, functions) for name in nodes.tpu_calls}
+    within = {name: graph_walk.walk_computation(name, functions) for name in nodes.tpu_calls}
     declaring = [*nodes.on_host]
     for each in within.values():
         declaring += each.on_tpu + each.on_host

@@ -63,7 +63,7 @@ def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int)
     graph = tf.compat.v1.get_default_graph()
     with tf.control_dependencies([train_op]):
         step_after = tf.identity(global_step, name="global_step_after")
-    step = reachability.operations([train_op, loss.op])
+    step = reachability.reachable_ops([train_op, loss.op])
     obstacle = obstacle_to_copies(step)
     if obstacle is not None and iterations_per_loop > 1:
         several = "several" if iterations_per_loop == UNBOUNDED else iterations_per_loop

@@ -92,7 +92,7 @@ def repeat(build_once: Callable[[], Any], iterations: Any) -> Any:
 
 def repeat_copies(once: Any, iterations: Any) -> tuple[Any, int | None]:
     """The same for ops that are there already, with the most iterations that it can make."""
-    nodes = reachability.operations([once])
+    nodes = reachability.reachable_ops([once])
     obstacle = train_loop.obstacle_to_copies(nodes)
     if obstacle is not None:
         logger.warning("one batch of the input a session.run: %s", obstacle)

@@ -27,7 +27,7 @@ def test_a_tpu_call_is_found_below_many_functions_and_not_entered() -> None:
         call(body.node_def.add(op="PartitionedCall"), f"f{depth + 1}")
     call(add_function(graph, "f2000").node_def.add(op="TPUPartitionedCall"), "computation")
     add_function(graph, "computation", "MatMul")
-    found = graph_walk.of_graph(graph, functions(graph))
+    found = graph_walk.walk_graph(graph, functions(graph))
     assert found.tpu_calls == ["computation"]
     assert ops(found.on_host) == {"PartitionedCall": 2001, "Add": 2000, "TPUPartitionedCall": 1}
 
@@ -37,7 +37,7 @@ def test_functions_that_call_each_other_are_counted_once() -> None:
     call(graph.node.add(op="PartitionedCall"), "even")
     call(add_function(graph, "even", "Add").node_def.add(op="PartitionedCall"), "odd")
     call(add_function(graph, "odd", "Mul").node_def.add(op="PartitionedCall"), "even")
-    found = graph_walk.of_graph(graph, functions(graph))
+    found = graph_walk.walk_graph(graph, functions(graph))
     assert ops(found.on_host) == {"PartitionedCall": 3, "Add": 1, "Mul": 1}
 
 
@@ -48,7 +48,7 @@ def test_what_an_outside_compilation_calls_is_the_hosts_too() -> None:
     host.attr[graph_walk.HOST_ATTRIBUTE].s = b"0"
     call(body.node_def.add(op="PartitionedCall"), "helper")
     add_function(graph, "helper", "Add")
-    found = graph_walk.of_computation("computation", functions(graph))
+    found = graph_walk.walk_computation("computation", functions(graph))
     assert ops(found.on_tpu) == {"MatMul": 1, "PartitionedCall": 1, "Add": 1}
     assert ops(found.on_host) == {"PartitionedCall": 1, "Add": 1}
 
@@ -60,7 +60,7 @@ def test_what_lies_beside_the_cluster_of_a_rewrite_is_the_hosts() -> None:
     matmul.attr["_tpu_replicate"].s = b"cluster"
     matmul.attr["body"].func.name = "body"
     add_function(graph, "body", "MatMul")
-    found = graph_walk.of_computation("computation", functions(graph))
+    found = graph_walk.walk_computation("computation", functions(graph))
     assert ops(found.on_host) == {"StringToNumber": 1}
     assert ops(found.on_tpu) == {
         "TPUReplicatedOutput": 1,
@@ -71,5 +71,5 @@ def test_what_lies_beside_the_cluster_of_a_rewrite_is_the_hosts() -> None:
 
 
 def test_a_function_that_is_not_there_has_no_nodes() -> None:
-    found = graph_walk.of_computation("gone", {})
+    found = graph_walk.walk_computation("gone", {})
     assert (found.on_tpu, found.on_host) == ([], [])

@@ -26,7 +26,7 @@ def test_only_what_serving_runs_is_left(tmp_path: Path) -> None:
     path = models.export(models.half_plus_two, tmp_path, tags.SERVE) / "saved_model.pb"
     (meta_graph,) = saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs
     before = names(meta_graph)
-    pruning.prune(meta_graph)
+    pruning.prune_metagraph(meta_graph)
     gone = before - names(meta_graph)
     assert {"x", "half", "two", meta_graph.saver_def.restore_op_name} <= names(meta_graph)
     assert {"half/Assign", "half/Initializer/initial_value", "save/SaveV2"} <= gone

@@ -15,7 +15,7 @@ def test_a_run_computes_what_its_targets_need_but_for_variables_and_what_is_fed(
         with tf.control_dependencies([tf.no_op("before")]):
             total = tf.add(read, fed, name="total")
         tf.constant(3.0, name="unneeded")
-        found = reachability.operations([total.op])
+        found = reachability.reachable_ops([total.op])
     assert set(found) == {"total", "before", read.op.name, "Read/ReadVariableOp"}
 
 
@@ -23,6 +23,6 @@ def test_a_stack_of_a_loop_is_made_in_each_run_and_an_iterator_is_not() -> None:
     with tf.Graph().as_default():
         array, _ = tf.raw_ops.TensorArrayV3(size=3, dtype=tf.float32)
         iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(3))
-        assert not reachability.outlives(array.op)
-        assert reachability.outlives(iterator._iterator_resource.op)
-        assert not reachability.outlives(iterator.get_next().op)
+        assert not reachability.is_persistent(array.op)
+        assert reachability.is_persistent(iterator._iterator_resource.op)
+        assert not reachability.is_persistent(iterator.get_next().op)

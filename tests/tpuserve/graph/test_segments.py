@@ -49,7 +49,7 @@ def test_graph_of_pieces_computes_the_same(model: Callable[[Any], Any], y: float
     with tf.Graph().as_default() as whole:
         x = v1.placeholder(tf.float32, [None], name="x")
         tf.identity(model(x), name="y")
-    cut = segments.cut(whole.as_graph_def(), {"x", "y"})
+    cut = segments.split_graph(whole.as_graph_def(), {"x", "y"})
     graph, handles = tf.Graph(), graph_import.Handles()
     for each in cut:
         graph_import.add(graph, each, handles)
@@ -64,10 +64,10 @@ def test_large_graph_is_cut_small() -> None:
         x = v1.placeholder(tf.float32, name="x")
         for _ in range(1000):
             x = x + 1
-    found = segments.cut(graph.as_graph_def(), ["x"])
+    found = segments.split_graph(graph.as_graph_def(), ["x"])
     assert len(found) > 2000 // segments._NODES
     assert max(len(each.content) for each in found) < 8000
-    assert [each.kept for each in found if "x" in each.kept]
+    assert [each.retained for each in found if "x" in each.retained]
 
 
 def test_node_that_nobody_asks_for_is_not_to_be_had() -> None:

@@ -20,19 +20,19 @@ HALF_PLUS_TWO: tuple[tuple[str, str, list[str]], ...] = (
 
 def test_arithmetic_is_bounded_whatever_else_the_graph_holds() -> None:
     graph = graph_of(*HALF_PLUS_TWO, ("save", "SaveV2", []))
-    assert static_cost.is_bounded(graph, ["y:0"])
+    assert static_cost.has_static_cost(graph, ["y:0"])
 
 
 def test_loop_is_not() -> None:
     graph = graph_of(*HALF_PLUS_TWO, ("z", "While", ["y"]), ("w", "Identity", ["z:1"]))
-    assert not static_cost.is_bounded(graph, ["y:0", "w:0"])
+    assert not static_cost.has_static_cost(graph, ["y:0", "w:0"])
 
 
 def test_what_waits_before_an_op_counts() -> None:
     graph = graph_of(
         ("x", "Placeholder", []), ("q", "QueueDequeueV2", []), ("y", "Neg", ["x", "^q"])
     )
-    assert not static_cost.is_bounded(graph, ["y:0"])
+    assert not static_cost.has_static_cost(graph, ["y:0"])
 
 
 def test_called_functions_count() -> None:
@@ -43,13 +43,13 @@ def test_called_functions_count() -> None:
         function.signature.name = name
         function.node_def.add(name="n", op=op)
     graph.library.function[0].node_def[0].attr["f"].func.name = "inner"
-    assert static_cost.is_bounded(graph, ["y:0"])
+    assert static_cost.has_static_cost(graph, ["y:0"])
     graph.library.function[1].node_def[0].op = "Range"
-    assert not static_cost.is_bounded(graph, ["y:0"])
+    assert not static_cost.has_static_cost(graph, ["y:0"])
 
 
 def test_tensor_or_function_that_is_not_there_is_not_bounded() -> None:
-    assert not static_cost.is_bounded(graph_of(*HALF_PLUS_TWO), ["z:0"])
+    assert not static_cost.has_static_cost(graph_of(*HALF_PLUS_TWO), ["z:0"])
     graph = graph_of(("y", "PartitionedCall", []))
     graph.node[0].attr["f"].func.name = "gone"
-    assert not static_cost.is_bounded(graph, ["y:0"])
+    assert not static_cost.has_static_cost(graph, ["y:0"])

@@ -35,7 +35,7 @@ def run(
         _, outputs = tpu.split_compile_and_replicate(
             computation, [[tf.constant(each) for each in one] for one in inputs]
         )
-        twins = lower_in_place([each[0] for each in outputs], compiled=compiled).twins
+        twins = lower_in_place([each[0] for each in outputs], compiled=compiled).targets
         with v1.Session(config=config()) as session:
             session.run(v1.global_variables_initializer())
             for _ in range(times):

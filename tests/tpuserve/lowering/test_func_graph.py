@@ -7,7 +7,7 @@ from tensorflow.python.tpu import tpu
 
 from tests.tpuserve.lowering import replicas
 from tpuserve.errors import UnsupportedOnTpu
-from tpuserve.lowering.func_graph import is_lowered, lower_traced
+from tpuserve.lowering.func_graph import build_and_lower, is_lowered
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -21,7 +21,9 @@ def graph() -> Iterator[Any]:
 
 def lowered(computation: Callable[..., Any], *inputs: Any) -> Any:
     """The results of a computation of one replica."""
-    _, outputs = lower_traced(lambda: tpu.split_compile_and_replicate(computation, [list(inputs)]))
+    _, outputs = build_and_lower(
+        lambda: tpu.split_compile_and_replicate(computation, [list(inputs)])
+    )
     return outputs[0]
 
 
@@ -39,7 +41,7 @@ def test_what_is_built_is_a_tpus_and_what_is_left_is_none(graph: Any) -> None:
         built.extend(each.type for each in v1.get_default_graph().get_operations())
         return outputs
 
-    _, outputs = lower_traced(build)
+    _, outputs = build_and_lower(build)
     assert {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput"} <= {*built}
     assert not [each for each in graph.get_operations() if each.type.startswith("TPU")]
     assert run(outputs) == ([[2.0], [4.0]],)

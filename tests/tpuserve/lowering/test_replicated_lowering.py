@@ -192,7 +192,7 @@ def test_each_core_has_queues_of_its_own() -> None:
             for core in (0, 1)
         ]
         lowered = lower_in_place([outputs[0][0], *feeds, *taken])
-        done, *rest = lowered.twins
+        done, *rest = lowered.targets
         with v1.Session(config=replicas.config()) as session:
             for core, value in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0)):
                 session.run(rest[core], {place: [value, value]})
@@ -343,7 +343,7 @@ def test_two_parts_of_one_graph_can_be_lowered_one_after_the_other() -> None:
                 )[1],
                 [[tf.constant(value)]] * 2,
             )
-            twins += lower_in_place([outputs[0][0]]).twins
+            twins += lower_in_place([outputs[0][0]]).targets
         with v1.Session(config=replicas.config()) as session:
             assert session.run(twins) == [4.0, 8.0]
 

@@ -39,7 +39,7 @@ def test_all_that_a_session_needs_is_there(directory: Path) -> None:
     assert found.bounded == {"serving_default"}
     assert found.variables == str(directory / "variables" / "variables")
     assert found.restore_op.startswith("save/restore_all")
-    assert {name for each in found.pieces for name in each.kept} >= {"x"}
+    assert {name for each in found.pieces for name in each.retained} >= {"x"}
 
 
 def test_tpu_metagraph_without_a_tpu_is_refused(directory: Path) -> None:

@@ -17,7 +17,7 @@ from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
 from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import InvalidInput
 from tpuserve.lowering.ir.outlining import MUST_COMPILE
-from tpuserve.saved_model.metagraph import functions_of
+from tpuserve.saved_model.metagraph import called_functions
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -91,7 +91,7 @@ class ClusterFinder:
             return self._called(node.attr["f"].func.name, given, is_piece=is_piece)
         if node.op == _BATCH:
             return self._batched(node, given)
-        names = list(dict.fromkeys(functions_of(node)))
+        names = list(dict.fromkeys(called_functions(node)))
         if node.op in _LOOPS:
             condition, body = node.attr["cond"].func.name, node.attr["body"].func.name
             self._called(condition, given)

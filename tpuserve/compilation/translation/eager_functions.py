@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.python.eager import context
 
-from tpuserve.lowering.ir.function_renaming import rename
+from tpuserve.lowering.ir.function_renaming import rename_functions
 
 _numbers = itertools.count()
 
@@ -25,7 +25,7 @@ def register_functions(graph: GraphDef) -> Iterator[None]:
     """
     number = next(_numbers)
     names = [each.signature.name for each in graph.library.function]
-    rename(graph, {each: f"{each}_compiled_{number}" for each in names})
+    rename_functions(graph, {each: f"{each}_compiled_{number}" for each in names})
     runtime = context.context()
     known: list[str] = []
     try:

@@ -12,8 +12,8 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
 from tpuserve.compilation.translation.abstract_tensor import Shape, shape_from_proto
-from tpuserve.lowering.ir.function_renaming import rename
-from tpuserve.saved_model.metagraph import functions_of
+from tpuserve.lowering.ir.function_renaming import rename_functions
+from tpuserve.saved_model.metagraph import called_functions
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class FunctionLibrary:
                 pending.extend((node.op, *_functions_in_order(node)))
         graph = GraphDef()
         graph.library.function.extend(self._by_name[each] for each in met)
-        rename(graph, met)
+        rename_functions(graph, met)
         serialized: bytes = graph.SerializeToString(deterministic=True)
         return serialized
 
 
 def _functions_in_order(node: NodeDef) -> Iterator[str]:
-    """As `functions_of`, in the order of the attributes' names."""
+    """As `called_functions`, in the order of the attributes' names."""
     for attribute in sorted(node.attr):
-        yield from functions_of(NodeDef(attr={attribute: node.attr[attribute]}))
+        yield from called_functions(NodeDef(attr={attribute: node.attr[attribute]}))

@@ -11,7 +11,7 @@ from tpuserve.errors import ExportError, InvalidSetting, InvalidType
 from tpuserve.export import export_outputs
 from tpuserve.export.tpu.batching import BatchConfig, call_batched
 from tpuserve.export.tpu.tpu_call import on_tpu, partitioned_call
-from tpuserve.graph.graph_walk import METADATA
+from tpuserve.graph.graph_walk import REPLICATE_METADATA
 
 # tf.estimator.ModeKeys.PREDICT; trainer's ModeKeys are no part of this package.
 _PREDICT = "infer"
@@ -93,7 +93,7 @@ def call_computation(
         def build() -> Any:
             returned = computation(inputs)
             operations = tf.compat.v1.get_default_graph().get_operations()
-            if not any(each.type == METADATA for each in operations):
+            if not any(each.type == REPLICATE_METADATA for each in operations):
                 raise ExportError(
                     "a computation given to call_computation did not call tpu.rewrite, so nothing "
                     "of it is for the TPU. Call tf.compat.v1.tpu.rewrite in it, or use "

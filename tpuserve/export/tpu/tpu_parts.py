@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from tpuserve.errors import ExportError
 from tpuserve.export.function_walk import walk_graphs
-from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, HOST_ATTRIBUTE, METADATA, TPU_CALL
+from tpuserve.graph.graph_walk import (
+    CLUSTER_ATTRIBUTE,
+    HOST_ATTRIBUTE,
+    REPLICATE_METADATA,
+    TPU_CALL,
+)
 
 # XLA leaves assertions out, and with them the text that they would show.
 _LEFT_OUT = ("Assert", "Const")
@@ -15,7 +20,7 @@ _LEFT_OUT = ("Assert", "Const")
 
 def has_tpu_part(graph: Any) -> bool:
     """Whether anything in a graph, or in a function that it holds, is placed on a TPU."""
-    marks = (TPU_CALL, METADATA)
+    marks = (TPU_CALL, REPLICATE_METADATA)
     for each in walk_graphs(graph):
         if any(operation.type in marks for operation in each.get_operations()):
             return True

@@ -4,13 +4,15 @@ import itertools
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
-from tpuserve.saved_model.metagraph import functions_of
+from tpuserve.saved_model.metagraph import called_functions
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
 
-def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowered") -> None:
+def rename_changed_functions(
+    graph: "GraphDef", original: "GraphDef", suffix: str = "_lowered"
+) -> None:
     """Renames, in place, each function that differs from the original's of the same name.
 
     Those that call such a function differ by that, and are renamed as well. Functions that are
@@ -25,7 +27,7 @@ def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowe
         callers = {
             name
             for name in same
-            if any({node.op, *functions_of(node)} & changed for node in after[name].node_def)
+            if any({node.op, *called_functions(node)} & changed for node in after[name].node_def)
         }
         if not callers:
             break
@@ -35,10 +37,10 @@ def rename_changed(graph: "GraphDef", original: "GraphDef", suffix: str = "_lowe
     kept = [after[name] for name in after if name in changed]
     del graph.library.function[:]
     graph.library.function.extend(kept)
-    rename(graph, new)
+    rename_functions(graph, new)
 
 
-def rename(graph: "GraphDef", new: Mapping[str, str]) -> None:
+def rename_functions(graph: "GraphDef", new: Mapping[str, str]) -> None:
     """Renames functions of a graph's library in place, there and where they are called.
 
     Args:

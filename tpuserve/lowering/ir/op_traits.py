@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE, functions_of
+from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE, called_functions
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -95,7 +95,7 @@ def is_coupled(node: "NodeDef", library: "Library") -> bool:
     )
 
 
-def writes(node: "NodeDef", library: "Library") -> bool:
+def writes_variable(node: "NodeDef", library: "Library") -> bool:
     """Whether a node, or a function it calls, changes a variable."""
     return any(
         each.op.startswith(_WRITES)
@@ -108,7 +108,7 @@ def draws(node: "NodeDef", library: "Library") -> bool:
     """Whether a node, or a function it calls, gives something else each time, as random ops do."""
     return any(
         is_stateful(each, library)
-        and not (is_call(each) or is_read(each) or writes(each, library))
+        and not (is_call(each) or is_read(each) or writes_variable(each, library))
         and each.op not in COLLECTIVES
         for each in with_called(node, library)
     )
@@ -121,7 +121,7 @@ def with_called(node: "NodeDef", library: "Library") -> "Iterator[NodeDef]":
     while pending:
         each = pending.pop()
         yield each
-        for name in {*functions_of(each), each.op} & library.keys() - seen:
+        for name in {*called_functions(each), each.op} & library.keys() - seen:
             seen.add(name)
             pending.extend(library[name].node_def)
 

@@ -107,7 +107,7 @@ def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Bod
         *(
             each.name
             for each in body.nodes.values()
-            if op_traits.writes(each.definition, library)
+            if op_traits.writes_variable(each.definition, library)
             or (
                 op_traits.is_coupled(each.definition, library)
                 and each.definition.op not in op_traits.COLLECTIVES

@@ -95,7 +95,7 @@ def _kind(node: Node, uniform: set[Output], library: "Library") -> Kind:
         or _hands_on_a_handle(node, library)
     ):
         return Kind.ALONE
-    if op_traits.writes(definition, library):
+    if op_traits.writes_variable(definition, library):
         return Kind.WRITING
     is_uniform = all(each in uniform for each in node.inputs) and not op_traits.draws(
         definition, library

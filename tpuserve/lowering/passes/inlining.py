@@ -56,7 +56,10 @@ def _is_to_be_seen(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
     return (
         definition.op in _CALLS
         and not clustering.is_on_host(node)
-        and (op_traits.is_coupled(definition, library) or op_traits.writes(definition, library))
+        and (
+            op_traits.is_coupled(definition, library)
+            or op_traits.writes_variable(definition, library)
+        )
     )
 
 

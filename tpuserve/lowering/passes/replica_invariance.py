@@ -69,7 +69,9 @@ def must_be_cut(
     definition = node.definition
     if definition.op not in op_traits.LOOPS and not op_traits.branches_of(definition):
         return False
-    if not op_traits.writes(definition, library) or op_traits.is_coupled(definition, library):
+    if not op_traits.writes_variable(definition, library) or op_traits.is_coupled(
+        definition, library
+    ):
         return False
     used = {*body.results, *(each for other in body.nodes.values() for each in other.inputs)}
     return any(each.producer == node.name and each not in uniform for each in used) and is_agreed(
@@ -109,7 +111,7 @@ def _of_node(
         return [collectives.joins_all(node, body.nodes, replicas)] * outputs
     is_controlled = definition.op in op_traits.LOOPS or bool(op_traits.branches_of(definition))
     if is_controlled and (
-        op_traits.is_coupled(definition, library) or op_traits.writes(definition, library)
+        op_traits.is_coupled(definition, library) or op_traits.writes_variable(definition, library)
     ):
         return _of_controlled(node, outputs, uniform, replicas, library)
     return [all_inputs and not op_traits.draws(definition, library)] * outputs

@@ -39,4 +39,6 @@ class Order:
 
     def _touched(self, unit: Unit, closure: Closure) -> tuple[set[Output], bool]:
         touched = {each for each in closure.inputs if each in self._is_handle}
-        return touched, any(op_traits.writes(each.definition, self._library) for each in unit.nodes)
+        return touched, any(
+            op_traits.writes_variable(each.definition, self._library) for each in unit.nodes
+        )

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, TPU_CALL, beside_cluster, functions_of
+from tpuserve.graph.graph_walk import (
+    HOST_ATTRIBUTE,
+    TPU_CALL,
+    called_functions,
+    outside_cluster_mask,
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
     pending = deque(found)
     while pending:
         caller = pending.popleft()
-        for name in {*functions_of(caller.node), caller.node.op} & functions.keys():
+        for name in {*called_functions(caller.node), caller.node.op} & functions.keys():
             is_computation = caller.node.op == TPU_CALL and not caller.on_tpu
             computation = name if is_computation else caller.computation
             key = name, computation, caller.on_tpu or is_computation
@@ -60,7 +65,7 @@ def _of_function(
 ) -> Iterator[PlacedNode]:
     results = [*function.ret.values(), *function.control_ret.values()]
     body = function.node_def
-    beside = beside_cluster(body) if is_outermost else [False] * len(body)
+    beside = outside_cluster_mask(body) if is_outermost else [False] * len(body)
     beside_names = {node.name for node, is_so in zip(body, beside, strict=True) if is_so}
     for node in _needed(body, results):
         is_beside = HOST_ATTRIBUTE in node.attr or node.name in beside_names

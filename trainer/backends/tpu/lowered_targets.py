@@ -16,7 +16,7 @@ class Ready:
 
     Attributes:
       targets: ops and tensors.
-      end_infeeds, end_outfeeds: see `tpuserve.lowering.live_graph.Lowered`; None on a real TPU.
+      end_infeeds, end_outfeeds: see `LoweredSubgraph`; None on a real TPU.
     """
 
     targets: list[Any]
@@ -29,11 +29,11 @@ def ready(targets: Sequence[Any], device: Device) -> Ready:
     if not device.is_emulated:
         return Ready(list(targets))
     lowered = lower_in_place(targets, compiled=device.is_compiled)
-    for target, twin in zip(targets, lowered.twins, strict=True):
+    for target, twin in zip(targets, lowered.targets, strict=True):
         # A queue does not know the shapes that infeed and outfeed know.
         if tf.is_tensor(twin):
             twin.set_shape(target.shape)
-    return Ready(lowered.twins, lowered.end_infeeds, lowered.end_outfeeds)
+    return Ready(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
 
 def session_config(config: Any, device: Device) -> Any:

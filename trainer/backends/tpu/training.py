@@ -203,7 +203,7 @@ def _trains(step: Any) -> bool:
     handles = {id(each.handle) for each in tf.compat.v1.trainable_variables()}
     inside = {inner.name for outer, inner in step.captures if id(outer) in handles}
     return any(
-        operation.inputs[0].name in inside and op_traits.writes(operation.node_def, {})
+        operation.inputs[0].name in inside and op_traits.writes_variable(operation.node_def, {})
         for operation in step.get_operations()
         if operation.inputs
     )

@@ -13,7 +13,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.devices import Hardware
 from tpuserve.errors import TpuNotFound
-from tpuserve.lowering.func_graph import lower_traced
+from tpuserve.lowering.func_graph import build_and_lower
 from trainer.compat.emulation import topology
 from trainer.compat.emulation.active import emulated
 
@@ -41,7 +41,7 @@ def _replace(module: ModuleType, name: str, emulating: Callable[..., Any]) -> No
 
 
 def _lowered(hardware: Hardware, build: Callable[[], Any]) -> Any:
-    return lower_traced(build, compiled=hardware.is_compiled)
+    return build_and_lower(build, compiled=hardware.is_compiled)
 
 
 def _host_end(hardware: Hardware, build: Callable[[], Any]) -> Any:
