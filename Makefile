@@ -48,10 +48,12 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.allocation
 
 # A compiler of its own environment: its protobuf is older than the one that users get.
-protos:  ## Compile tpuserve/proto/*.proto.
+protos:  ## Compile the .proto files of tpuserve and server.
 	test -x .venv-protos/bin/python || $(PYTHON) -m venv .venv-protos
 	.venv-protos/bin/pip install --quiet "grpcio-tools==1.75.1"
 	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpuserve/proto/*.proto
+	cd server/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. --include_imports \
+	  --descriptor_set_out=model_server.binpb model_server.proto
 
 clean:  ## Remove .venv and what tools leave behind.
 	rm -rf .venv .venv-* build .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -32,7 +32,7 @@ from server.servables.servable import Load
 from tpuserve.errors import TpuserveError, Unavailable
 
 if TYPE_CHECKING:
-    from server.config.platform_config import Platform
+    from server.config.platform_config import PlatformConfig
 
 # A load runs Python for long. At the usual 5 ms a turn, requests wait for it again and again.
 _SWITCH_SECONDS = 0.0005
@@ -49,7 +49,7 @@ class Server:
         load: Load,
         on_failure: Callable[[str], None],
         aside: Callable[[Callable[[], None]], None] = lambda work: work(),
-        platform: "Platform | None" = None,
+        platform: "PlatformConfig | None" = None,
     ) -> None:
         """Takes what to serve and how to load it.
 
@@ -67,7 +67,9 @@ class Server:
         secrets = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
         keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
         monitoring_file = settings.monitoring_config_file
-        metrics_path = monitoring.read(Path(monitoring_file)) if monitoring_file else None
+        metrics_path = (
+            monitoring.read_metrics_path(Path(monitoring_file)) if monitoring_file else None
+        )
         self._metrics = Metrics()
         self._admission = AdmissionController(settings.max_requests_in_flight)
         self._metrics.watch_in_flight(lambda: self._admission.in_flight)
@@ -185,12 +187,12 @@ class Server:
         """Puts the model config file in force, if it has changed; what is wrong is logged."""
         path = Path(self._settings.model_config_file)
         try:
-            text = textproto.read(path)
-            if text == self._config_text or model_file.says_nothing(text):
+            text = textproto.read_text(path)
+            if text == self._config_text or model_file.is_empty(text):
                 # A file that is being written is empty at first: that is no wish to unload all.
                 self._told_of_config = ""
                 return
-            self._catalogue.reload(model_file.parse(text, path), wait=False)
+            self._catalogue.reload(model_file.parse_model_config(text, path), wait=False)
         except TpuserveError as error:
             # Tried again the next time: what is missing may have come by then. Told once.
             if str(error) != self._told_of_config:
@@ -205,8 +207,8 @@ class Server:
         if not settings.model_config_file:
             path = str(settings.model_base_path)
             return ModelServerConfig((ModelConfig(settings.model_name, path),))
-        self._config_text = textproto.read(Path(settings.model_config_file))
-        return model_file.parse(self._config_text, Path(settings.model_config_file))
+        self._config_text = textproto.read_text(Path(settings.model_config_file))
+        return model_file.parse_model_config(self._config_text, Path(settings.model_config_file))
 
     def _configure_request_log(self, config: ModelServerConfig) -> None:
         self._request_log.configure(
@@ -274,27 +276,27 @@ def run(
         raise Unavailable(f"{failures[0]}; the log says why. Start the server again.")
 
 
-def _with_platform(settings: Settings) -> "tuple[Settings, Platform | None]":
+def _with_platform(settings: Settings) -> "tuple[Settings, PlatformConfig | None]":
     """The settings as the platform config file has them, and the file; it tells what is in vain."""
     file = settings.platform_config_file
     if not file:
         return settings, None
     from server.config import platform_config
 
-    found = platform_config.read(Path(file))
-    if found.without_effect:
-        logger.warning("%s: without effect here: %s", file, ", ".join(found.without_effect))
-    replaced = found.replaced(settings)
-    if replaced:
-        names = ", ".join(f"--{name}" for name in replaced)
+    found = platform_config.read_platform_config(Path(file))
+    if found.fields_without_effect:
+        logger.warning("%s: without effect here: %s", file, ", ".join(found.fields_without_effect))
+    overridden_flags = found.overridden_flags(settings)
+    if overridden_flags:
+        names = ", ".join(f"--{name}" for name in overridden_flags)
         logger.warning("--platform_config_file is in the place of %s", names)
-    return found.in_force(settings), found
+    return found.apply_to(settings), found
 
 
-def _read_tls(path: str) -> tls.Tls:
+def _read_tls(path: str) -> tls.TlsConfig:
     from server.frontends.rest.transport import tls as rest_tls
 
-    found = tls.read(Path(path))
+    found = tls.read_tls_config(Path(path))
     # Told before a model is loaded; and gRPC would not say what is wrong with its keys.
     rest_tls.context(found)
     return found

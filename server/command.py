@@ -52,7 +52,7 @@ class _Serve(click.Command):
 
 
 def _option(flag: Flag) -> click.Option:
-    if flag.kind == "bool":
+    if flag.value_type == "bool":
         # Bare, it means true; a value may follow it in either spelling.
         return click.Option(
             [f"--{flag.name}"],
@@ -66,7 +66,7 @@ def _option(flag: Flag) -> click.Option:
         )
     return click.Option(
         [f"--{flag.name}"],
-        type=_TYPES[flag.kind],
+        type=_TYPES[flag.value_type],
         default=flag.default,
         show_default=flag.default != "",
         help=flag.help,
@@ -100,8 +100,8 @@ def _run(**values: Any) -> None:
         # Imported here so that the other commands' help does not wait for web frameworks.
         from server import app
 
-        ignored = flags.without_effect(_given(click.get_current_context()))
-        app.run(flags.settings(values), ignored=ignored, signals=signals)
+        ignored = flags.ignored_flags(_given(click.get_current_context()))
+        app.run(flags.settings_from_flags(values), ignored=ignored, signals=signals)
     finally:
         signals.uninstall()
 
@@ -189,8 +189,8 @@ def usage() -> str:
     lines = [f"usage: {_NAME}", "Flags:"]
     for flag in flags.FLAGS.values():
         default = {"port": DEFAULT_PORT, "rest_api_port": 0}.get(flag.name, flag.default)
-        shown = str(default).lower() if flag.kind == "bool" else default
-        value = f'"{shown}"' if flag.kind == "text" else shown
+        shown = str(default).lower() if flag.value_type == "bool" else default
+        value = f'"{shown}"' if flag.value_type == "text" else shown
         argument = f"--{flag.name}={value}"
-        lines.append(f"\t{argument:<40}\t{_SHOWN_TYPES[flag.kind]}\t{flag.help}")
+        lines.append(f"\t{argument:<40}\t{_SHOWN_TYPES[flag.value_type]}\t{flag.help}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from server.models.servable_loader import MakeRunner, WarmUp
 from server.servables.servable import Model
 
 if TYPE_CHECKING:
-    from server.config.platform_config import Platform
+    from server.config.platform_config import PlatformConfig
 
 
 def _nothing() -> None:
@@ -18,7 +18,7 @@ def _nothing() -> None:
 
 
 def batching(
-    settings: Settings, platform: "Platform | None", metrics: Metrics
+    settings: Settings, platform: "PlatformConfig | None", metrics: Metrics
 ) -> tuple[MakeRunner, Callable[[], None]]:
     """What batches the requests of each version, and what closes it all."""
     if not settings.enable_batching:
@@ -31,7 +31,7 @@ def batching(
     found = platform.batching if platform is not None else None
     if found is None:
         found = (
-            batching_parameters.read(Path(file))
+            batching_parameters.read_batching_parameters(Path(file))
             if file
             else batching_parameters.BatchingParameters()
         )
@@ -45,7 +45,7 @@ def batching(
 
 def warm_up(
     settings: Settings,
-    platform: "Platform | None",
+    platform: "PlatformConfig | None",
     metrics: Metrics,
     aside: Callable[[Callable[[], None]], None],
 ) -> WarmUp | None:

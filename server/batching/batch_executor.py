@@ -93,7 +93,7 @@ class Execution:
         size = sum(sizes)
         inputs = [piece.inputs for piece in pieces]
         fed = merge.join(inputs, size, self._signature, self._parameters)
-        run_size = self._parameters.padded(size)
+        run_size = self._parameters.padded_size(size)
         self._metrics.batch_run(run_size, run_size - size)
         outputs = self._model_run(fed, _time_left(pieces, now))
         parts = list(merge.split(outputs, sizes, run_size))

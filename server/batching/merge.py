@@ -55,7 +55,7 @@ def join(
     Raises:
       UnbatchableTensor: rows of different sizes, where those are not padded.
     """
-    missing = parameters.padded(size) - size
+    missing = parameters.padded_size(size) - size
     if len(pieces) == 1 and not missing:
         return dict(pieces[0])
     joined: dict[str, Array] = {}

@@ -1,4 +1,4 @@
-"""How requests are batched, as a parameters file says it.
+"""Parameters of request batching, from --batching_parameters_file or from a model's own file.
 
 Source of names, defaults and checks: tensorflow_serving/servables/tensorflow,
 session_bundle_config.proto and bundle_factory_util.cc.
@@ -15,29 +15,31 @@ from tpuserve.errors import InvalidConfig
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 
-# The name where a file gives none; where there is no file it is the default below.
+# The pool's name where a parameters file gives none. Without a file, the name is the default of
+# `BatchingParameters.thread_pool_name`.
 _POOL_NAME_IN_FILES = "batch_threads"
 
 
 @dataclass(frozen=True)
 class BatchingParameters:
-    """The parameters of one queue of requests, and of the threads that all queues share.
+    """The parameters of one batching queue, and of the threads that all queues share.
 
     Attributes:
-      max_batch_size: the rows that a request may have, and a batch where none is split.
-      batch_timeout_micros: how long a batch is kept open for more requests.
-      max_enqueued_batches: how many may wait, the open one included.
-      num_batch_threads: how many batches run at a time, in the whole server.
-      thread_pool_name: of those threads, in metrics.
-      allowed_batch_sizes: in rows, increasing; a batch is padded to the least that holds it.
-        Empty for any size.
-      pad_variable_length_inputs: whether rows of different sizes are padded to go together.
-      enable_large_batch_splitting: whether a request may be run in several batches.
-      max_execution_batch_size: the rows of a batch where requests are split; None for
-        max_batch_size.
+      max_batch_size: the largest number of rows of a request, and of a batch where requests are
+        not split.
+      batch_timeout_micros: how long a batch waits for more requests, in microseconds.
+      max_enqueued_batches: how many batches may wait, including the open batch.
+      num_batch_threads: how many batches run at the same time in the whole server.
+      thread_pool_name: the name of these threads in metrics.
+      allowed_batch_sizes: in rows, increasing; a batch is padded to the smallest size that holds
+        it. Empty for any size.
+      pad_variable_length_inputs: whether inputs of different shapes are padded to one shape.
+      enable_large_batch_splitting: whether a request may run in several batches.
+      max_execution_batch_size: the largest number of rows of a batch where requests are split;
+        None for max_batch_size.
 
     Raises:
-      InvalidConfig: a value that nothing can be batched by.
+      InvalidConfig: a value that batching cannot work with.
     """
 
     max_batch_size: int = 1000
@@ -51,7 +53,7 @@ class BatchingParameters:
     max_execution_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks every value, and the values against each other."""
+        """Check every value, and the values against each other."""
         for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name} is {getattr(self, name)}. Give a positive number.")
@@ -62,28 +64,28 @@ class BatchingParameters:
         if not 0 < self.largest_batch <= self.max_batch_size:
             raise InvalidConfig(
                 f"max_execution_batch_size is {self.largest_batch} and max_batch_size "
-                f"{self.max_batch_size}. Give a positive number that is not above it."
+                f"{self.max_batch_size}. Give a positive number that is not above max_batch_size."
             )
         self._check_allowed_batch_sizes()
 
     @property
     def largest_batch(self) -> int:
-        """The rows that a batch may have when it is run."""
+        """The largest number of rows that one batch may run with."""
         if self.enable_large_batch_splitting and self.max_execution_batch_size is not None:
             return self.max_execution_batch_size
         return self.max_batch_size
 
-    def padded(self, size: int) -> int:
-        """The rows that a batch of a size is run with."""
+    def padded_size(self, size: int) -> int:
+        """Return the number of rows that a batch of `size` rows runs with."""
         if not size:
-            return 0  # there is no row that could be repeated
-        return next((each for each in self.allowed_batch_sizes if each >= size), size)
+            return 0  # An empty batch has no row that padding could repeat.
+        return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
 
     def _check_allowed_batch_sizes(self) -> None:
         sizes = self.allowed_batch_sizes
         if not sizes:
             return
-        if sizes[0] < 1 or any(one >= next_one for one, next_one in pairwise(sizes)):
+        if sizes[0] < 1 or any(size >= next_size for size, next_size in pairwise(sizes)):
             raise InvalidConfig(
                 f"allowed_batch_sizes are {list(sizes)}. Give positive numbers that increase."
             )
@@ -94,30 +96,30 @@ class BatchingParameters:
             )
 
 
-def read(path: Path) -> BatchingParameters:
-    """The parameters in a file: a BatchingParameters message in text form.
+def read_batching_parameters(path: Path) -> BatchingParameters:
+    """Read a file with a BatchingParameters message in text form.
 
     Raises:
-      InvalidConfig: it cannot be read or parsed, or holds an impossible value.
+      InvalidConfig: the file cannot be read or parsed, or has a value that batching cannot work
+        with.
     """
-    message = messages.new("BatchingParameters")
-    return from_message(textproto.parse(textproto.read(path), message, path))
+    return from_message(textproto.read_message(path, messages.new_message("BatchingParameters")))
 
 
 def from_message(message: Any) -> BatchingParameters:
-    """The parameters in a BatchingParameters message; what it leaves out is as by default.
+    """Convert a BatchingParameters message; unset fields take their defaults.
 
     Raises:
-      InvalidConfig: it holds an impossible value.
+      InvalidConfig: the message has a value that batching cannot work with.
     """
-    found = {
-        each.name: getattr(message, each.name).value
-        for each, _ in message.ListFields()
-        if each.message_type is not None
+    values = {
+        field.name: getattr(message, field.name).value
+        for field, _ in message.ListFields()
+        if field.message_type is not None
     }
-    found.setdefault("thread_pool_name", _POOL_NAME_IN_FILES)
+    values.setdefault("thread_pool_name", _POOL_NAME_IN_FILES)
     return BatchingParameters(
         allowed_batch_sizes=tuple(message.allowed_batch_sizes),
         pad_variable_length_inputs=message.pad_variable_length_inputs,
-        **found,
+        **values,
     )

@@ -1,4 +1,4 @@
-"""The flags of the server as data: TensorFlow Serving's, and those of ours.
+"""The flags of the server as data: TensorFlow Serving's flags and our own.
 
 Source of names and defaults: tensorflow_serving/model_servers/main.cc.
 """
@@ -13,23 +13,25 @@ from server.config.settings import Settings
 from tpuserve import tags
 from tpuserve.errors import InvalidSetting
 
-_DEFAULTS = {each.name: each.default for each in dataclasses.fields(Settings)}
+_DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 _INT32 = range(-(2**31), 2**31)
 
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag.
+    """One command-line flag.
 
     Attributes:
-      kind: "int", "float", "bool" or "text".
-      default: where it is not given.
-      is_ours: whether TensorFlow Serving does not have it.
-      has_effect: False where it is only taken so that scripts need no change.
+      name: the name without the leading "--".
+      value_type: "int", "float", "bool" or "text".
+      default: the value where the flag is not given.
+      help: the description that --help prints.
+      is_ours: whether TensorFlow Serving lacks the flag.
+      has_effect: False for a flag that is accepted only so that scripts need no change.
     """
 
     name: str
-    kind: str
+    value_type: str
     default: Any
     help: str
     is_ours: bool = False
@@ -38,29 +40,29 @@ class Flag:
 
 @dataclass(frozen=True)
 class Section:
-    """Flags that are shown together."""
+    """Flags that --help prints under one title."""
 
     title: str
     flags: tuple[Flag, ...]
 
 
 def _flag(name: str, help: str, *, is_ours: bool = False) -> Flag:
-    """One that sets the field of its name in `Settings`."""
+    """Create the flag that sets the field of the same name in `Settings`."""
     default = _DEFAULTS[name]
     if default is None or default == ():
         default = ""
-    kind = {bool: "bool", int: "int", float: "float", str: "text"}[type(default)]
+    value_type = {bool: "bool", int: "int", float: "float", str: "text"}[type(default)]
     if name.endswith("_seconds"):
-        kind = "float"
-    return Flag(name, kind, default, help, is_ours)
+        value_type = "float"
+    return Flag(name, value_type, default, help, is_ours)
 
 
-def _ours(name: str, help: str) -> Flag:
+def _own_flag(name: str, help: str) -> Flag:
     return _flag(name, help, is_ours=True)
 
 
-def _ignored(name: str, kind: str, default: Any, why: str) -> Flag:
-    return Flag(name, kind, default, f"No effect here: {why}.", has_effect=False)
+def _ignored_flag(name: str, value_type: str, default: Any, reason: str) -> Flag:
+    return Flag(name, value_type, default, f"Accepted and ignored: {reason}.", has_effect=False)
 
 
 SECTIONS = (
@@ -70,67 +72,76 @@ SECTIONS = (
             _flag("model_name", "Name that clients use for the model."),
             _flag(
                 "model_base_path",
-                "Absolute path of the directory with one numbered directory a version; the "
-                "highest number is served.",
+                "Absolute path of the model's directory. It holds one numbered directory per "
+                "version, for example /models/half/1; the highest number is served.",
             ),
-            _flag("model_config_file", "Models to serve instead, a ModelServerConfig in text."),
+            _flag(
+                "model_config_file",
+                "File that lists several models (ModelServerConfig, text format); replaces "
+                "--model_name and --model_base_path.",
+            ),
             _flag(
                 "model_config_file_poll_wait_seconds",
-                "How often that file is read again; 0 for never.",
+                "Seconds between checks of the model config file for changes; 0 means never.",
             ),
             _flag(
                 "allow_version_labels_for_unavailable_models",
-                "Whether a new label may name a version that is not available yet.",
+                "Allow a new version label to name a version that is not available yet.",
             ),
             _flag(
                 "saved_model_tags",
-                "Exact tag set of the metagraph to serve, as serve,tpu. Unset, it is serve,tpu "
-                "on a machine with a TPU, real or emulated, and serve on any other.",
+                "Exact tag set of the metagraph to serve, for example serve,tpu. Default: "
+                "serve,tpu on a machine with a real or emulated TPU, serve on other machines.",
             ),
-            _ours(
+            _own_flag(
                 "fallback_to_cpu",
-                "Whether to serve the metagraph {serve} on the CPU where the wanted one is "
-                "missing.",
+                "Serve the {serve} metagraph on the CPU where the requested metagraph is missing.",
             ),
-            _flag("prefer_tflite_model", "Whether to serve model.tflite where a version has one."),
-            _ours(
+            _flag("prefer_tflite_model", "Serve model.tflite where a version has this file."),
+            _own_flag(
                 "forbid_unsafe_ops",
-                "Whether to refuse models with ops that reach files, the network or Python.",
+                "Refuse models with ops that access files, the network or Python.",
             ),
-            _ours("allow_links", "Whether links may lead out of a model's base path."),
+            _own_flag("allow_links", "Allow symbolic links that lead out of a model's base path."),
         ),
     ),
     Section(
         "gRPC and REST",
         (
-            _ours(
+            _own_flag(
                 "host",
-                "Address to listen on, of IPv4 or IPv6: 127.0.0.1 or ::1 for this machine only. "
-                "0.0.0.0 means all addresses of both kinds.",
+                "IPv4 or IPv6 address to listen on. 127.0.0.1 or ::1 accepts only this machine's "
+                "clients; 0.0.0.0 means all addresses of both kinds.",
             ),
-            _flag("port", "Port for gRPC; 0 turns it off."),
-            _flag("grpc_socket_path", "UNIX socket for gRPC, beside the port."),
-            _flag("grpc_max_threads", "Requests over gRPC that are answered at once."),
+            _flag("port", "Port for gRPC; 0 turns gRPC off."),
+            _flag("grpc_socket_path", "UNIX socket for gRPC, in addition to the port."),
+            _flag("grpc_max_threads", "Number of gRPC requests that are handled at the same time."),
             _flag(
-                "grpc_channel_arguments", "Options of the gRPC server, as name=value,name=value."
+                "grpc_channel_arguments",
+                "gRPC server options, for example grpc.max_connection_age_ms=2000,name=value.",
             ),
-            _flag("enable_grpc_healthcheck_service", "Whether to offer grpc.health.v1.Health."),
-            _flag("enable_profiler", "Whether to offer TensorFlow's profiler over gRPC."),
+            _flag("enable_grpc_healthcheck_service", "Offer the service grpc.health.v1.Health."),
+            _flag("enable_profiler", "Offer TensorFlow's profiler service over gRPC."),
             _flag(
                 "enable_serialization_as_tensor_content",
-                "Whether tensors are answered as tensor_content over gRPC.",
+                "Return gRPC tensors in the field tensor_content.",
             ),
             _flag(
                 "rest_api_port",
-                "Port for REST; 0 turns it off, which is TensorFlow Serving's default.",
+                "Port for REST; 0 turns REST off (TensorFlow Serving's default is 0).",
             ),
-            _flag("rest_api_num_threads", "Requests over REST that are answered at once."),
-            _flag("rest_api_timeout_in_ms", "How long a request over REST may take."),
-            _flag("rest_api_enable_cors_support", "Whether any web page may ask over REST."),
-            _flag("ssl_config_file", "Keys for TLS on both, an SSLConfig in text."),
+            _flag(
+                "rest_api_num_threads", "Number of REST requests that are handled at the same time."
+            ),
+            _flag("rest_api_timeout_in_ms", "Time limit of a REST request, in milliseconds."),
+            _flag("rest_api_enable_cors_support", "Allow web pages of any origin to use REST."),
+            _flag(
+                "ssl_config_file",
+                "File with keys and certificates for TLS on both ports (SSLConfig, text format).",
+            ),
             _flag(
                 "enable_signature_method_name_check",
-                "Whether a signature must be of the method it is asked through.",
+                "Require the signature's method to match the API that the client calls.",
             ),
         ),
     ),
@@ -139,85 +150,132 @@ SECTIONS = (
         (
             _flag(
                 "file_system_poll_wait_seconds",
-                "How often base paths are looked at for versions; 0 or less for once.",
+                "Seconds between checks of the base paths for new versions; 0 or less means once.",
             ),
-            _flag("max_num_load_retries", "How often a failed load is tried again."),
-            _flag("load_retry_interval_micros", "How long before it is."),
-            _flag("num_load_threads", "Versions that load at once; 0 for a few."),
-            _flag("num_unload_threads", "Versions that unload at once; 0 for a few."),
-            _flag("enable_model_warmup", "Whether a version runs its warm-up requests first."),
-            _flag("num_request_iterations_for_warmup", "How often it runs each; 0 for once."),
+            _flag("max_num_load_retries", "Number of retries after a failed load."),
+            _flag("load_retry_interval_micros", "Microseconds between load retries."),
+            _flag("num_load_threads", "Number of versions that load at the same time; 0 means 2."),
+            _flag(
+                "num_unload_threads", "Number of versions that unload at the same time; 0 means 4."
+            ),
+            _flag(
+                "enable_model_warmup",
+                "Run a version's warm-up requests before it receives requests.",
+            ),
+            _flag(
+                "num_request_iterations_for_warmup",
+                "How many times to run each warm-up request; 0 means once.",
+            ),
         ),
     ),
     Section(
         "Batching",
         (
-            _flag("enable_batching", "Whether requests are gathered into batches."),
-            _flag("batching_parameters_file", "How they are, BatchingParameters in text."),
+            _flag("enable_batching", "Combine requests into batches."),
+            _flag(
+                "batching_parameters_file",
+                "File with batching settings (BatchingParameters, text format). Needs "
+                "--enable_batching.",
+            ),
             _flag(
                 "enable_per_model_batching_parameters",
-                "Whether each version says so itself, in batching_params.pbtxt.",
+                "Read batching settings from batching_params.pbtxt in each version's directory.",
             ),
         ),
     ),
     Section(
         "TensorFlow",
         (
-            _flag("tensorflow_session_parallelism", "Threads of both kinds; 0 for TensorFlow's."),
+            _flag(
+                "tensorflow_session_parallelism",
+                "Intra-op and inter-op threads; 0 means TensorFlow's default.",
+            ),
             _flag("tensorflow_intra_op_parallelism", "Threads that one op may use."),
-            _flag("tensorflow_inter_op_parallelism", "Threads that run ops side by side."),
-            _flag("tensorflow_session_config_file", "Session options, a ConfigProto in text."),
+            _flag("tensorflow_inter_op_parallelism", "Threads that run different ops in parallel."),
+            _flag(
+                "tensorflow_session_config_file",
+                "File with session options (ConfigProto, text format).",
+            ),
             _flag(
                 "platform_config_file",
-                "Tags, batching, warm-up and session, in the place of what their flags say: a "
-                "PlatformConfigMap in text.",
+                "File with tag set, batching, warm-up and session options (PlatformConfigMap, text "
+                "format); replaces the flags for these.",
             ),
-            _flag("xla_cpu_compilation_enabled", "Whether XLA compiles for the CPU."),
-            _flag("mixed_precision", "bfloat16 to compute so where that is safe."),
-            _flag("skip_initialize_tpu", "Whether the TPU system is left as it is at the start."),
-            _flag("num_tflite_pools", "Interpreters of a TensorFlow Lite model; 0 for CPUs."),
-            _flag("num_tflite_interpreters_per_pool", "How many times as many of them."),
+            _flag("xla_cpu_compilation_enabled", "Let XLA compile models for the CPU."),
+            _flag(
+                "mixed_precision",
+                "Set to bfloat16 to compute in bfloat16 where TensorFlow considers this safe.",
+            ),
+            _flag("skip_initialize_tpu", "Do not initialise the TPU system at start-up."),
+            _flag(
+                "num_tflite_pools",
+                "Number of interpreter pools of a TensorFlow Lite model; 0 means one per CPU.",
+            ),
+            _flag(
+                "num_tflite_interpreters_per_pool",
+                "Interpreters in each TensorFlow Lite pool.",
+            ),
         ),
     ),
     Section(
-        "Watching and limits",
+        "Monitoring and limits",
         (
-            _flag("monitoring_config_file", "Where metrics are shown, a MonitoringConfig in text."),
-            _ours("access_log", "Whether each request is logged, as a line of JSON."),
-            _ours("shutdown_grace_seconds", "How long requests in flight may take after SIGTERM."),
-            _ours("api_keys_file", "Keys that clients must show, one a line."),
-            _ours("open_metrics", "Whether metrics are shown without a key."),
-            _ours("open_health", "Whether health is told without a key."),
-            _ours("max_request_bytes", "Largest request, after it is inflated."),
-            _ours("max_requests_in_flight", "Requests that are answered or wait; 0 for no limit."),
+            _flag(
+                "monitoring_config_file",
+                "File with the path of the metrics (MonitoringConfig, text format).",
+            ),
+            _own_flag("access_log", "Log one line of JSON per request."),
+            _own_flag(
+                "shutdown_grace_seconds",
+                "Seconds that requests in progress may take after SIGTERM.",
+            ),
+            _own_flag("api_keys_file", "File with the accepted API keys, one per line."),
+            _own_flag("open_metrics", "Serve metrics without an API key."),
+            _own_flag("open_health", "Serve health checks without an API key."),
+            _own_flag("max_request_bytes", "Largest request body after decompression, in bytes."),
+            _own_flag(
+                "max_requests_in_flight",
+                "Number of requests that are handled or queued at the same time; 0 means no limit.",
+            ),
         ),
     ),
     Section(
-        "Taken, and without effect",
+        "Accepted and ignored",
         (
-            _ignored("flush_filesystem_caches", "bool", True, "files are not kept open"),
-            _ignored("remove_unused_fields_from_bundle_metagraph", "bool", True, "always so"),
-            _ignored("per_process_gpu_memory_fraction", "float", 0.0, "see the session options"),
-            _ignored("xla_gpu_compilation_enabled", "bool", False, "models run on CPU or TPU"),
-            _ignored("use_alts_credentials", "bool", False, "give --ssl_config_file"),
-            _ignored("thread_pool_factory_config_file", "text", "", "give the parallelism flags"),
+            _ignored_flag("flush_filesystem_caches", "bool", True, "files are not kept open"),
+            _ignored_flag(
+                "remove_unused_fields_from_bundle_metagraph", "bool", True, "always active"
+            ),
+            _ignored_flag(
+                "per_process_gpu_memory_fraction", "float", 0.0, "use the session options"
+            ),
+            _ignored_flag(
+                "xla_gpu_compilation_enabled", "bool", False, "models run on a CPU or a TPU"
+            ),
+            _ignored_flag("use_alts_credentials", "bool", False, "use --ssl_config_file"),
+            _ignored_flag(
+                "thread_pool_factory_config_file", "text", "", "use the parallelism flags"
+            ),
         ),
     ),
 )
 FLAGS = {flag.name: flag for section in SECTIONS for flag in section.flags}
 
 
-def settings(values: Mapping[str, Any]) -> Settings:
-    """The settings that flags' values make; a flag that is left out has its default.
+def settings_from_flags(values: Mapping[str, Any]) -> Settings:
+    """Build the settings from the values of flags; flags that are left out have their defaults.
+
+    Args:
+      values: flag name → value; None counts as left out.
 
     Raises:
       InvalidSetting: a value that no server can work with.
     """
     if values.get("use_alts_credentials"):
-        # A door that is asked to be locked must not stand open.
+        # Starting without the requested encryption would be unsafe.
         raise InvalidSetting(
-            "--use_alts_credentials is set, and ALTS is not to be had here. Give "
-            "--ssl_config_file, or leave it out."
+            "--use_alts_credentials is set, and this server does not support ALTS. Use "
+            "--ssl_config_file, or remove the flag."
         )
     chosen = {
         name: value
@@ -236,21 +294,21 @@ def settings(values: Mapping[str, Any]) -> Settings:
 
 
 def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
-    """Names and values out of "name=value,name=value"; what reads as an int32 is a number."""
-    found = []
+    """Parse "name=value,name=value"; a value that reads as an int32 becomes a number."""
+    arguments = []
     for item in text.split(","):
-        name, is_pair, value = item.partition("=")
-        if is_pair and name:
-            found.append((name, _number(value)))
-    return tuple(found)
+        name, separator, value = item.partition("=")
+        if separator and name:
+            arguments.append((name, _number_or_text(value)))
+    return tuple(arguments)
 
 
-def without_effect(given: Sequence[str]) -> list[str]:
-    """The flags out of those given that are taken and do nothing."""
-    return [name for name in given if not FLAGS[name].has_effect]
+def ignored_flags(names: Sequence[str]) -> list[str]:
+    """Return the names of those flags that are accepted and ignored."""
+    return [name for name in names if not FLAGS[name].has_effect]
 
 
-def _number(value: str) -> int | str:
+def _number_or_text(value: str) -> int | str:
     try:
         number = int(value)
     except ValueError:

@@ -1,104 +1,88 @@
-"""The messages of TensorFlow Serving's small configuration files.
+"""The messages of TensorFlow Serving's configuration files that its Python package leaves out.
 
-Its Python package leaves them out. Source: tensorflow_serving/config/ssl_config.proto,
-monitoring_config.proto and servables/tensorflow/session_bundle_config.proto.
+`server/proto/model_server.proto` declares the messages; `make protos` compiles the file into the
+descriptor set that this module reads. The messages live in a descriptor pool of their own, because
+another package may register the same names in protobuf's default pool.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
+from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
 
-FILE = "server/config.proto"
-"""Where the messages of this module are declared, for others that have fields of their kinds."""
+ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
+"""The message that a PlatformConfig holds for the platform "tensorflow"."""
 
-_PACKAGE = "tensorflow.serving"
-_INT64 = ".google.protobuf.Int64Value"
-_BOOL = ".google.protobuf.BoolValue"
-_STRING = ".google.protobuf.StringValue"
-
-# Message → field → its number and type.
-_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
-    "SSLConfig": {
-        "server_key": (1, "string"),
-        "server_cert": (2, "string"),
-        "custom_ca": (3, "string"),
-        "client_verify": (4, "bool"),
-    },
-    "PrometheusConfig": {"enable": (1, "bool"), "path": (2, "string")},
-    "MonitoringConfig": {"prometheus_config": (1, f".{_PACKAGE}.PrometheusConfig")},
-    "BatchingParameters": {
-        "max_batch_size": (1, _INT64),
-        "batch_timeout_micros": (2, _INT64),
-        "max_enqueued_batches": (3, _INT64),
-        "num_batch_threads": (4, _INT64),
-        "thread_pool_name": (5, _STRING),
-        "allowed_batch_sizes": (6, "repeated int64"),
-        "pad_variable_length_inputs": (7, "bool"),
-        "enable_large_batch_splitting": (8, _BOOL),
-        "max_execution_batch_size": (9, _INT64),
-    },
-}
+_DESCRIPTOR_SET = Path(__file__).parents[1] / "proto" / "model_server.binpb"
+# Words that appear in a text exactly where the text has a message of TensorFlow's. With
+# "type_url" the text may hold any message in its binary form.
+_TENSORFLOW_WORDS = ("session_config", "experimental_fixed_input_tensors", "type_url")
 
 
-def new(name: str, pool: descriptor_pool.DescriptorPool | None = None) -> Any:
-    """An empty message of one of these kinds, or of those of a pool that has more."""
-    found = (pool or _pool()).FindMessageTypeByName(f"{_PACKAGE}.{name}")
-    return message_factory.GetMessageClass(found)()
-
-
-def make_pool() -> descriptor_pool.DescriptorPool:
-    """A pool with these messages, to which more can be added.
-
-    It is one of its own: another package may bring the same messages into the common one.
-    """
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    declare(pool, FILE, _MESSAGES, [wrappers_pb2.DESCRIPTOR.name])
-    return pool
-
-
-def declare(
-    pool: descriptor_pool.DescriptorPool,
-    file_name: str,
-    messages: Mapping[str, Mapping[str, tuple[int, str]]],
-    dependencies: Sequence[str],
-) -> None:
-    """Adds messages of the package tensorflow.serving to a pool.
+def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
+    """Create an empty message.
 
     Args:
-      messages: message → field → its number and type; ".package.Message" for a message, with
-        "repeated " before it for many.
-      dependencies: names of the files with the messages that these have fields of.
+      name: the name of the message within the package tensorflow.serving.
+      pool: a pool of `pool_for_text`; None for the messages without fields of TensorFlow's.
     """
-    file = descriptor_pb2.FileDescriptorProto(
-        name=file_name, package=_PACKAGE, syntax="proto3", dependency=dependencies
-    )
-    for message, fields in messages.items():
-        described = file.message_type.add(name=message)
-        for name, (number, kind) in fields.items():
-            _add_field(described, name, number, kind)
-    pool.AddSerializedFile(file.SerializeToString())
+    descriptor = (pool or _default_pool()).FindMessageTypeByName(f"tensorflow.serving.{name}")
+    return message_factory.GetMessageClass(descriptor)()
+
+
+def pool_for_text(text: str) -> DescriptorPool:
+    """Return a descriptor pool that holds every message which a PlatformConfigMap may contain.
+
+    Imports TensorFlow where the text has a field whose message TensorFlow defines. In other pools
+    ConfigProto and NamedTensorProto are empty messages.
+
+    Args:
+      text: a PlatformConfigMap in protobuf's text form.
+    """
+    if any(word in text for word in _TENSORFLOW_WORDS):
+        return _make_pool(_tensorflow_files())
+    return _default_pool()
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    return make_pool()
+def _default_pool() -> DescriptorPool:
+    return _make_pool(())
 
 
-def _add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
-    field = message.field.add(name=name, number=number)
-    words = kind.split()
-    kinds = descriptor_pb2.FieldDescriptorProto
-    field.label = kinds.LABEL_REPEATED if words[0] == "repeated" else kinds.LABEL_OPTIONAL
-    if words[-1].startswith("."):
-        field.type, field.type_name = kinds.TYPE_MESSAGE, words[-1]
-    else:
-        field.type = {
-            "string": kinds.TYPE_STRING,
-            "bool": kinds.TYPE_BOOL,
-            "int32": kinds.TYPE_INT32,
-            "int64": kinds.TYPE_INT64,
-            "uint64": kinds.TYPE_UINT64,
-        }[words[-1]]
+def _make_pool(files: Iterable[FileDescriptor]) -> DescriptorPool:
+    """Create a pool with the given files and the files of the descriptor set that are not given."""
+    pool = DescriptorPool()
+    names = set()
+    for file in files:
+        names.add(file.name)
+        pool.AddSerializedFile(file.serialized_pb)
+    descriptor_set = descriptor_pb2.FileDescriptorSet.FromString(_DESCRIPTOR_SET.read_bytes())
+    for declared in descriptor_set.file:
+        if declared.name not in names:
+            pool.AddSerializedFile(declared.SerializeToString())
+    return pool
+
+
+def _tensorflow_files() -> Iterator[FileDescriptor]:
+    """Yield TensorFlow's files that declare ConfigProto and NamedTensorProto, imports first."""
+    from tpuserve.runtime import tf_logging
+
+    tf_logging.import_tensorflow()
+    from tensorflow.core.protobuf import config_pb2, named_tensor_pb2
+
+    yielded: set[str] = set()
+    for file in (config_pb2.DESCRIPTOR, named_tensor_pb2.DESCRIPTOR):
+        yield from _imports_first(file, yielded)
+
+
+def _imports_first(file: FileDescriptor, yielded: set[str]) -> Iterator[FileDescriptor]:
+    if file.name in yielded:
+        return
+    yielded.add(file.name)
+    for imported in file.dependencies:
+        yield from _imports_first(imported, yielded)
+    yield file

@@ -1,4 +1,4 @@
-"""Which models a server is to serve, as frozen data."""
+"""The models that a server serves, as frozen data."""
 
 import re
 from collections import Counter
@@ -12,39 +12,39 @@ from tpuserve.errors import BasePathNotFound, InvalidConfig
 PLATFORM = "tensorflow"
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_FILE = "file://"
+_FILE_SCHEME = "file://"
 
 
 @dataclass(frozen=True)
-class Latest:
-    """The versions with the highest numbers, so many of them."""
+class LatestPolicy:
+    """Serve the `count` versions with the highest numbers."""
 
     count: int = 1
 
 
 @dataclass(frozen=True)
-class All:
-    """Every version that is there."""
+class AllPolicy:
+    """Serve every version below the base path."""
 
 
 @dataclass(frozen=True)
-class Specific:
-    """The versions of these numbers."""
+class SpecificPolicy:
+    """Serve the listed versions."""
 
     versions: tuple[int, ...]
 
 
-VersionPolicy: TypeAlias = Latest | All | Specific
+VersionPolicy: TypeAlias = LatestPolicy | AllPolicy | SpecificPolicy
 
 
 @dataclass(frozen=True)
 class RequestLogging:
-    """What is logged of the requests to one model.
+    """The request log of one model.
 
     Attributes:
-      type: kind of the log collector.
-      filename_prefix: of the files that the log goes to.
-      sampling_rate: of all requests, from 0 to 1.
+      type: the kind of the log collector.
+      filename_prefix: the prefix of the log files' paths.
+      sampling_rate: the fraction of requests that are logged, from 0 to 1.
     """
 
     type: str = ""
@@ -54,24 +54,31 @@ class RequestLogging:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One model.
+    """The configuration of one model.
 
     Attributes:
-      base_path: absolute, or a URI; holds one directory a version.
-      labels: label → version.
-      logging: None for no log.
+      name: the name that clients use.
+      base_path: an absolute path or a URI; the directory holds one numbered directory per version.
+      policy: the versions to serve.
+      labels: version label → version number.
+      logging: the request log; None for no log.
+      platform: the runtime of the model; only "tensorflow" can be served.
     """
 
     name: str
     base_path: str
-    policy: VersionPolicy = Latest()
+    policy: VersionPolicy = LatestPolicy()
     labels: Mapping[str, int] = field(default_factory=dict)
     logging: RequestLogging | None = None
     platform: str = PLATFORM
 
     @property
     def path(self) -> Path:
-        """Where the base path is; BasePathNotFound for one on another file system."""
+        """The base path as a local path.
+
+        Raises:
+          BasePathNotFound: the base path is a URI of another file system.
+        """
         return local_path(self.base_path)
 
 
@@ -80,44 +87,45 @@ class ModelServerConfig:
     """All models of a server, in the order of the configuration.
 
     Raises:
-      InvalidConfig: a model twice, a path that is not absolute or that has "..",
-        a platform that is not "tensorflow". The texts are TensorFlow Serving's.
+      InvalidConfig: a model is listed twice, a base path is not absolute or contains "..", or a
+        platform is not "tensorflow". The texts are TensorFlow Serving's.
     """
 
     models: tuple[ModelConfig, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, count in Counter(each.name for each in self.models).items():
+        for name, count in Counter(model.name for model in self.models).items():
             if count > 1:
                 raise InvalidConfig(f"Illegal to list model {name} multiple times in config list")
-        for each in self.models:
-            _check_path(each.name, each.base_path)
-            if each.platform != PLATFORM:
+        for model in self.models:
+            _check_base_path(model.name, model.base_path)
+            if model.platform != PLATFORM:
                 raise InvalidConfig(
-                    f"Model {each.name} requests unsupported platform {each.platform}"
+                    f"Model {model.name} requests unsupported platform {model.platform}"
                 )
 
     def names(self) -> Sequence[str]:
-        """The models' names, in their order."""
-        return [each.name for each in self.models]
+        """Return the names of the models in their order."""
+        return [model.name for model in self.models]
 
 
 def local_path(base_path: str) -> Path:
-    """Where a base path is that may be written as a URI: "file:///models" is "/models".
+    """Convert a base path or a file:// URI to a local path: "file:///models" is "/models".
 
     Raises:
-      BasePathNotFound: it is on another file system.
+      BasePathNotFound: the URI names another file system.
     """
-    path = base_path.removeprefix(_FILE)
+    path = base_path.removeprefix(_FILE_SCHEME)
     if _URI.match(path):
         raise BasePathNotFound(
-            f"model base path {base_path} is on {path.partition('://')[0]}://, and only this "
-            f"machine's own files are read. Mount it, or copy it here, and give that directory."
+            f"model base path {base_path} is on {path.partition('://')[0]}://, and the server "
+            f"reads only this machine's own files. Mount it, or copy it here, and give that "
+            f"directory."
         )
     return Path(path)
 
 
-def _check_path(name: str, base_path: str) -> None:
+def _check_base_path(name: str, base_path: str) -> None:
     if not (base_path.startswith("/") or _URI.match(base_path)):
         raise InvalidConfig(
             f"Expected model {name} to have an absolute path or URI; got base_path()={base_path}"
@@ -125,5 +133,5 @@ def _check_path(name: str, base_path: str) -> None:
     if ".." in PurePosixPath(base_path).parts:
         raise InvalidConfig(
             f"Expected model {name} to have a path without '..'; got base_path()={base_path}. "
-            f"Give the path that it leads to."
+            f"Give the path without '..'."
         )

@@ -1,4 +1,4 @@
-"""The model config file, and the same as a message: ModelServerConfig → frozen data."""
+"""The model config file: converts ModelServerConfig messages to frozen data."""
 
 from pathlib import Path
 from typing import Any
@@ -6,116 +6,126 @@ from typing import Any
 from server.config import textproto
 from server.config.model_config import (
     PLATFORM,
-    All,
-    Latest,
+    AllPolicy,
+    LatestPolicy,
     ModelConfig,
     ModelServerConfig,
     RequestLogging,
-    Specific,
+    SpecificPolicy,
     VersionPolicy,
 )
 from tpuserve.errors import InvalidConfig
 
 
-def read(path: Path) -> ModelServerConfig:
-    """What a file of the text form of ModelServerConfig says.
+def read_model_file(path: Path) -> ModelServerConfig:
+    """Read a model config file: a ModelServerConfig in text form.
 
     Raises:
-      InvalidConfig: it cannot be read or parsed, or asks for what cannot be.
+      InvalidConfig: the file cannot be read or parsed, or configures an impossible model.
     """
-    return parse(textproto.read(path), path)
+    return parse_model_config(textproto.read_text(path), path)
 
 
-def says_nothing(text: str) -> bool:
-    """Whether a text has nothing but comments: no list of models, not even an empty one."""
+def is_empty(text: str) -> bool:
+    """Return whether a text holds nothing but comments and blank lines."""
     return not any(line.partition("#")[0].strip() for line in text.splitlines())
 
 
-def parse(text: str, path: Path) -> ModelServerConfig:
-    """What the text of such a file says; `path` is for the errors."""
-    # Imported here because the messages bring TensorFlow.
-    from tensorflow_serving.config import model_server_config_pb2 as pb
+def parse_model_config(text: str, path: Path) -> ModelServerConfig:
+    """Parse the text of a model config file.
 
-    proto = textproto.parse(text, pb.ModelServerConfig(), path)
-    if proto.WhichOneof("config") == "custom_model_config":
-        raise InvalidConfig(
-            f"{path} has a custom_model_config, and only a model_config_list can be served. List "
-            f"the models in one."
-        )
-    return _from_list(proto.model_config_list)
-
-
-def of_request(proto: Any) -> ModelServerConfig:
-    """What the ModelServerConfig message of a HandleReloadConfigRequest says.
+    Args:
+      text: a ModelServerConfig in text form.
+      path: the file of the text, for error messages.
 
     Raises:
-      InvalidConfig: it holds no list, or asks for what cannot be.
+      InvalidConfig: the text cannot be parsed, or configures an impossible model.
     """
-    if proto.WhichOneof("config") != "model_config_list":
+    # Imported here because these messages import TensorFlow.
+    from tensorflow_serving.config import model_server_config_pb2 as pb
+
+    message = textproto.parse_text(text, pb.ModelServerConfig(), path)
+    if message.WhichOneof("config") == "custom_model_config":
+        raise InvalidConfig(
+            f"{path} has a custom_model_config, and only a model_config_list can be served. List "
+            f"the models in a model_config_list."
+        )
+    return _from_list(message.model_config_list)
+
+
+def from_reload_request(message: Any) -> ModelServerConfig:
+    """Convert the ModelServerConfig message of a HandleReloadConfigRequest.
+
+    Raises:
+      InvalidConfig: the message has no model_config_list, sets a request log, or configures an
+        impossible model.
+    """
+    if message.WhichOneof("config") != "model_config_list":
         raise InvalidConfig(
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
             "ModelConfigList is currently supported"
         )
-    config = _from_list(proto.model_config_list)
-    # Whoever may reload would choose files for the server to write.
-    for each in config.models:
-        if each.logging is not None:
+    config = _from_list(message.model_config_list)
+    # A client that may reload could otherwise choose the files that the server writes.
+    for model in config.models:
+        if model.logging is not None:
             raise InvalidConfig(
-                f"logging_config of model {each.name}: requests are logged as the file of "
-                f"--model_config_file says, and not as a request does. Leave it out, or put it "
+                f"logging_config of model {model.name}: a reload request cannot configure request "
+                f"logs; the file of --model_config_file can. Remove logging_config, or put it "
                 f"into that file."
             )
     return config
 
 
-def _from_list(proto: Any) -> ModelServerConfig:
-    return ModelServerConfig(tuple(_model(each) for each in proto.config))
+def _from_list(message: Any) -> ModelServerConfig:
+    return ModelServerConfig(tuple(_model_config(model) for model in message.config))
 
 
-def _model(proto: Any) -> ModelConfig:
+def _model_config(message: Any) -> ModelConfig:
+    logging = message.logging_config if message.HasField("logging_config") else None
     return ModelConfig(
-        name=proto.name,
-        base_path=proto.base_path,
-        policy=_policy(proto),
-        labels=dict(proto.version_labels),
-        logging=_logging(proto.logging_config) if proto.HasField("logging_config") else None,
-        platform=_platform(proto),
+        name=message.name,
+        base_path=message.base_path,
+        policy=_version_policy(message),
+        labels=dict(message.version_labels),
+        logging=None if logging is None else _request_logging(logging),
+        platform=_platform(message),
     )
 
 
-def _platform(proto: Any) -> str:
-    if proto.model_type and proto.model_platform:
+def _platform(message: Any) -> str:
+    if message.model_type and message.model_platform:
         raise InvalidConfig(
             "Illegal setting both ModelServerConfig::model_type (deprecated) and "
-            f"ModelServerConfig::model_platform, model name is {proto.name}"
+            f"ModelServerConfig::model_platform, model name is {message.name}"
         )
-    if not proto.model_type and not proto.model_platform:
+    if not message.model_type and not message.model_platform:
         raise InvalidConfig(
             "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
-            f"ModelServerConfig::model_platform, model name is {proto.name}"
+            f"ModelServerConfig::model_platform, model name is {message.name}"
         )
-    if proto.model_platform:
-        return str(proto.model_platform)
-    kind = type(proto).DESCRIPTOR.fields_by_name["model_type"].enum_type
-    known = kind.values_by_number.get(proto.model_type)
-    name = str(proto.model_type) if known is None else str(known.name)
+    if message.model_platform:
+        return str(message.model_platform)
+    model_types = type(message).DESCRIPTOR.fields_by_name["model_type"].enum_type
+    value = model_types.values_by_number.get(message.model_type)
+    name = str(message.model_type) if value is None else str(value.name)
     return PLATFORM if name == "TENSORFLOW" else name
 
 
-def _policy(proto: Any) -> VersionPolicy:
-    policy = proto.model_version_policy
+def _version_policy(message: Any) -> VersionPolicy:
+    policy = message.model_version_policy
     choice = policy.WhichOneof("policy_choice")
     if choice == "all":
-        return All()
+        return AllPolicy()
     if choice == "specific":
-        return Specific(tuple(policy.specific.versions))
-    # 0 stands for the default of one.
-    return Latest(policy.latest.num_versions or 1)
+        return SpecificPolicy(tuple(policy.specific.versions))
+    # TensorFlow Serving takes 0 as 1.
+    return LatestPolicy(policy.latest.num_versions or 1)
 
 
-def _logging(proto: Any) -> RequestLogging:
+def _request_logging(message: Any) -> RequestLogging:
     return RequestLogging(
-        type=proto.log_collector_config.type,
-        filename_prefix=proto.log_collector_config.filename_prefix,
-        sampling_rate=proto.sampling_config.sampling_rate,
+        type=message.log_collector_config.type,
+        filename_prefix=message.log_collector_config.filename_prefix,
+        sampling_rate=message.sampling_config.sampling_rate,
     )

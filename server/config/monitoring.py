@@ -1,4 +1,4 @@
-"""Whether and where metrics are shown, from --monitoring_config_file."""
+"""The path of the metrics, from --monitoring_config_file."""
 
 from pathlib import Path
 
@@ -7,13 +7,18 @@ from server.config import messages, textproto
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
 
-def read(path: Path) -> str | None:
-    """The URL path of the metrics, that of TensorFlow Serving by default; None if they are off.
+def read_metrics_path(path: Path) -> str | None:
+    """Return the URL path of the metrics; None where the file turns metrics off.
+
+    A file that names no path gets TensorFlow Serving's default, `DEFAULT_PATH`.
+
+    Args:
+      path: a file with a MonitoringConfig in protobuf's text form.
 
     Raises:
-      InvalidConfig: the file cannot be read, or is no MonitoringConfig in text form.
+      InvalidConfig: the file cannot be read or parsed.
     """
-    proto = textproto.parse(textproto.read(path), messages.new("MonitoringConfig"), path)
-    if not proto.prometheus_config.enable:
+    config = textproto.read_message(path, messages.new_message("MonitoringConfig"))
+    if not config.prometheus_config.enable:
         return None
-    return proto.prometheus_config.path or DEFAULT_PATH
+    return config.prometheus_config.path or DEFAULT_PATH

@@ -1,4 +1,4 @@
-"""How models are run, from --platform_config_file: in the place of what several flags say."""
+"""Settings of the platform "tensorflow", from --platform_config_file."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from typing import Any
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from server.config import batching_parameters, messages, session_bundle, textproto
+from server.config import batching_parameters, messages, textproto
 from server.config.batching_parameters import BatchingParameters
 from server.config.model_config import PLATFORM
 from server.config.settings import Settings
 from tpuserve.errors import InvalidConfig
 
-_DEFAULTS = {each.name: each.default for each in dataclasses.fields(Settings)}
+_DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 
-# What else such a file says in the place of flags, beside `Platform.flags`.
-_REPLACED = (
+# Flags that the file replaces, beside the flags of `PlatformConfig.flags`.
+_REPLACED_FLAGS = (
     "batching_parameters_file",
     "tensorflow_session_parallelism",
     "tensorflow_intra_op_parallelism",
     "tensorflow_inter_op_parallelism",
     "tensorflow_session_config_file",
 )
-_WITHOUT_EFFECT = (
+_FIELDS_WITHOUT_EFFECT = (
     "session_target",
     "session_run_load_threadpool_index",
     "experimental_transient_ram_bytes_during_load",
@@ -37,107 +37,105 @@ _WITHOUT_EFFECT = (
 
 
 @dataclass(frozen=True)
-class Platform:
-    """What such a file says of the platform "tensorflow".
+class PlatformConfig:
+    """The settings that a platform config file has for the platform "tensorflow".
 
     Attributes:
-      flags: the values that it has in the place of flags, by field of `Settings`.
-      batching: None where requests are not batched.
+      flags: field of `Settings` → the value that replaces the flag's.
+      batching: the batching parameters; None where requests are not batched.
       session_config: a serialised ConfigProto.
-      warm_up_threads: how many warm-up requests of a version run at once.
-      without_effect: the fields that are set in it and do nothing here.
+      warm_up_threads: how many warm-up requests of a version run at the same time.
+      fields_without_effect: the fields that the file sets and the server ignores.
     """
 
     flags: Mapping[str, Any] = field(default_factory=dict)
     batching: BatchingParameters | None = None
     session_config: bytes = b""
     warm_up_threads: int = 1
-    without_effect: tuple[str, ...] = ()
+    fields_without_effect: tuple[str, ...] = ()
 
-    def in_force(self, settings: Settings) -> Settings:
-        """The settings with the file's values, where those flags have theirs."""
-        defaults = {name: _DEFAULTS[name] for name in _REPLACED}
+    def apply_to(self, settings: Settings) -> Settings:
+        """Return the settings with the file's values in the place of the flags it replaces."""
+        defaults = {name: _DEFAULTS[name] for name in _REPLACED_FLAGS}
         return dataclasses.replace(settings, **{**defaults, **self.flags})
 
-    def replaced(self, settings: Settings) -> list[str]:
-        """The flags that were set and are without effect because of the file."""
-        names = (*self.flags, *_REPLACED)
+    def overridden_flags(self, settings: Settings) -> list[str]:
+        """Return the flags that were set and have no effect because the file replaces them."""
+        names = (*self.flags, *_REPLACED_FLAGS)
         return sorted(name for name in names if getattr(settings, name) != _DEFAULTS[name])
 
 
-def read(path: Path) -> Platform:
-    """What a file says: a PlatformConfigMap in text form.
+def read_platform_config(path: Path) -> PlatformConfig:
+    """Read a file with a PlatformConfigMap in text form.
 
     Raises:
-      InvalidConfig: it cannot be read or parsed, has another platform than "tensorflow", or asks
-        for what cannot be.
+      InvalidConfig: the file cannot be read or parsed, has a platform other than "tensorflow", or
+        sets a value that the server cannot work with.
     """
-    text = textproto.read(path)
-    pool = session_bundle.pool_for(text)
-    empty = messages.new("PlatformConfigMap", pool)
+    text = textproto.read_text(path)
+    pool = messages.pool_for_text(text)
+    empty = messages.new_message("PlatformConfigMap", pool)
     try:
-        proto = textproto.parse(text, empty, path, pool)
+        platforms = textproto.parse_text(text, empty, path, pool)
     except InvalidConfig as error:
-        raise InvalidConfig(f"{error}: {_placed(str(error.__cause__), text)}") from None
+        raise InvalidConfig(f"{error}: {_with_line(str(error.__cause__), text)}") from None
     try:
-        return _from_config(_config(proto, text, pool))
+        return _from_message(_session_bundle_config(platforms, text, pool))
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from error
 
 
-def _placed(why: str, text: str) -> str:
-    """Why it cannot be parsed, with the line also where the parser does not tell it."""
-    words = why.split()
-    if why.startswith("Type ") and why.endswith(" not found in descriptor pool"):
-        return (
-            f"line {_line_of(text, words[1])}: {words[1]} is unknown. Give a "
-            f"{session_bundle.ADAPTER}."
-        )
-    return why
+def _with_line(reason: str, text: str) -> str:
+    """Return a parse error with a line number, also where protobuf's parser gives none."""
+    words = reason.split()
+    if reason.startswith("Type ") and reason.endswith(" not found in descriptor pool"):
+        return f"line {_line_of(text, words[1])}: {words[1]} is unknown. Give a {messages.ADAPTER}."
+    return reason
 
 
 def _line_of(text: str, word: str) -> int:
     lines = text.splitlines()
-    return next((i for i, line in enumerate(lines, start=1) if word in line), 1)
+    return next((number for number, line in enumerate(lines, start=1) if word in line), 1)
 
 
-def _config(proto: Any, text: str, pool: DescriptorPool) -> Any:
-    """The SessionBundleConfig of a PlatformConfigMap."""
-    found = None
-    for each in proto.platform_configs:
-        if each.key != PLATFORM:
+def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> Any:
+    """Return the SessionBundleConfig inside a PlatformConfigMap."""
+    packed = None
+    for entry in platforms.platform_configs:
+        if entry.key != PLATFORM:
             raise InvalidConfig(
-                f"line {_line_of(text, each.key)}: the platform is {each.key!r}, and only "
+                f"line {_line_of(text, entry.key)}: the platform is {entry.key!r}, and only "
                 f'"{PLATFORM}" can be served. Leave the other out.'
             )
-        # As of any map, the last of a key counts.
-        found = each.value.source_adapter_config
-    if found is None:
+        # In a protobuf map the last entry of a key counts.
+        packed = entry.value.source_adapter_config
+    if packed is None:
         raise InvalidConfig(
             f'there are no platform_configs for the platform "{PLATFORM}". Give them.'
         )
-    if found.type_url.rpartition("/")[2] != session_bundle.ADAPTER:
+    if packed.type_url.rpartition("/")[2] != messages.ADAPTER:
         raise InvalidConfig(
-            f"source_adapter_config is {found.type_url or 'empty'}. Give a "
-            f"[type.googleapis.com/{session_bundle.ADAPTER}]."
+            f"source_adapter_config is {packed.type_url or 'empty'}. Give a "
+            f"[type.googleapis.com/{messages.ADAPTER}]."
         )
-    adapter = messages.new(session_bundle.ADAPTER.rpartition(".")[2], pool)
+    adapter = messages.new_message(messages.ADAPTER.rpartition(".")[2], pool)
     try:
-        adapter.ParseFromString(found.value)
+        adapter.ParseFromString(packed.value)
     except DecodeError as error:
         raise InvalidConfig(
-            f"line {_line_of(text, 'type_url')}: the value is no {session_bundle.ADAPTER}. Give "
-            f"it in text form."
+            f"line {_line_of(text, 'type_url')}: the value is not a {messages.ADAPTER}. Give the "
+            f"value in text form."
         ) from error
     return adapter.legacy_config
 
 
-def _from_config(config: Any) -> Platform:
-    if getattr(config, "experimental_fixed_input_tensors", ()):
-        # Without them the model's answers would be others.
+def _from_message(config: Any) -> PlatformConfig:
+    """Convert a SessionBundleConfig message."""
+    if config.experimental_fixed_input_tensors:
+        # Ignoring these inputs would change the model's answers.
         raise InvalidConfig(
-            "experimental_fixed_input_tensors are set, and are not to be had here. Export the "
-            "model with them as constants, or leave them out."
+            "experimental_fixed_input_tensors are set, and this server does not support them. "
+            "Export the model with these inputs as constants, or remove the field."
         )
     warm_up = config.model_warmup_options
     counts = {
@@ -152,8 +150,7 @@ def _from_config(config: Any) -> Platform:
     batching = None
     if config.HasField("batching_parameters"):
         batching = batching_parameters.from_message(config.batching_parameters)
-    session = getattr(config, "session_config", None)
-    return Platform(
+    return PlatformConfig(
         flags={
             "enable_batching": batching is not None,
             "enable_per_model_batching_parameters": (
@@ -168,15 +165,15 @@ def _from_config(config: Any) -> Platform:
             "mixed_precision": config.mixed_precision,
         },
         batching=batching,
-        session_config=b"" if session is None else session.SerializeToString(),
+        session_config=config.session_config.SerializeToString(),
         warm_up_threads=counts["num_model_warmup_threads"] or 1,
-        without_effect=_without_effect(config),
+        fields_without_effect=_fields_without_effect(config),
     )
 
 
-def _without_effect(config: Any) -> tuple[str, ...]:
-    given = {each.name for each, _ in config.ListFields()}
-    found = [name for name in _WITHOUT_EFFECT if name in given]
+def _fields_without_effect(config: Any) -> tuple[str, ...]:
+    set_fields = {descriptor.name for descriptor, _ in config.ListFields()}
+    ignored = [name for name in _FIELDS_WITHOUT_EFFECT if name in set_fields]
     if config.model_warmup_options.enable_all_batch_sizes_warmup.value:
-        found.append("enable_all_batch_sizes_warmup")
-    return tuple(found)
+        ignored.append("enable_all_batch_sizes_warmup")
+    return tuple(ignored)

@@ -1,4 +1,4 @@
-"""How sessions are to run, from flags and the files that they name, as a serialised ConfigProto."""
+"""Session options, from the parallelism flags and --tensorflow_session_config_file."""
 
 from pathlib import Path
 from typing import Any
@@ -7,25 +7,29 @@ from server.config import textproto
 from server.config.settings import Settings
 
 
-def read(settings: Settings, start: bytes = b"") -> bytes:
-    """The session options of all models.
+def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
+    """Build the serialised ConfigProto of every session.
 
-    --tensorflow_session_config_file is where they start; the parallelism flags that are set go
-    before what it says.
+    The options start from --tensorflow_session_config_file, or from `base_config` where there is
+    no such file. The parallelism flags that are set override them.
 
     Args:
-      start: a serialised ConfigProto, where they start without such a file.
+      settings: the settings of the server.
+      base_config: a serialised ConfigProto.
+
+    Returns:
+      A serialised ConfigProto.
 
     Raises:
-      InvalidConfig: a file cannot be read or parsed.
+      InvalidConfig: the file cannot be read or parsed.
     """
-    # Imported here because the messages bring TensorFlow.
+    # Imported here because these messages import TensorFlow.
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
-    config: Any = config_pb2.ConfigProto.FromString(start)
+    config: Any = config_pb2.ConfigProto.FromString(base_config)
     if settings.tensorflow_session_config_file:
         path = Path(settings.tensorflow_session_config_file)
-        config = textproto.parse(textproto.read(path), config_pb2.ConfigProto(), path)
+        config = textproto.read_message(path, config_pb2.ConfigProto())
     both = settings.tensorflow_session_parallelism
     if both or settings.tensorflow_intra_op_parallelism:
         config.intra_op_parallelism_threads = settings.tensorflow_intra_op_parallelism or both

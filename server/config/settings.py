@@ -1,4 +1,4 @@
-"""What a server is told to do, checked once."""
+"""The settings of a server, checked when they are made."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
 
-# So that a model that loads for long keeps no other waiting, and loads leave room for requests.
+# Two threads: a slow load does not delay the next model, and requests keep their processor time.
 LOAD_THREADS = 2
 
 _MAX_PORT = 65535
@@ -21,21 +21,24 @@ _DEFAULT_THREADS = 4 * (os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one server, each named as its flag is; `server.config.flags` tells what
-    they mean.
+    """The settings of one server; each has the name of its flag.
+
+    `server.config.flags` describes every flag.
 
     Attributes:
-      model_base_path: absolute; holds one directory a version. None where there is a
-        model_config_file.
-      model_name: what clients call the model.
-      port: for gRPC; 0 turns it off.
-      rest_api_port: for REST; 0 turns it off.
-      host: the address to listen on, of IPv4 or of IPv6; 0.0.0.0 stands for all of both.
-      saved_model_tags: the exact tag set of the metagraph; None leaves it to the hardware.
-      grpc_channel_arguments: name and value; a number where the value reads as one of 32 bits.
-      max_request_bytes: of a request's body after it is inflated.
-      max_requests_in_flight: more are refused; 0 for no limit.
-      allow_links: whether links may lead out of a model's base path.
+      model_base_path: an absolute path; the directory holds one directory per version. None where
+        model_config_file lists the models.
+      model_name: the name that clients use for the model.
+      port: the gRPC port; 0 turns gRPC off.
+      rest_api_port: the REST port; 0 turns REST off.
+      host: the IPv4 or IPv6 address to listen on; 0.0.0.0 means all addresses of both kinds.
+      saved_model_tags: the exact tag set of the metagraph to serve; None selects the metagraph by
+        the hardware.
+      grpc_channel_arguments: pairs of name and value; the value is an int where its text is a
+        32-bit number.
+      max_request_bytes: the largest request body after decompression, in bytes.
+      max_requests_in_flight: the server refuses further requests; 0 for no limit.
+      allow_links: whether symbolic links may lead out of a model's base path.
 
     Raises:
       InvalidSetting: a value that no server can work with.
@@ -101,7 +104,7 @@ class Settings:
     max_requests_in_flight: int = 1000
 
     def __post_init__(self) -> None:
-        """Checks every value, and the values against each other."""
+        """Check every value, and the values against each other."""
         self._check_ports()
         if not self.host:
             raise InvalidSetting("--host is empty. Give the address to listen on, as 0.0.0.0.")
@@ -110,7 +113,7 @@ class Settings:
         self._check_models()
         self._check_batching()
         self._check_parallelism()
-        for name in _NEVER_NEGATIVE:
+        for name in _NON_NEGATIVE:
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"--{name} is {getattr(self, name)}. Give 0 or more.")
 
@@ -118,7 +121,7 @@ class Settings:
         _check_port("--port", self.port)
         _check_port("--rest_api_port", self.rest_api_port)
         if self.port == self.rest_api_port and not (self.port == 0 and self.grpc_socket_path):
-            raise InvalidSetting(_same_ports(self.port))
+            raise InvalidSetting(_same_ports_message(self.port))
 
     def _check_models(self) -> None:
         path = self.model_base_path
@@ -130,13 +133,13 @@ class Settings:
             )
         if path is not None and not path.is_absolute():
             raise InvalidSetting(
-                f"--model_base_path is {_shown(path)}, which is no absolute path. "
-                f"Give the absolute path of the directory that holds the version directories."
+                f"--model_base_path must be an absolute path (got {_format_path(path)}). Give the "
+                f"absolute path of the directory that holds the version directories."
             )
 
     def _check_batching(self) -> None:
         if self.platform_config_file:
-            return  # it is in the place of these flags
+            return  # The platform config file replaces these flags.
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
                 "--batching_parameters_file supplied without specifying --enable_batching"
@@ -149,21 +152,21 @@ class Settings:
 
     def _check_parallelism(self) -> None:
         if self.platform_config_file:
-            return  # it is in the place of these flags
-        kinds = (
+            return  # The platform config file replaces these flags.
+        thread_counts = (
             self.tensorflow_session_parallelism,
             self.tensorflow_intra_op_parallelism,
             self.tensorflow_inter_op_parallelism,
         )
-        if min(kinds) > 0:
+        if min(thread_counts) > 0:
             raise InvalidSetting(
                 "--tensorflow_session_parallelism, --tensorflow_intra_op_parallelism and "
-                "--tensorflow_inter_op_parallelism are all set. Give the first, for both kinds "
-                "of threads, or the other two."
+                "--tensorflow_inter_op_parallelism are all set. Give the first, for both "
+                "kinds of threads, or the other two."
             )
 
 
-_NEVER_NEGATIVE = (
+_NON_NEGATIVE = (
     "grpc_max_threads",
     "rest_api_num_threads",
     "rest_api_timeout_in_ms",
@@ -185,12 +188,12 @@ def _check_port(flag: str, port: int) -> None:
         raise InvalidSetting(f"{flag} is {port}. Give a port from 1 to {_MAX_PORT}, or 0 for off.")
 
 
-def _same_ports(port: int) -> str:
+def _same_ports_message(port: int) -> str:
     if port == 0:
         return "--port and --rest_api_port are both 0, which is off. Give a port to at least one."
     return f"--port and --rest_api_port are both {port}. Give each a port of its own."
 
 
-def _shown(path: Path) -> str:
-    # Path("") turns into "."; nobody typed that.
+def _format_path(path: Path) -> str:
+    # Path("") prints as ".", which the user did not type.
     return "empty" if path == Path() else repr(str(path))

@@ -1,4 +1,4 @@
-"""Files in protobuf's text form."""
+"""Configuration files in protobuf's text form."""
 
 import sys
 from pathlib import Path
@@ -13,11 +13,13 @@ from tpuserve.errors import InvalidConfig
 Proto = TypeVar("Proto", bound=Message)
 
 
-def read(path: Path) -> str:
-    """The text of a file.
+def read_text(path: Path) -> str:
+    """Return the text of a configuration file.
+
+    Bytes that are not UTF-8 become lone surrogates, so that the parser reports their line.
 
     Raises:
-      InvalidConfig: it cannot be read.
+      InvalidConfig: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -27,22 +29,34 @@ def read(path: Path) -> str:
         ) from error
 
 
-def parse(text: str, empty: Proto, path: Path, pool: DescriptorPool | None = None) -> Proto:
-    """A message out of its text form, filled in place.
+def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None = None) -> Proto:
+    """Parse a message from its text form into an empty message, and return the message.
 
-    Where it cannot be parsed, a line on standard error says so as libprotobuf does, which
-    scripts look for.
+    A text that cannot be parsed is also reported on standard error in the words of libprotobuf,
+    because scripts look for them.
 
     Args:
-      pool: has the messages that may stand in a field for any of them; None for the common one.
+      text: the text form.
+      empty: the message to fill.
+      path: the file of the text, for error messages.
+      pool: the messages that may stand in a field of type Any; None for protobuf's default pool.
 
     Raises:
-      InvalidConfig: it cannot be parsed; its cause says where.
+      InvalidConfig: the text cannot be parsed; the error's cause says where.
     """
     try:
         return text_format.Parse(text, empty, descriptor_pool=pool)
     except (text_format.ParseError, UnicodeError, RecursionError) as error:
-        where = " ".join(str(error).split())
-        kind = type(empty).DESCRIPTOR.full_name
-        sys.stderr.write(f"Error parsing text-format {kind}: {where}\n")
-        raise InvalidConfig(f"Invalid protobuf file: '{path}'") from ValueError(where)
+        reason = " ".join(str(error).split())
+        message_name = type(empty).DESCRIPTOR.full_name
+        sys.stderr.write(f"Error parsing text-format {message_name}: {reason}\n")
+        raise InvalidConfig(f"Invalid protobuf file: '{path}'") from ValueError(reason)
+
+
+def read_message(path: Path, empty: Proto) -> Proto:
+    """Read a file in text form into an empty message, and return the message.
+
+    Raises:
+      InvalidConfig: the file cannot be read or parsed.
+    """
+    return parse_text(read_text(path), empty, path)

@@ -1,4 +1,4 @@
-"""The keys of a server, from --ssl_config_file."""
+"""The server's TLS keys and certificates, from --ssl_config_file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +8,15 @@ from tpuserve.errors import InvalidConfig
 
 
 @dataclass(frozen=True)
-class Tls:
-    """What a server shows and asks of its clients; all in PEM.
+class TlsConfig:
+    """The server's private key and certificates, all in PEM.
 
     Attributes:
-      custom_ca: the authorities that clients' certificates are checked by; empty for the usual.
-      client_verify: whether a client must show a certificate.
+      server_key: the private key of the server.
+      server_cert: the certificate chain that the server presents.
+      custom_ca: the authorities that clients' certificates are verified with; empty for the
+        system's authorities.
+      client_verify: whether a client must present a certificate.
     """
 
     server_key: bytes
@@ -22,22 +25,22 @@ class Tls:
     client_verify: bool = False
 
 
-def read(path: Path) -> Tls:
-    """What a file of the text form of SSLConfig holds: the PEM text itself, no file names.
+def read_tls_config(path: Path) -> TlsConfig:
+    """Read a TLS configuration: an SSLConfig in text form, with the PEM text itself in its fields.
 
     Raises:
-      InvalidConfig: it cannot be read or parsed, or has no key or certificate.
+      InvalidConfig: the file cannot be read or parsed, or has no key or no certificate.
     """
-    proto = textproto.parse(textproto.read(path), messages.new("SSLConfig"), path)
+    config = textproto.read_message(path, messages.new_message("SSLConfig"))
     for name in ("server_key", "server_cert"):
-        if "-----BEGIN" not in getattr(proto, name):
+        if "-----BEGIN" not in getattr(config, name):
             raise InvalidConfig(
-                f"{path} has no PEM text in {name}. Put the text itself there, with \\n for line "
-                f"ends, and not the name of a file."
+                f"{path} has no PEM text in {name}. Put the PEM text itself there, with \\n for "
+                f"line ends, and not the name of a file."
             )
-    return Tls(
-        server_key=proto.server_key.encode(),
-        server_cert=proto.server_cert.encode(),
-        custom_ca=proto.custom_ca.encode(),
-        client_verify=proto.client_verify,
+    return TlsConfig(
+        server_key=config.server_key.encode(),
+        server_cert=config.server_cert.encode(),
+        custom_ca=config.custom_ca.encode(),
+        client_verify=config.client_verify,
     )

@@ -58,7 +58,7 @@ class Shared:
     metrics: Metrics
     admission: AdmissionController
     keys: ApiKeys | None
-    tls: tls.Tls | None
+    tls: tls.TlsConfig | None
     metrics_path: str | None
     on_failure: Callable[[str], None]
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from server.config.model_config import All, Latest, Specific, VersionPolicy
+from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy, VersionPolicy
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 _NUMBER = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1
-_LATEST = Latest()
+_LATEST = LatestPolicy()
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +58,9 @@ class Repository:
         versions = self.versions()
         if not versions:
             raise VersionNotFound(self._no_version())
-        if isinstance(self._policy, Specific):
+        if isinstance(self._policy, SpecificPolicy):
             return self._specific(versions, self._policy.versions)
-        if isinstance(self._policy, All):
+        if isinstance(self._policy, AllPolicy):
             return versions
         return latest(versions, self._policy.count)
 

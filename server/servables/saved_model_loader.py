@@ -96,7 +96,9 @@ class SavedModels:
             with gc_control.uncollected():
                 from server.config import session_options
 
-            self._session_config = session_options.read(self._settings, self._session_config)
+            self._session_config = session_options.build_session_config(
+                self._settings, self._session_config
+            )
             hardware = devices.find_hardware()
             is_real = hardware.has_tpu and not hardware.is_emulated
             if is_real and not self._settings.skip_initialize_tpu:

@@ -25,7 +25,7 @@ def test_help_tells_every_flag() -> None:
 
 
 def test_rest_default_is_told_to_differ_from_tensorflow_serving() -> None:
-    assert "0 turns it off, which is TensorFlow Serving's default" in " ".join(
+    assert "0 turns REST off (TensorFlow Serving's default is 0)" in " ".join(
         CliRunner().invoke(serve, ["--help"]).output.split()
     )
 
@@ -37,7 +37,7 @@ def test_rest_default_is_told_to_differ_from_tensorflow_serving() -> None:
 def test_both_forms_of_a_flag_are_read(arguments: list[str]) -> None:
     error = CliRunner().invoke(serve, arguments).exception
     assert isinstance(error, InvalidSetting)
-    assert "no absolute path" in str(error)
+    assert "must be an absolute path" in str(error)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_truth_is_spelled_in_every_way(runs: Runs, arguments: list[str], is_on: 
 
 def test_every_flag_is_taken_in_both_spellings(runs: Runs) -> None:
     values = {"int": "1", "float": "1", "bool": "false", "text": "/x"}
-    given = {name: values[flag.kind] for name, flag in flags.FLAGS.items()}
+    given = {name: values[flag.value_type] for name, flag in flags.FLAGS.items()}
     given.update(port="8500", rest_api_port="8501", enable_batching="true", mixed_precision="")
     given.update(tensorflow_session_parallelism="0")
     pairs = [item for name, value in given.items() for item in (f"--{name}", value)]

@@ -10,7 +10,7 @@ import grpc
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.grpc import server_config
 from server.frontends.grpc.auth_interceptor import KeyInterceptor
@@ -42,7 +42,7 @@ class RpcServer:
         grace_seconds: float,
         settings: Settings | None = None,
         *,
-        tls: Tls | None = None,
+        tls: TlsConfig | None = None,
         keys: ApiKeys | None = None,
         admission: AdmissionController | None = None,
         metrics: Metrics | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import grpc
 
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 
 _OPTIONS: dict[str, int | str] = {
     # TensorFlow Serving's limits: what a message can hold at all.
@@ -36,7 +36,7 @@ def options(
     return list(chosen.items())
 
 
-def credentials(tls: Tls) -> grpc.ServerCredentials:
+def credentials(tls: TlsConfig) -> grpc.ServerCredentials:
     """How a server with a certificate meets its clients."""
     return grpc.ssl_server_credentials(
         [(tls.server_key, tls.server_cert)],
@@ -45,7 +45,7 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
     )
 
 
-def listen(server: grpc.Server, addresses: Iterable[str], tls: Tls | None) -> None:
+def listen(server: grpc.Server, addresses: Iterable[str], tls: TlsConfig | None) -> None:
     """Has a server listen at each address.
 
     Raises:

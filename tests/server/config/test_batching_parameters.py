@@ -24,7 +24,7 @@ max_execution_batch_size { value: 64 }
 def read(tmp_path: Path, text: str) -> BatchingParameters:
     path = tmp_path / "batching.txt"
     path.write_text(text)
-    return batching_parameters.read(path)
+    return batching_parameters.read_batching_parameters(path)
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:
@@ -100,14 +100,14 @@ def test_file_that_cannot_be_parsed_is_named(
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="absent"):
-        batching_parameters.read(tmp_path / "absent")
+        batching_parameters.read_batching_parameters(tmp_path / "absent")
 
 
 @pytest.mark.parametrize(("size", "padded"), [(0, 0), (1, 4), (4, 4), (5, 10), (10, 10)])
 def test_batch_is_padded_to_the_least_allowed_size(size: int, padded: int) -> None:
     found = BatchingParameters(max_batch_size=10, allowed_batch_sizes=(4, 10))
-    assert found.padded(size) == padded
+    assert found.padded_size(size) == padded
 
 
 def test_any_size_is_allowed_where_none_is_named() -> None:
-    assert BatchingParameters().padded(7) == 7
+    assert BatchingParameters().padded_size(7) == 7

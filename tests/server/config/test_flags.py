@@ -75,22 +75,26 @@ def test_defaults_are_the_originals() -> None:
 
 def test_flags_left_out_make_the_default_settings() -> None:
     values = {name: flag.default for name, flag in flags.FLAGS.items()}
-    made = flags.settings({**values, "model_base_path": "/models/half"})
+    made = flags.settings_from_flags({**values, "model_base_path": "/models/half"})
     assert made == Settings(Path("/models/half"))
 
 
 def test_tags_are_a_set_and_none_is_left_to_the_hardware() -> None:
-    made = flags.settings({"model_base_path": "/m", "saved_model_tags": "tpu,serve"})
+    made = flags.settings_from_flags({"model_base_path": "/m", "saved_model_tags": "tpu,serve"})
     assert made.saved_model_tags == frozenset({"serve", "tpu"})
-    assert flags.settings({"model_base_path": "/m", "saved_model_tags": ""}) == Settings(Path("/m"))
+    assert flags.settings_from_flags({"model_base_path": "/m", "saved_model_tags": ""}) == Settings(
+        Path("/m")
+    )
 
 
 def test_base_path_may_be_a_uri() -> None:
-    assert flags.settings({"model_base_path": "file:///m/half"}) == Settings(Path("/m/half"))
+    assert flags.settings_from_flags({"model_base_path": "file:///m/half"}) == Settings(
+        Path("/m/half")
+    )
 
 
 def test_config_file_goes_without_a_base_path() -> None:
-    made = flags.settings({"model_base_path": "", "model_config_file": "/models.config"})
+    made = flags.settings_from_flags({"model_base_path": "", "model_config_file": "/models.config"})
     assert made.model_base_path is None
 
 
@@ -115,15 +119,17 @@ def test_channel_arguments_are_numbers_where_they_read_as_int32(
 
 def test_flags_without_effect_are_known() -> None:
     given = ["port", "flush_filesystem_caches", "use_alts_credentials"]
-    assert flags.without_effect(given) == ["flush_filesystem_caches", "use_alts_credentials"]
+    assert flags.ignored_flags(given) == ["flush_filesystem_caches", "use_alts_credentials"]
 
 
 def test_a_lock_that_is_not_to_be_had_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="--use_alts_credentials is set"):
-        flags.settings({"use_alts_credentials": True})
-    assert flags.settings({"use_alts_credentials": False, "model_base_path": "/m"})
+        flags.settings_from_flags({"use_alts_credentials": True})
+    assert flags.settings_from_flags({"use_alts_credentials": False, "model_base_path": "/m"})
 
 
 def test_base_path_on_another_file_system_is_told() -> None:
-    with pytest.raises(BasePathNotFound, match="s3://models/a is on s3://, and only this"):
-        flags.settings({"model_base_path": "s3://models/a"})
+    with pytest.raises(
+        BasePathNotFound, match="s3://models/a is on s3://, and the server reads only this"
+    ):
+        flags.settings_from_flags({"model_base_path": "s3://models/a"})

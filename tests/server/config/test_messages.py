@@ -6,7 +6,7 @@ from server.config import messages
 
 
 def test_wrapped_and_plain_fields_are_read() -> None:
-    message = messages.new("BatchingParameters")
+    message = messages.new_message("BatchingParameters")
     text_format.Parse("max_batch_size { value: 128 } allowed_batch_sizes: [1, 128]", message)
     assert message.max_batch_size.value == 128
     assert list(message.allowed_batch_sizes) == [1, 128]
@@ -14,5 +14,8 @@ def test_wrapped_and_plain_fields_are_read() -> None:
 
 
 def test_messages_have_their_own_names() -> None:
-    names = {messages.new(each).DESCRIPTOR.full_name for each in ("SSLConfig", "MonitoringConfig")}
+    names = {
+        messages.new_message(each).DESCRIPTOR.full_name
+        for each in ("SSLConfig", "MonitoringConfig")
+    }
     assert names == {"tensorflow.serving.SSLConfig", "tensorflow.serving.MonitoringConfig"}

@@ -8,12 +8,12 @@ from tensorflow_serving.config import model_server_config_pb2 as pb
 
 from server.config import model_file
 from server.config.model_config import (
-    All,
-    Latest,
+    AllPolicy,
+    LatestPolicy,
     ModelConfig,
     ModelServerConfig,
     RequestLogging,
-    Specific,
+    SpecificPolicy,
 )
 from tpuserve.errors import InvalidConfig
 
@@ -24,7 +24,7 @@ PATH = Path("/models.config")
 
 def parse(*models: str) -> tuple[ModelConfig, ...]:
     configs = "".join(f"config {{ {each} }} " for each in models)
-    return model_file.parse(f"model_config_list {{ {configs} }}", PATH).models
+    return model_file.parse_model_config(f"model_config_list {{ {configs} }}", PATH).models
 
 
 TF = "model_platform: 'tensorflow'"
@@ -35,26 +35,26 @@ def test_models_are_read_with_separators_or_without() -> None:
         "model_config_list: { config: { name: 'a', base_path: '/a'; model_platform: 'tensorflow' } "
         "}"
     )
-    assert model_file.parse(text, PATH) == ModelServerConfig((ModelConfig("a", "/a"),))
+    assert model_file.parse_model_config(text, PATH) == ModelServerConfig((ModelConfig("a", "/a"),))
 
 
-def test_empty_file_says_nothing_and_an_empty_list_does() -> None:
-    assert model_file.says_nothing("\n# models: none yet\n")
-    assert not model_file.says_nothing("# none\nmodel_config_list {}")
+def test_empty_file_is_empty_and_an_empty_list_does() -> None:
+    assert model_file.is_empty("\n# models: none yet\n")
+    assert not model_file.is_empty("# none\nmodel_config_list {}")
 
 
 def test_empty_file_is_no_model() -> None:
-    assert model_file.parse("", PATH).models == ()
+    assert model_file.parse_model_config("", PATH).models == ()
 
 
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
-        ("", Latest(1)),
-        ("model_version_policy { latest {} }", Latest(1)),
-        ("model_version_policy { latest { num_versions: 3 } }", Latest(3)),
-        ("model_version_policy { all {} }", All()),
-        ("model_version_policy { specific { versions: 7 versions: 9 } }", Specific((7, 9))),
+        ("", LatestPolicy(1)),
+        ("model_version_policy { latest {} }", LatestPolicy(1)),
+        ("model_version_policy { latest { num_versions: 3 } }", LatestPolicy(3)),
+        ("model_version_policy { all {} }", AllPolicy()),
+        ("model_version_policy { specific { versions: 7 versions: 9 } }", SpecificPolicy((7, 9))),
     ],
 )
 def test_version_policy_is_read(text: str, policy: object) -> None:
@@ -92,7 +92,7 @@ def test_text_that_is_no_message_is_told_on_standard_error(
     path = tmp_path / "models.config"
     path.write_text("model_config_list { nonsense: 3 }")
     with pytest.raises(InvalidConfig, match=f"^Invalid protobuf file: '{path}'$"):
-        model_file.read(path)
+        model_file.read_model_file(path)
     assert (
         "Error parsing text-format tensorflow.serving.ModelServerConfig" in capsys.readouterr().err
     )
@@ -100,12 +100,12 @@ def test_text_that_is_no_message_is_told_on_standard_error(
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot read .*/none: No such file"):
-        model_file.read(tmp_path / "none")
+        model_file.read_model_file(tmp_path / "none")
 
 
 def test_file_with_a_custom_config_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="has a custom_model_config"):
-        model_file.parse("custom_model_config {}", PATH)
+        model_file.parse_model_config("custom_model_config {}", PATH)
 
 
 def test_request_without_a_list_is_refused() -> None:
@@ -114,12 +114,12 @@ def test_request_without_a_list_is_refused() -> None:
         "ModelConfigList is currently supported$"
     )
     with pytest.raises(InvalidConfig, match=text):
-        model_file.of_request(pb.ModelServerConfig())
+        model_file.from_reload_request(pb.ModelServerConfig())
 
 
 def test_request_with_an_empty_list_is_no_model() -> None:
     config = pb.ModelServerConfig(model_config_list=pb.ModelConfigList())
-    assert model_file.of_request(config).models == ()
+    assert model_file.from_reload_request(config).models == ()
 
 
 def test_a_request_does_not_choose_files_to_write() -> None:
@@ -130,4 +130,4 @@ def test_a_request_does_not_choose_files_to_write() -> None:
     )
     proto = text_format.Parse(text, pb.ModelServerConfig())
     with pytest.raises(InvalidConfig, match="logging_config of model a: .*--model_config_file"):
-        model_file.of_request(proto)
+        model_file.from_reload_request(proto)

@@ -19,4 +19,4 @@ from server.config import monitoring
 def test_path_of_the_metrics(tmp_path: Path, text: str, path: str | None) -> None:
     file = tmp_path / "monitoring.config"
     file.write_text(text)
-    assert monitoring.read(file) == path
+    assert monitoring.read_metrics_path(file) == path

@@ -6,7 +6,7 @@ import pytest
 
 from server.config import platform_config
 from server.config.batching_parameters import BatchingParameters
-from server.config.platform_config import Platform
+from server.config.platform_config import PlatformConfig
 from server.config.settings import Settings
 from tpuserve.errors import InvalidConfig
 
@@ -29,10 +29,10 @@ FULL = """
 """
 
 
-def read(tmp_path: Path, text: str) -> Platform:
+def read(tmp_path: Path, text: str) -> PlatformConfig:
     path = tmp_path / "platform.config"
     path.write_text(text)
-    return platform_config.read(path)
+    return platform_config.read_platform_config(path)
 
 
 def adapted(config: str, key: str = "tensorflow", adapter: str = ADAPTER) -> str:
@@ -52,7 +52,7 @@ def refusal(tmp_path: Path, text: str) -> str:
 
 
 def test_fields_become_settings(tmp_path: Path) -> None:
-    settings = read(tmp_path, adapted(FULL)).in_force(Settings(Path("/m")))
+    settings = read(tmp_path, adapted(FULL)).apply_to(Settings(Path("/m")))
     assert settings == Settings(
         Path("/m"),
         saved_model_tags=frozenset({"serve", "tpu"}),
@@ -74,7 +74,7 @@ def test_batches_and_warm_up_are_as_the_file_says(tmp_path: Path) -> None:
 
 
 def test_fields_without_a_meaning_are_known(tmp_path: Path) -> None:
-    found = read(tmp_path, adapted(FULL)).without_effect
+    found = read(tmp_path, adapted(FULL)).fields_without_effect
     assert found == ("session_target", "enable_all_batch_sizes_warmup")
 
 
@@ -90,8 +90,8 @@ def test_flags_are_replaced_by_a_file_that_says_nothing_of_them(tmp_path: Path) 
     found = read(tmp_path, adapted(""))
     # A field of a message that is left out is false, that for warm-ups too.
     expected = Settings(Path("/m"), platform_config_file="/p", enable_model_warmup=False)
-    assert found.in_force(given) == expected
-    assert found.replaced(given) == [
+    assert found.apply_to(given) == expected
+    assert found.overridden_flags(given) == [
         "batching_parameters_file",
         "saved_model_tags",
         "tensorflow_session_parallelism",
@@ -130,4 +130,4 @@ def test_wrong_file_is_one_line_that_says_where(tmp_path: Path, text: str, said:
 
 def test_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot read /absent/platform.config"):
-        platform_config.read(Path("/absent/platform.config"))
+        platform_config.read_platform_config(Path("/absent/platform.config"))

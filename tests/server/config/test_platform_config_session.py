@@ -19,7 +19,7 @@ def test_session_options_start_with_the_files(tmp_path: Path) -> None:
     given = Settings(
         Path("/m"), tensorflow_intra_op_parallelism=2, xla_cpu_compilation_enabled=True
     )
-    made = session_options.read(found.in_force(given), found.session_config)
+    made = session_options.build_session_config(found.apply_to(given), found.session_config)
     config = config_pb2.ConfigProto.FromString(made)
     assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (5, 6)
     assert config.graph_options.optimizer_options.cpu_global_jit
@@ -32,7 +32,7 @@ def test_unknown_session_option_is_told_with_its_line(tmp_path: Path) -> None:
 
 def test_inputs_that_the_model_would_miss_are_refused(tmp_path: Path) -> None:
     fixed = "experimental_fixed_input_tensors { name: 'x:0' }"
-    with pytest.raises(InvalidConfig, match="experimental_fixed_input_tensors are set, and are"):
+    with pytest.raises(InvalidConfig, match="experimental_fixed_input_tensors are set, and this"):
         read(tmp_path, adapted(fixed))
 
 
@@ -45,10 +45,10 @@ def test_binary_form_is_read_too(tmp_path: Path) -> None:
         'platform_configs { key: "tensorflow" value { source_adapter_config { '
         f'type_url: "type.googleapis.com/{kind}" value: "{value}" }} }} }}'
     )
-    assert platform_config.read(path).flags["saved_model_tags"] == {"serve"}
+    assert platform_config.read_platform_config(path).flags["saved_model_tags"] == {"serve"}
     path.write_text(path.read_text().replace("serve", "ser"))
-    with pytest.raises(InvalidConfig, match="no tensorflow.serving.Saved"):
-        platform_config.read(path)
+    with pytest.raises(InvalidConfig, match="not a tensorflow.serving.Saved"):
+        platform_config.read_platform_config(path)
 
 
 def test_fields_in_binary_have_tensorflow_servings_numbers(tmp_path: Path) -> None:

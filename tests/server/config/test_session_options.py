@@ -13,7 +13,9 @@ pytestmark = pytest.mark.slow
 
 
 def read(**flags: Any) -> Any:
-    return config_pb2.ConfigProto.FromString(session_options.read(Settings(Path("/m"), **flags)))
+    return config_pb2.ConfigProto.FromString(
+        session_options.build_session_config(Settings(Path("/m"), **flags))
+    )
 
 
 def test_nothing_asked_is_nothing_set() -> None:

@@ -31,8 +31,14 @@ def test_one_face_may_be_off() -> None:
         ({"rest_api_port": -1}, "--rest_api_port is -1"),
         ({"host": ""}, "--host is empty"),
         ({"model_name": ""}, "--model_name is empty"),
-        ({"model_base_path": Path("models/half")}, "is 'models/half', which is no absolute path"),
-        ({"model_base_path": Path("")}, "--model_base_path is empty, which is no absolute path"),
+        (
+            {"model_base_path": Path("models/half")},
+            "must be an absolute path \\(got 'models/half'\\)",
+        ),
+        (
+            {"model_base_path": Path("")},
+            "--model_base_path must be an absolute path \\(got empty\\)",
+        ),
         ({"model_base_path": None}, "--model_base_path is empty, and so is --model_config_file"),
         (
             {"batching_parameters_file": "/b"},

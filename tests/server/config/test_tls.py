@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.config import tls
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from tpuserve.errors import InvalidConfig
 
 KEY = "-----BEGIN PRIVATE KEY-----\\nAAAA\\n-----END PRIVATE KEY-----\\n"
@@ -23,12 +23,12 @@ def test_keys_are_read(tmp_path: Path) -> None:
         f'server_key: "{KEY}" server_cert: "{KEY}" custom_ca: "ca" client_verify: true',
     )
     pem = KEY.replace("\\n", "\n").encode()
-    assert tls.read(path) == Tls(pem, pem, b"ca", client_verify=True)
+    assert tls.read_tls_config(path) == TlsConfig(pem, pem, b"ca", client_verify=True)
 
 
 def test_file_name_in_the_place_of_a_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="no PEM text in server_key. Put the text itself"):
-        tls.read(write(tmp_path, 'server_key: "/etc/key.pem"'))
+    with pytest.raises(InvalidConfig, match="no PEM text in server_key. Put the PEM text itself"):
+        tls.read_tls_config(write(tmp_path, 'server_key: "/etc/key.pem"'))
 
 
 def test_file_of_another_kind_is_refused(
@@ -36,5 +36,5 @@ def test_file_of_another_kind_is_refused(
 ) -> None:
     path = write(tmp_path, KEY)
     with pytest.raises(InvalidConfig, match=f"Invalid protobuf file: '{path}'"):
-        tls.read(path)
+        tls.read_tls_config(path)
     assert "Error parsing text-format tensorflow.serving.SSLConfig" in capsys.readouterr().err

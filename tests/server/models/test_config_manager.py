@@ -194,7 +194,7 @@ def test_path_on_another_file_system_is_told_and_keeps_no_other_waiting(models: 
     models.catalogue.start(ModelServerConfig((far, *models.config("a").models)))
     assert models.states("a") == {1: State.AVAILABLE}
     assert (
-        "gs://bucket/models is on gs://, and only this machine's own files are read. Mount it"
+        "gs://bucket/models is on gs://, and the server reads only this machine's own files."
         in (str(models.manager.reason("far")))
     )
 

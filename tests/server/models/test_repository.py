@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.model_config import All, Latest, Specific
+from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy
 from server.models.repository import Repository, latest
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
@@ -64,25 +64,25 @@ def test_base_path_that_is_a_version_itself_is_told_apart(tmp_path: Path) -> Non
 
 def test_all_versions_are_aspired_by_that_policy(tmp_path: Path) -> None:
     make(tmp_path, "1", "2")
-    assert Repository(tmp_path, All()).aspired().keys() == {1, 2}
+    assert Repository(tmp_path, AllPolicy()).aspired().keys() == {1, 2}
 
 
 def test_latest_so_many_are_aspired(tmp_path: Path) -> None:
     make(tmp_path, "1", "2", "3")
-    assert Repository(tmp_path, Latest(2)).aspired().keys() == {2, 3}
+    assert Repository(tmp_path, LatestPolicy(2)).aspired().keys() == {2, 3}
 
 
 def test_specific_versions_are_aspired_as_far_as_they_are_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(tmp_path, "1", "2", "3")
-    assert Repository(tmp_path, Specific((1, 9))).aspired() == {1: tmp_path / "1"}
+    assert Repository(tmp_path, SpecificPolicy((1, 9))).aspired() == {1: tmp_path / "1"}
     assert "version [9]" in caplog.text
 
 
 def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) -> None:
     make(tmp_path, "5", "50", "0007", "05")
-    assert Repository(tmp_path, Specific((5, 7))).aspired() == {
+    assert Repository(tmp_path, SpecificPolicy((5, 7))).aspired() == {
         5: tmp_path / "5",
         7: tmp_path / "0007",
     }
@@ -91,4 +91,4 @@ def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) 
 def test_none_of_the_specific_versions_is_told(tmp_path: Path) -> None:
     make(tmp_path, "1", "2")
     with pytest.raises(VersionNotFound, match=r"none of the versions 8, 9 in .*; found 1, 2\."):
-        Repository(tmp_path, Specific((8, 9))).aspired()
+        Repository(tmp_path, SpecificPolicy((8, 9))).aspired()

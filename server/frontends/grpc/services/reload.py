@@ -34,7 +34,7 @@ class HandleReloadConfigRequest:
         """
         message = call_handler.parse(model_management_pb2.ReloadConfigRequest, raw)
         before = self._values(message.metric_names)
-        self._dataplane.reload(model_file.of_request(message.config))
+        self._dataplane.reload(model_file.from_reload_request(message.config))
         after = self._values(message.metric_names)
         response = model_management_pb2.ReloadConfigResponse()
         response.status.SetInParent()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from server.frontends.rest.transport import tls as tls_context
 from server.frontends.rest.transport.fast_path_protocol import protocol
 from server.frontends.rest.transport.timeouts import Patience
@@ -26,7 +26,7 @@ class RestServer:
         listener: socket.socket,
         grace_seconds: float,
         on_failure: Callable[[str], None],
-        tls: Tls | None = None,
+        tls: TlsConfig | None = None,
         patience: Patience | None = None,
     ) -> None:
         """Takes what to serve and where.

@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from tpuserve.errors import InvalidConfig
 
 
-def context(tls: Tls) -> ssl.SSLContext:
+def context(tls: TlsConfig) -> ssl.SSLContext:
     """The context that a listening socket is wrapped in.
 
     Raises:

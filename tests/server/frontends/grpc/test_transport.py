@@ -14,7 +14,7 @@ import pytest
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.grpc.executor import grpcio_compat
 from server.process import ports
@@ -45,7 +45,7 @@ def values(client: clients.Client) -> list[float]:
 def test_tls_serves_who_knows_the_authority(dataplane: DataPlane) -> None:
     authority = Authority()
     own = authority.identity()
-    with clients.serving(dataplane, tls=Tls(own.key, own.certificate)) as server:
+    with clients.serving(dataplane, tls=TlsConfig(own.key, own.certificate)) as server:
         with clients.client_of(
             server.address, grpc.ssl_channel_credentials(authority.certificate)
         ) as client:
@@ -60,7 +60,7 @@ def test_tls_serves_who_knows_the_authority(dataplane: DataPlane) -> None:
 def test_mutual_tls_serves_who_has_a_certificate(dataplane: DataPlane) -> None:
     authority, stranger = Authority(), Authority()
     own, known, unknown = authority.identity(), authority.identity(), stranger.identity()
-    tls = Tls(own.key, own.certificate, authority.certificate, client_verify=True)
+    tls = TlsConfig(own.key, own.certificate, authority.certificate, client_verify=True)
     with clients.serving(dataplane, tls=tls) as server:
 
         def ask(*identity: bytes) -> list[float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.transport.server import RestServer
@@ -91,7 +91,7 @@ def test_client_that_goes_while_the_model_runs_does_no_harm(
 @pytest.fixture
 def tls_address(dataplane: DataPlane) -> Iterator[Address]:
     with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
-        tls = Tls(OURS.key, OURS.certificate)
+        tls = TlsConfig(OURS.key, OURS.certificate)
         server = RestServer(build(dataplane), listener, 5, pytest.fail, tls=tls)
         server.start()
         yield listener.getsockname()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config.tls import Tls
+from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build
 from server.frontends.rest.transport import tls as tls_context
@@ -20,7 +20,7 @@ from tpuserve.errors import InvalidConfig
 
 AUTHORITY = Authority()
 OURS, CLIENT = AUTHORITY.identity(), AUTHORITY.identity()
-SERVER = Tls(OURS.key, OURS.certificate)
+SERVER = TlsConfig(OURS.key, OURS.certificate)
 MUTUAL = dataclasses.replace(SERVER, custom_ca=AUTHORITY.certificate, client_verify=True)
 
 
@@ -78,6 +78,6 @@ def test_client_must_show_a_certificate_where_that_is_asked(
         dataclasses.replace(SERVER, custom_ca=b"no authority"),
     ],
 )
-def test_keys_that_cannot_be_used_are_refused_at_once(wrong: Tls) -> None:
+def test_keys_that_cannot_be_used_are_refused_at_once(wrong: TlsConfig) -> None:
     with pytest.raises(InvalidConfig, match="--ssl_config_file: the key and certificates cannot"):
         tls_context.context(wrong)

@@ -1,0 +1,1 @@
+"""Configuration messages of TensorFlow Serving, compiled by `make protos`."""
