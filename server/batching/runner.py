@@ -198,7 +198,7 @@ class BatchingRunners:
             path = directory / PER_MODEL_FILE
             if not path.exists():
                 return model
-            found = files.read(path)
+            found = files.read_batching_parameters(path)
         return BatchingRunner(
             model,
             found,
