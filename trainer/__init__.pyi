@@ -58,6 +58,10 @@ from trainer.export import (
 from trainer.export import (
     RegressionOutput as RegressionOutput,
 )
+from trainer.exporting.exporters.base import Exporter as Exporter
+from trainer.exporting.exporters.best import BestExporter as BestExporter
+from trainer.exporting.exporters.final import FinalExporter as FinalExporter
+from trainer.exporting.exporters.latest import LatestExporter as LatestExporter
 from trainer.exporting.input_receivers import ServingInputReceiver as ServingInputReceiver
 from trainer.exporting.input_receivers import SupervisedInputReceiver as SupervisedInputReceiver
 from trainer.exporting.input_receivers import (
@@ -72,10 +76,6 @@ from trainer.exporting.input_receivers import (
 from trainer.exporting.input_receivers import (
     build_raw_supervised_input_receiver_fn as build_raw_supervised_input_receiver_fn,
 )
-from trainer.exporting.latest import BestExporter as BestExporter
-from trainer.exporting.latest import Exporter as Exporter
-from trainer.exporting.latest import FinalExporter as FinalExporter
-from trainer.exporting.latest import LatestExporter as LatestExporter
 from trainer.exporting.parse_specs import (
     classifier_parse_example_spec as classifier_parse_example_spec,
 )

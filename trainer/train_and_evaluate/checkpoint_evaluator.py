@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
-from trainer.exporting.base import Exporter
+from trainer.exporting.exporters.base import Exporter
 from trainer.train_and_evaluate.specs import EvalSpec, get_exporters
 
 logger = logging.getLogger("tensorflow.trainer")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import validation
 from trainer.config.namedtuple_compat import NamedTupleMixin
-from trainer.exporting.base import Exporter
+from trainer.exporting.exporters.base import Exporter
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator.early_stopping import make_early_stopping_hook, stop_if_higher_hook
-from trainer.exporting.latest import Exporter
+from trainer.exporting.exporters import Exporter
 from trainer.train_and_evaluate import local
 from trainer.train_and_evaluate.api import EvalSpec, TrainSpec, train_and_evaluate
 from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator

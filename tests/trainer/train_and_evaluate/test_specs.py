@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from trainer.exporting.latest import FinalExporter
+from trainer.exporting.exporters import FinalExporter
 from trainer.train_and_evaluate.specs import EvalSpec, TrainSpec
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""BestExporter: exports a model only when it is better than all before."""
+"""BestExporter: exports a model only if it is better than all earlier models."""
 
 import inspect
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 
 from tpuserve.errors import InvalidSetting
 from tpuserve.export import WarmUp
-from trainer.exporting.base import Exporter, SavedModelExporter
+from trainer.exporting.exporters.base import SavedModelExporter
 from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -19,10 +19,14 @@ _COMPARE_ARGUMENTS = ("best_eval_result", "current_eval_result")
 def loss_smaller(
     best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
 ) -> bool:
-    """Whether the loss of the current result is less than that of the best.
+    """Return whether the loss of the current result is less than the loss of the best result.
+
+    Args:
+      best_eval_result: the metrics of the best evaluation so far, metric name → value.
+      current_eval_result: the metrics of the current evaluation, metric name → value.
 
     Raises:
-      InvalidSetting: a result is empty, or has no loss.
+      InvalidSetting: one of the results is empty or has no "loss".
     """
     for name, result in (
         ("best_eval_result", best_eval_result),
@@ -36,8 +40,11 @@ def loss_smaller(
     return bool(best_eval_result["loss"] > current_eval_result["loss"])
 
 
-class BestExporter(Exporter):
-    """Exports the first evaluated model, and then each that is better than the best so far."""
+class BestExporter(SavedModelExporter):
+    """Exports the first evaluated model, and then each model that is better than the best so far.
+
+    The results of earlier runs count: they are read from the event files of the evaluation.
+    """
 
     def __init__(
         self,
@@ -51,24 +58,26 @@ class BestExporter(Exporter):
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> None:
-        """Exports nothing yet.
+        """Store the settings; nothing is exported yet.
 
         Args:
-          name: the directory below model_dir/export where the exports go.
-          serving_input_receiver_fn: builds the placeholders and the features.
-          event_file_pattern: where below model_dir the results of earlier runs are, so that a
-            restart knows what was the best; "eval_NAME/*.tfevents.*" for an EvalSpec with a
-            name. None forgets them.
-          compare_fn: takes best_eval_result and current_eval_result, both metric → value, and
-            says whether the current is better.
-          assets_extra: path below assets.extra/ → file to copy there.
-          as_text: write saved_model.pbtxt in place of saved_model.pb.
-          exports_to_keep: older ones are removed; None keeps all.
+          name: the name of the directory below model_dir/export that receives the exports.
+          serving_input_receiver_fn: builds the placeholders and the features; required.
+          event_file_pattern: glob pattern, relative to model_dir, of the event files that hold
+            the results of earlier runs. For an EvalSpec with a name, pass
+            "eval_NAME/*.tfevents.*". None ignores earlier runs.
+          compare_fn: takes best_eval_result and current_eval_result, both metric name → value,
+            and returns whether the current result is better.
+          assets_extra: path below assets.extra/ → path of the file to copy there.
+          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+          exports_to_keep: the number of exports to keep; older exports are removed. None keeps
+            all exports.
           warm_up: see `Estimator.export_saved_model`.
 
         Raises:
           InvalidSetting: compare_fn is None or takes other arguments, exports_to_keep is less
             than 1, or serving_input_receiver_fn is None.
+          InvalidType: exports_to_keep is not a whole number.
         """
         _check_compare_fn(compare_fn)
         if serving_input_receiver_fn is None:
@@ -76,7 +85,7 @@ class BestExporter(Exporter):
                 "BestExporter serving_input_receiver_fn is None. Give the function that builds "
                 "the placeholders and the features."
             )
-        self._exporter = SavedModelExporter(
+        super().__init__(
             name,
             serving_input_receiver_fn,
             assets_extra,
@@ -90,46 +99,34 @@ class BestExporter(Exporter):
         self._best: Mapping[str, Any] | None = None
         self._has_exported = False
 
-    @property
-    def name(self) -> str:
-        """The directory below model_dir/export where the exports go."""
-        return self._exporter.name
+    def _should_export(
+        self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
+    ) -> bool:
+        """Return whether the model is the best so far or the first one that this exporter sees.
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Mapping[str, Any],
-        is_the_final_export: bool,
-    ) -> bytes | None:
-        """Exports the checkpoint if it is better than the best, or the first one seen here.
-
-        The first one does not become the best by that: what an earlier run has reached stays
-        the mark.
+        The first model does not become the best model by being first: the best result of earlier
+        runs stays the reference.
         """
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
             self._best = self._best_of_earlier_runs()
         is_best = self._is_better(self._best, eval_result)
         if not is_best and self._has_exported:
-            return None
+            return False
         if is_best:
             self._best = eval_result
         self._has_exported = True
         logger.info("exporting the %s model", "best" if is_best else "first evaluated")
-        return self._exporter.export(
-            estimator, export_path, checkpoint_path, eval_result, is_the_final_export
-        )
+        return True
 
     def _best_of_earlier_runs(self) -> Mapping[str, Any] | None:
+        """Read the best result from the event files of earlier runs; None if there are none."""
         if not self._event_file_pattern:
             return None
         assert self._model_dir is not None
         best: Mapping[str, Any] | None = None
-        for result in event_files.read_matching_events(
-            os.path.join(self._model_dir, self._event_file_pattern)
-        ):
+        pattern = os.path.join(self._model_dir, self._event_file_pattern)
+        for result in event_files.read_matching_events(pattern):
             if self._is_better(best, result):
                 best = result
         return best
@@ -139,6 +136,11 @@ class BestExporter(Exporter):
 
 
 def _check_compare_fn(compare_fn: Any) -> None:
+    """Check that compare_fn is a function of exactly the two results.
+
+    Raises:
+      InvalidSetting: compare_fn is not callable, or has missing or unexpected arguments.
+    """
     if not callable(compare_fn):
         raise InvalidSetting(
             f"compare_fn is {compare_fn!r}. Give a function of best_eval_result and "

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
-from trainer.exporting.latest import BestExporter, Exporter, FinalExporter, LatestExporter
+from trainer.exporting.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from trainer.train_and_evaluate.api import EvalSpec, TrainSpec, train_and_evaluate
 
 pytestmark = pytest.mark.slow
@@ -41,35 +41,37 @@ def test_the_final_exporter_exports_when_training_is_over(trained: trainer.TPUEs
 
 def test_the_latest_exporter_keeps_the_newest(trained: trainer.TPUEstimator) -> None:
     exporter = LatestExporter("latest", receiver_fn, exports_to_keep=2)
-    made = [call(exporter, trained) for _ in range(3)]
-    left = sorted((Path(trained.model_dir) / "export/latest").iterdir())
-    assert [str(each).encode() for each in left] == made[1:]
+    exported = [call(exporter, trained) for _ in range(3)]
+    remaining = sorted((Path(trained.model_dir) / "export/latest").iterdir())
+    assert [str(path).encode() for path in remaining] == exported[1:]
 
 
-def test_the_best_exporter_exports_the_first_and_what_is_better(
+def test_the_best_exporter_exports_the_first_model_and_each_better_one(
     trained: trainer.TPUEstimator,
 ) -> None:
     exporter = BestExporter(serving_input_receiver_fn=receiver_fn)
     assert exporter.name == "best_exporter"
-    did_export = [bool(call(exporter, trained, loss=each)) for each in (3.0, 4.0, 2.0, 2.0, 1.0)]
+    did_export = [bool(call(exporter, trained, loss=loss)) for loss in (3.0, 4.0, 2.0, 2.0, 1.0)]
     assert did_export == [True, False, True, False, True]
 
 
-def test_the_best_of_an_earlier_run_stays_the_mark(trained: trainer.TPUEstimator) -> None:
+def test_the_best_result_of_an_earlier_run_stays_the_reference(
+    trained: trainer.TPUEstimator,
+) -> None:
     # w = 0.5 after the first step: the loss is (1 - 0.5)**2 / 2.
     assert trained.evaluate(programs.ones(), steps=1)["loss"] == 0.125
     restarted = BestExporter("best", receiver_fn)
-    did_export = [bool(call(restarted, trained, loss=each)) for each in (3.0, 2.0, 0.12)]
+    did_export = [bool(call(restarted, trained, loss=loss)) for loss in (3.0, 2.0, 0.12)]
     assert did_export == [True, False, True]
 
 
 def test_without_a_pattern_earlier_runs_are_forgotten(trained: trainer.TPUEstimator) -> None:
     trained.evaluate(programs.ones(), steps=1)
     restarted = BestExporter("best", receiver_fn, event_file_pattern=None)
-    assert [bool(call(restarted, trained, loss=each)) for each in (3.0, 2.0)] == [True, True]
+    assert [bool(call(restarted, trained, loss=loss)) for loss in (3.0, 2.0)] == [True, True]
 
 
-def test_another_metric_can_say_what_is_better(trained: trainer.TPUEstimator) -> None:
+def test_compare_fn_can_compare_another_metric(trained: trainer.TPUEstimator) -> None:
     def more_steps(best_eval_result: Any, current_eval_result: Any) -> bool:
         return bool(best_eval_result["global_step"] < current_eval_result["global_step"])
 
@@ -109,7 +111,7 @@ def test_results_without_a_loss_need_a_compare_fn(trained: trainer.TPUEstimator)
         exporter.export(trained, path, checkpoint, {"global_step": 1}, False)
 
 
-@pytest.mark.parametrize("made", [LatestExporter, BestExporter])
-def test_at_least_one_export_is_kept(made: Any) -> None:
+@pytest.mark.parametrize("exporter_type", [LatestExporter, BestExporter])
+def test_at_least_one_export_is_kept(exporter_type: Any) -> None:
     with pytest.raises(ValueError, match="exports_to_keep is 0"):
-        made("any", receiver_fn, exports_to_keep=0)
+        exporter_type("any", receiver_fn, exports_to_keep=0)
