@@ -117,8 +117,8 @@ from trainer.model.logit_fns import linear_logit_fn_builder as linear_logit_fn_b
 from trainer.model.spec import EstimatorSpec as EstimatorSpec
 from trainer.model.spec import ModeKeys as ModeKeys
 from trainer.model.spec import TPUEstimatorSpec as TPUEstimatorSpec
-from trainer.train_and_evaluate.api import EvalSpec as EvalSpec
-from trainer.train_and_evaluate.api import TrainSpec as TrainSpec
-from trainer.train_and_evaluate.api import train_and_evaluate as train_and_evaluate
+from trainer.train_eval.api import EvalSpec as EvalSpec
+from trainer.train_eval.api import TrainSpec as TrainSpec
+from trainer.train_eval.api import train_and_evaluate as train_and_evaluate
 
 __all__: list[str]

@@ -1,4 +1,5 @@
 import importlib
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,10 @@ def test_all_names_resolve_and_others_are_attribute_errors() -> None:
     assert [name for name in trainer.__all__ if not hasattr(trainer, name)] == []
     with pytest.raises(AttributeError, match="no attribute 'Estimater'"):
         trainer.Estimater  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_no_module_of_the_package_has_the_name_of_a_function_or_class() -> None:
+    # Importing such a module would replace the attribute `trainer.NAME` by the module.
+    package = Path(trainer.__file__).parent
+    modules = {path.stem for path in package.iterdir()} & set(trainer.__all__)
+    assert modules == set(_OF_NAMESPACES)

@@ -81,7 +81,9 @@ class SavedModelExporter(Exporter):
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
         # Passed on only when set: a user-defined estimator may not accept the argument.
-        self._optional_arguments = {} if warm_up is None else {"warm_up": normalize_warm_up(warm_up)}
+        self._optional_arguments = (
+            {} if warm_up is None else {"warm_up": normalize_warm_up(warm_up)}
+        )
 
     @property
     def name(self) -> str:

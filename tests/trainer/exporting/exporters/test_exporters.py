@@ -7,7 +7,7 @@ import tensorflow as tf
 import trainer
 from tests.trainer import programs
 from trainer.exporting.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
-from trainer.train_and_evaluate.api import EvalSpec, TrainSpec, train_and_evaluate
+from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 
 pytestmark = pytest.mark.slow
 

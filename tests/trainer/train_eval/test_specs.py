@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from trainer.exporting.exporters import FinalExporter
-from trainer.train_and_evaluate.specs import EvalSpec, TrainSpec
+from trainer.train_eval.specs import EvalSpec, TrainSpec
 
 pytestmark = pytest.mark.slow
 

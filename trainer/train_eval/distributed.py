@@ -11,9 +11,9 @@ import tensorflow as tf
 from tpuserve.errors import CheckpointNotFound, InvalidSetting
 from trainer.backends import monitored_session as sessions
 from trainer.checkpoints import checkpoints
-from trainer.train_and_evaluate import completion_marker
-from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator
-from trainer.train_and_evaluate.specs import TrainSpec
+from trainer.train_eval import completion_marker
+from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
+from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 

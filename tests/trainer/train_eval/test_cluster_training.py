@@ -36,7 +36,7 @@ def cluster(log: IO[str], *arguments: object) -> Iterator[dict[str, Any]]:
             command = [
                 sys.executable,
                 "-m",
-                "tests.trainer.train_and_evaluate.member",
+                "tests.trainer.train_eval.member",
                 *map(str, arguments),
             ]
             members[job] = subprocess.Popen(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.checkpoints.checkpoints import GLOBAL_STEP
 from trainer.exporting.exporters.base import Exporter
-from trainer.train_and_evaluate.specs import EvalSpec, get_exporters
+from trainer.train_eval.specs import EvalSpec, get_exporters
 
 logger = logging.getLogger("tensorflow.trainer")
 

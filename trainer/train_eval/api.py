@@ -8,9 +8,9 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import tf_config
 from trainer.estimator import estimator_type
 from trainer.execution import graceful_shutdown
-from trainer.train_and_evaluate import distributed, local
-from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator
-from trainer.train_and_evaluate.specs import EvalSpec, TrainSpec, validate_eval_specs
+from trainer.train_eval import distributed, local
+from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
+from trainer.train_eval.specs import EvalSpec, TrainSpec, validate_eval_specs
 
 __all__ = ["EvalSpec", "TrainSpec", "train_and_evaluate"]
 

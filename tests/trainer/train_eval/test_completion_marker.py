@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.train_and_evaluate import completion_marker
+from trainer.train_eval import completion_marker
 
 pytestmark = pytest.mark.slow
 

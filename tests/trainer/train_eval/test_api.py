@@ -10,9 +10,9 @@ from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.estimator.early_stopping import make_early_stopping_hook, stop_if_higher_hook
 from trainer.exporting.exporters import Exporter
-from trainer.train_and_evaluate import local
-from trainer.train_and_evaluate.api import EvalSpec, TrainSpec, train_and_evaluate
-from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator
+from trainer.train_eval import local
+from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
+from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from trainer.config.tf_config import ClusterTask
 from trainer.estimator.early_stopping import FollowChiefHook, make_early_stopping_hook
 from trainer.estimator.in_memory_evaluator import InMemoryEvaluatorHook
 from trainer.hooks.checkpoint_hooks import StopAtCheckpointHook, make_stop_at_checkpoint_step_hook
-from trainer.train_and_evaluate import completion_marker, distributed
-from trainer.train_and_evaluate.api import EvalSpec, TrainSpec, train_and_evaluate
-from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator
+from trainer.train_eval import completion_marker, distributed
+from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
+from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ import sys
 from pathlib import Path
 import trainer
 from tests.trainer import programs
-from trainer.train_and_evaluate.api import EvalSpec, TrainSpec, train_and_evaluate
+from trainer.train_eval.api import EvalSpec, TrainSpec, train_and_evaluate
 
 estimator = programs.estimator(Path(sys.argv[1]))
 spec = EvalSpec(programs.ones(), steps=1, start_delay_secs=0, throttle_secs=0)

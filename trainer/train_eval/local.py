@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.execution import graceful_shutdown
-from trainer.train_and_evaluate.checkpoint_evaluator import CheckpointEvaluator
-from trainer.train_and_evaluate.specs import TrainSpec
+from trainer.train_eval.checkpoint_evaluator import CheckpointEvaluator
+from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -1,1 +1,0 @@
-"""train_and_evaluate, in one process or as part of a cluster."""
