@@ -1,5 +1,5 @@
 """The public functions that load a metagraph: `load`, and the `LoadedModel` that it returns."""
 
-from tpuserve.runtime.session_backend import LoadedModel, load
+from tpuserve.runtime.loader import LoadedModel, load
 
 __all__ = ["LoadedModel", "load"]

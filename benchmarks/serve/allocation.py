@@ -44,9 +44,9 @@ def run(variant: str, directory: Path, runs: int) -> float:
         malloc.be_returnable()
     import numpy as np
 
-    from tpuserve.runtime import session_backend
+    from tpuserve.runtime import loader
 
-    model, fed = session_backend.load(directory), {"x": np.ones(IMAGES, np.float32)}
+    model, fed = loader.load(directory), {"x": np.ones(IMAGES, np.float32)}
     for _ in range(runs // 10):
         model.run("serving_default", fed)
     begin = time.process_time()

@@ -50,10 +50,10 @@ def ours(directory: Path, in_threads: bool) -> Any:
     from server.frontends.rest.app import build
     from server.metrics import Metrics
     from server.models.manager import Manager
-    from tpuserve.runtime import session_backend
+    from tpuserve.runtime import loader
 
     save_model(directory)
-    manager = Manager(lambda path: session_backend.load(path))
+    manager = Manager(lambda path: loader.load(path))
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
     metrics = Metrics()

@@ -93,10 +93,10 @@ def serve_ours(port: int, directory: Path) -> Any:
     from server.dataplane import DataPlane
     from server.frontends.grpc.server import RpcServer
     from server.models.manager import Manager
-    from tpuserve.runtime import session_backend
+    from tpuserve.runtime import loader
 
     save_model(directory)
-    manager = Manager(lambda path: session_backend.load(path))
+    manager = Manager(lambda path: loader.load(path))
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
     server = RpcServer(

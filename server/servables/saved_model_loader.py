@@ -64,11 +64,11 @@ class SavedModels:
                 directory / _OVERRIDES_FILE,
             )
         from tpuserve import devices
-        from tpuserve.runtime import load_plan, session_backend, subprocess_prepare
+        from tpuserve.runtime import loader, load_plan, subprocess_prepare
 
         # The runtime makes its threads with the first model; they are as the one that asks.
         aside = self.aside if self._has_loaded else _here
-        model = session_backend.load(
+        model = loader.load(
             directory,
             settings.saved_model_tags,
             devices.find_hardware(),

@@ -37,7 +37,7 @@ class Runner(Protocol):
 
 
 class Model(Runner, Protocol):
-    """What is served: `tpuserve.runtime.session_backend.LoadedModel`, or anything like it."""
+    """What is served: `tpuserve.runtime.loader.LoadedModel`, or anything like it."""
 
     @property
     def choice(self) -> object:

@@ -11,7 +11,7 @@ import trainer
 from tests.trainer import programs
 from tpuserve import tags
 from tpuserve.devices import Hardware
-from tpuserve.runtime import session_backend
+from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1
@@ -53,7 +53,7 @@ def answers(directory: Path, inputs: dict[str, Any], signature: str = "serving_d
     """The outputs of both metagraphs, which have to be the same within 1e-5."""
     found = []
     for tag_set, hardware in HARDWARE.items():
-        model = session_backend.load(directory, tag_set, hardware)
+        model = loader.load(directory, tag_set, hardware)
         found.append(model.run(signature, inputs))
         model.close()
     cpu, tpu = found

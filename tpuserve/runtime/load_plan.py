@@ -31,7 +31,7 @@ _ASSETS = "assets"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be prepared; the arguments of `tpuserve.runtime.session_backend.load`,
+    """What is to be prepared; the arguments of `tpuserve.runtime.loader.load`,
     which says more.
     """
 
@@ -78,7 +78,7 @@ def prepare(asked: Request) -> Prepared:
     """The metagraph that is to run, pruned, checked, lowered where that is wanted, and cut.
 
     Raises:
-      TpuserveError: as `tpuserve.runtime.session_backend.load` for what is wrong with the files.
+      TpuserveError: as `tpuserve.runtime.loader.load` for what is wrong with the files.
     """
     directory = asked.directory
     described = {each.tags: each for each in metagraph.read_metagraphs(directory)}

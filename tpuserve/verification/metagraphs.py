@@ -16,8 +16,8 @@ from tpuserve.errors import (
     MetagraphNotFound,
     SignatureNotFound,
 )
-from tpuserve.runtime import session_backend
-from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.runtime import loader
+from tpuserve.runtime.loader import LoadedModel
 from tpuserve.saved_model import batch_functions, metagraph
 from tpuserve.saved_model.metagraph import Metagraph
 from tpuserve.saved_model.signature import Signature
@@ -138,7 +138,7 @@ def load_candidate(directory: Path) -> LoadedModel | LoweringError:
 
 def _load(directory: Path, tags: TagSet) -> LoadedModel:
     try:
-        return session_backend.load(directory, tags, _HARDWARE[tags])
+        return loader.load(directory, tags, _HARDWARE[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
         # What TensorFlow trips over in a graph that contradicts itself.
         raise DamagedSavedModel(

@@ -18,8 +18,8 @@ from server.config.settings import Settings
 from tests import processes
 from tpuserve import tags
 from tpuserve.devices import Hardware
-from tpuserve.runtime import session_backend
-from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.runtime import loader
+from tpuserve.runtime.loader import LoadedModel
 
 # Of float32, absolute and relative; XLA may sum in another order than TensorFlow's own kernels.
 TOLERANCE = 1e-5
@@ -32,7 +32,7 @@ HARDWARE = {
 
 def load(directory: Path, tag_set: tags.TagSet) -> LoadedModel:
     """A metagraph; that of the TPU lowered and compiled by XLA."""
-    return session_backend.load(directory, tag_set, HARDWARE[tag_set])
+    return loader.load(directory, tag_set, HARDWARE[tag_set])
 
 
 def largest_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tpuserve import tags
 from tpuserve.devices import Hardware
-from tpuserve.runtime import session_backend
+from tpuserve.runtime import loader
 
 HARDWARE = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
 
@@ -14,7 +14,7 @@ HARDWARE = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
 def both(directory: str, signature: str = "serving_default", **inputs: Any) -> dict[str, Any]:
     """The answer of {serve}, once that of {serve, tpu}, lowered and compiled, is the same."""
     cpu, tpu = (
-        session_backend.load(directory, tag_set, HARDWARE).run(signature, inputs)
+        loader.load(directory, tag_set, HARDWARE).run(signature, inputs)
         for tag_set in (tags.SERVE, tags.SERVE_TPU)
     )
     assert cpu.keys() == tpu.keys()

@@ -11,7 +11,7 @@ from tests import models
 from tpuserve import tags
 from tpuserve.devices import Hardware
 from tpuserve.graph import pruning
-from tpuserve.runtime import session_backend
+from tpuserve.runtime import loader
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +61,6 @@ def test_tables_and_their_assets_are_left(tmp_path: Path) -> None:
         )
         builder.save()
     words.unlink()
-    model = session_backend.load(directory, hardware=Hardware(), forbid_unsafe_ops=True)
+    model = loader.load(directory, hardware=Hardware(), forbid_unsafe_ops=True)
     asked = tf.constant(["two", "three"]).numpy()
     assert model.run("serving_default", {"x": asked})["y"].tolist() == [2, -1]

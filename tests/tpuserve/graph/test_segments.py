@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.graph import segments
-from tpuserve.runtime import graph_import
+from tpuserve.runtime.session import graph_import
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from tests import models
 from tpuserve import tags
 from tpuserve.devices import Hardware
 from tpuserve.errors import MetagraphNotFound, ModelLoadError
-from tpuserve.runtime import session_backend, subprocess_prepare
+from tpuserve.runtime import loader, subprocess_prepare
 from tpuserve.runtime.load_plan import Prepared, Request, prepare
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def graphs(found: Prepared) -> list[GraphDef]:
 def test_what_another_process_prepares_is_loaded(asked: Request) -> None:
     found = subprocess_prepare.prepare_apart(asked)
     assert dataclasses.replace(found, pieces=()) == dataclasses.replace(prepare(asked), pieces=())
-    model = session_backend.load(asked.directory, prepare=subprocess_prepare.prepare_apart)
+    model = loader.load(asked.directory, prepare=subprocess_prepare.prepare_apart)
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
     model.close()
 
@@ -56,7 +56,7 @@ def test_graph_for_a_tpu_is_lowered_there_as_it_is_here(tmp_path: Path) -> None:
     assert isinstance(apart, Prepared)
     assert apart.choice.lowered
     assert graphs(apart) == graphs(prepare(asked))
-    model = session_backend.load(
+    model = loader.load(
         asked.directory, hardware=EMULATED, prepare=lambda _: apart, initialise_tpu=False
     )
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3

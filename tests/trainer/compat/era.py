@@ -13,7 +13,7 @@ from tensorflow.core.util import event_pb2
 
 from tpuserve import tags
 from tpuserve.devices import Hardware
-from tpuserve.runtime import session_backend
+from tpuserve.runtime import loader
 
 PROGRAMS = Path(__file__).parent / "programs"
 _ROOT = Path(__file__).parents[3]
@@ -78,7 +78,7 @@ def export_in(base: Path) -> Path:
 
 def answer(directory: Path, inputs: dict[str, Any]) -> Any:
     """The outputs of the metagraph for CPUs."""
-    model = session_backend.load(directory, tags.SERVE, Hardware())
+    model = loader.load(directory, tags.SERVE, Hardware())
     outputs = model.run("serving_default", inputs)
     model.close()
     return outputs

@@ -10,7 +10,7 @@ from tests.trainer import exports, programs
 from tests.trainer.exports import wrapped
 from tpuserve.errors import ExportError, InvalidType
 from tpuserve.export import warm_up
-from tpuserve.runtime import session_backend
+from tpuserve.runtime import loader
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_every_record_runs_on_both_metagraphs(tmp_path: Path) -> None:
         (name, rows) for name in ("scores", "serving_default", "value") for rows in (2, 4)
     ]
     for tag_set, hardware in exports.HARDWARE.items():
-        model = session_backend.load(directory, tag_set, hardware)
+        model = loader.load(directory, tag_set, hardware)
         for name, inputs in asked:
             (output,) = model.run(name, inputs).values()
             assert len(output) == len(*inputs.values())

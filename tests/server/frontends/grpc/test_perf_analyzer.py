@@ -25,10 +25,10 @@ BINARY = os.environ.get("TPUSERVE_PERF_ANALYZER") or shutil.which("perf_analyzer
 
 @pytest.mark.skipif(BINARY is None, reason="perf_analyzer is not there; see this file's docstring")
 def test_perf_analyzer_reads_the_metadata_and_is_answered(tmp_path: Path) -> None:
-    from tpuserve.runtime import session_backend
+    from tpuserve.runtime import loader
 
     assert BINARY is not None
-    manager = Manager(lambda directory: session_backend.load(directory))
+    manager = Manager(lambda directory: loader.load(directory))
     manager.aspire("half", {1: models.export(models.half_plus_two, tmp_path / "half")})
     asking = "--service-kind tfserving -i grpc -m half --model-signature-name serving_default"
     # One window, however far from stable its figures are: they are not what is wanted here.

@@ -14,7 +14,7 @@ from tpuserve import tags
 from tpuserve.devices import Hardware
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import MetagraphSpec, SavedModelWriter
-from tpuserve.runtime import session_backend
+from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 
 pytestmark = pytest.mark.slow
@@ -114,7 +114,7 @@ def test_an_extra_asset_that_is_not_there_is_said_before_anything_is_written(
 def test_a_tpu_metagraph_alone_brings_its_variables(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE_TPU)
     emulated = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
-    model = session_backend.load(directory, hardware=emulated)
+    model = loader.load(directory, hardware=emulated)
     assert model.run("serving_default", {"x": np.array([[4]], np.float32)})["y"] == 4.0
 
 

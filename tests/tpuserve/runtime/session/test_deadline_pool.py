@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.errors import DeadlineExceeded
-from tpuserve.runtime import deadline_pool
-from tpuserve.runtime.signature_runner import EntryPoint
+from tpuserve.runtime.session import deadline_pool
+from tpuserve.runtime.session.signature_runner import EntryPoint
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ import tensorflow as tf
 from server.dataplane import Classification, DataPlane, Regression, Target
 from server.models.manager import Manager
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
-from tpuserve.runtime import session_backend
-from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.runtime import loader
+from tpuserve.runtime.loader import LoadedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def _signature(fed: Any, method: str, **outputs: Any) -> Any:
 
 @pytest.fixture
 def model(directory: Path) -> LoadedModel:
-    return session_backend.load(directory)
+    return loader.load(directory)
 
 
 def test_all_signatures_are_computed_in_one_run(model: LoadedModel) -> None:
@@ -93,7 +93,7 @@ def test_closed_model_runs_nothing(model: LoadedModel) -> None:
 
 
 def test_multi_inference_is_one_run(directory: Path) -> None:
-    manager = Manager(session_backend.load)
+    manager = Manager(loader.load)
     manager.aspire("counting", {1: directory})
     tasks = [
         (Target("counting", signature_name="runs"), CLASSIFY_METHOD),

@@ -20,11 +20,11 @@ from tensorflow.python.framework import ops
 from tpuserve import devices
 from tpuserve.devices import Hardware
 from tpuserve.errors import DamagedSavedModel, TpuserveError
-from tpuserve.runtime import deadline_pool, graph_import, xla_threads
-from tpuserve.runtime.graph_import import Handles
+from tpuserve.runtime.session import deadline_pool, graph_import, xla_threads
+from tpuserve.runtime.session.graph_import import Handles
 from tpuserve.runtime.load_plan import Prepared, Request, prepare
-from tpuserve.runtime.multi_signature import Together
-from tpuserve.runtime.signature_runner import EntryPoint, cause
+from tpuserve.runtime.session.multi_signature import Together
+from tpuserve.runtime.session.signature_runner import EntryPoint, cause
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import Signature
 from tpuserve.tags import TagSet

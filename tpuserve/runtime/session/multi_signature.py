@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from tpuserve.errors import InvalidInput
-from tpuserve.runtime.signature_runner import Array, EntryPoint
+from tpuserve.runtime.session.signature_runner import Array, EntryPoint
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import Signature
 

@@ -21,8 +21,8 @@ from tpuserve.errors import (
     SignatureNotFound,
     UnsafeModel,
 )
-from tpuserve.runtime import session_backend
-from tpuserve.runtime.session_backend import LoadedModel
+from tpuserve.runtime import loader
+from tpuserve.runtime.loader import LoadedModel
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=[NO_TPU, EMULATED], ids=["cpu", "lowered tpu"])
 def model(directory: Path, request: pytest.FixtureRequest) -> LoadedModel:
-    return session_backend.load(directory, hardware=request.param)
+    return loader.load(directory, hardware=request.param)
 
 
 def x(*values: float) -> dict[str, np.ndarray[Any, Any]]:
@@ -50,10 +50,10 @@ def test_a_model_answers(model: LoadedModel) -> None:
 
 
 def test_the_choice_says_which_metagraph_runs_on_what(directory: Path) -> None:
-    assert str(session_backend.load(directory, hardware=NO_TPU).choice).startswith(
+    assert str(loader.load(directory, hardware=NO_TPU).choice).startswith(
         "{serve} on CPU ("
     )
-    choice = session_backend.load(directory, hardware=EMULATED).choice
+    choice = loader.load(directory, hardware=EMULATED).choice
     assert str(choice).startswith("{serve, tpu} on CPU through XLA (")
 
 
@@ -66,7 +66,7 @@ def test_a_shape_that_the_graph_can_compute_is_answered_whatever_the_signature_s
 def test_a_shape_that_the_graph_refuses_is_the_callers_error(tmp_path: Path) -> None:
     directory = models.export(lambda x: {"y": tf.reshape(x, [2, 2])}, tmp_path)
     for hardware in (NO_TPU, EMULATED):
-        model = session_backend.load(directory, hardware=hardware)
+        model = loader.load(directory, hardware=hardware)
         with pytest.raises(InvalidTensor, match="3 values, but the requested shape has 4"):
             model.run("serving_default", x(1, 2, 3))
 
@@ -105,7 +105,7 @@ def test_many_threads_get_their_own_answers(model: LoadedModel) -> None:
 
 
 def test_a_closed_model_runs_no_more(directory: Path) -> None:
-    model = session_backend.load(directory, hardware=NO_TPU)
+    model = loader.load(directory, hardware=NO_TPU)
     model.close()
     with pytest.raises(ModelExecutionError):
         model.run("serving_default", x(1))
@@ -114,7 +114,7 @@ def test_a_closed_model_runs_no_more(directory: Path) -> None:
 def test_a_metagraph_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
     with pytest.raises(MetagraphNotFound, match="found {serve}"):
-        session_backend.load(directory, hardware=EMULATED)
+        loader.load(directory, hardware=EMULATED)
 
 
 def test_missing_variables_are_a_damaged_model(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_missing_variables_are_a_damaged_model(tmp_path: Path) -> None:
     for each in (directory / "variables").iterdir():
         each.unlink()
     with pytest.raises(DamagedSavedModel, match=f"cannot load {directory}: .*variables"):
-        session_backend.load(directory, hardware=NO_TPU)
+        loader.load(directory, hardware=NO_TPU)
 
 
 def test_an_op_that_a_tpu_refuses_is_the_models_fault_and_named(tmp_path: Path) -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": tf.strings.to_number(tf.strings.as_string(x))}
 
-    model = session_backend.load(models.export(build, tmp_path), hardware=EMULATED)
+    model = loader.load(models.export(build, tmp_path), hardware=EMULATED)
     with pytest.raises(ModelExecutionError, match="unsupported operations.*AsString"):
         model.run("serving_default", x(1))
 
@@ -142,7 +142,7 @@ def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -
 
 
 def test_a_path_as_bytes_is_taken_as_an_estimator_returns_it(directory: Path) -> None:
-    model = session_backend.load(bytes(directory), hardware=NO_TPU)
+    model = loader.load(bytes(directory), hardware=NO_TPU)
     assert model.run("serving_default", x(4))["y"] == 4.0
 
 
@@ -155,7 +155,7 @@ def test_signatures_are_kept_whole_for_metadata(model: LoadedModel) -> None:
 def test_default_of_the_signature_stands_in_for_an_input(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
     change(directory, lambda signature: signature.defaults["x"].CopyFrom(tf.make_tensor_proto(4.0)))
-    model = session_backend.load(directory, hardware=NO_TPU)
+    model = loader.load(directory, hardware=NO_TPU)
     assert model.run("serving_default", {})["y"] == 4.0
     assert model.run("serving_default", x(2))["y"].tolist() == [[3.0]]
 
@@ -169,7 +169,7 @@ def test_model_made_by_version_2_answers(tmp_path: Path) -> None:
     module = Twice()
     directory = tmp_path / "1"
     tf.saved_model.save(module, str(directory), signatures=module.__call__)
-    model = session_backend.load(directory, hardware=NO_TPU)
+    model = loader.load(directory, hardware=NO_TPU)
     assert model.signatures.keys() == {"serving_default"}
     assert model.run("serving_default", {"x": np.array([3], np.float32)})["y"].tolist() == [6]
 
@@ -182,21 +182,21 @@ def test_unsafe_op_is_refused_before_anything_runs(tmp_path: Path) -> None:
         return {"y": x + tf.strings.to_number(tf.io.read_file(str(secret)))}
 
     directory = models.export(build, tmp_path / "m", tags.SERVE)
-    assert session_backend.load(directory, hardware=NO_TPU).run("serving_default", x(1))["y"] == 6
+    assert loader.load(directory, hardware=NO_TPU).run("serving_default", x(1))["y"] == 6
     with pytest.raises(UnsafeModel, match="1 ReadFile. Export the model without them"):
-        session_backend.load(directory, hardware=NO_TPU, forbid_unsafe_ops=True)
+        loader.load(directory, hardware=NO_TPU, forbid_unsafe_ops=True)
 
 
 def test_models_of_this_project_hold_no_unsafe_op(directory: Path) -> None:
     for hardware in (NO_TPU, EMULATED):
-        session_backend.load(directory, hardware=hardware, forbid_unsafe_ops=True).close()
+        loader.load(directory, hardware=hardware, forbid_unsafe_ops=True).close()
 
 
 def test_missing_tpu_metagraph_falls_back_aloud(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
-    model = session_backend.load(directory, hardware=EMULATED, fallback_to_cpu=True)
+    model = loader.load(directory, hardware=EMULATED, fallback_to_cpu=True)
     assert model.choice.fallback.startswith("serving {serve} on the CPU instead: no metagraph")
     assert model.choice.fallback in caplog.text
 
@@ -209,7 +209,7 @@ def test_deadline_does_not_change_an_answer(model: LoadedModel) -> None:
 
 def test_session_options_are_taken(directory: Path) -> None:
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1).SerializeToString()
-    model = session_backend.load(directory, hardware=NO_TPU, session_config=config)
+    model = loader.load(directory, hardware=NO_TPU, session_config=config)
     assert model._session._config.intra_op_parallelism_threads == 1
 
 

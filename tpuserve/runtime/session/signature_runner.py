@@ -17,7 +17,8 @@ from tpuserve.errors import (
     ModelExecutionError,
     TpuserveError,
 )
-from tpuserve.runtime import deadline_pool, xla_errors
+from tpuserve.runtime.session import deadline_pool
+from tpuserve.runtime import xla_errors
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.errors import DeadlineExceeded, InvalidInput, ModelExecutionError
-from tpuserve.runtime.signature_runner import EntryPoint
+from tpuserve.runtime.session.signature_runner import EntryPoint
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Runs a metagraph in a tf.compat.v1.Session: the "session" runtime."""
