@@ -54,7 +54,7 @@ def main(directory):
         model = loader.load(version, tag_set)
         scores = model.run("serving_default", {"text": np.array(texts, object)})["score"]
         shown = [f"{each.decode()} {s:+g}" for each, s in zip(texts, scores, strict=True)]
-        print(f"{tags.show(tag_set)}: {', '.join(shown)}")
+        print(f"{tags.format_tags(tag_set)}: {', '.join(shown)}")
 
 
 if __name__ == "__main__":

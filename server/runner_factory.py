@@ -74,5 +74,5 @@ def _cores_to_warm(model: Model) -> int:
         return 1
     from tpuserve import devices
 
-    hardware = devices.find_hardware()
+    hardware = devices.find_tpu_system()
     return max(1, hardware.tpu_cores // max(1, hardware.hosts))

@@ -13,13 +13,13 @@ COMPILATION_VARIABLE = "TPUSERVE_EMULATED_TPU_COMPILED"
 
 _initialising = threading.Lock()
 _is_initialised = False
-_emulated_in_process: "Hardware | None" = None
+_emulated_in_process: "TpuSystem | None" = None
 
 _TOPOLOGY = re.compile(r"(?:(?P<hosts>[1-9]\d*)x)?(?P<cores>[1-9]\d*)")
 
 
 @dataclass(frozen=True)
-class Hardware:
+class TpuSystem:
     """What there is to run a TPU graph on.
 
     Attributes:
@@ -55,14 +55,14 @@ class Hardware:
 class EmulatedTpu:
     """An emulated TPU system in place from now on; as a context manager, until the block ends."""
 
-    def __init__(self, hardware: Hardware) -> None:
-        """Takes the place of whatever find_hardware would find."""
+    def __init__(self, hardware: TpuSystem) -> None:
+        """Takes the place of whatever find_tpu_system would find."""
         global _emulated_in_process
         self.hardware = hardware
         self._previous = _emulated_in_process
         _emulated_in_process = hardware
 
-    def __enter__(self) -> Hardware:
+    def __enter__(self) -> TpuSystem:
         return self.hardware
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +78,7 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
     """Emulates a TPU system on this machine's CPU, for this process, from now on.
 
     Used in a with statement, it ends with the block. The environment can ask for the same, and
-    this call goes before it: see `find_hardware`.
+    this call goes before it: see `find_tpu_system`.
 
     Args:
       cores: TPU cores of all hosts together.
@@ -95,11 +95,11 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
             f"number of cores that divides among the hosts."
         )
     return EmulatedTpu(
-        Hardware(cores, hosts, is_emulated=True, is_compiled=compiled, asked_by="emulated_tpu()")
+        TpuSystem(cores, hosts, is_emulated=True, is_compiled=compiled, asked_by="emulated_tpu()")
     )
 
 
-def find_hardware(environ: Mapping[str, str] = os.environ) -> Hardware:
+def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
     """The TPU system to use: the emulated one if somebody asks for it, else a real one.
 
     Emulation is never chosen by itself. `emulated_tpu` asks for it, or the environment:
@@ -117,7 +117,7 @@ def find_hardware(environ: Mapping[str, str] = os.environ) -> Hardware:
     return _real()
 
 
-def _emulated(asked: str, *, is_compiled: bool) -> Hardware:
+def _emulated(asked: str, *, is_compiled: bool) -> TpuSystem:
     match = _TOPOLOGY.fullmatch(asked)
     if match is None:
         raise InvalidSetting(
@@ -125,7 +125,7 @@ def _emulated(asked: str, *, is_compiled: bool) -> Hardware:
             f"(8), to HOSTSxCORES (2x4), or unset it."
         )
     hosts = int(match["hosts"] or 1)
-    return Hardware(
+    return TpuSystem(
         tpu_cores=hosts * int(match["cores"]),
         hosts=hosts,
         is_emulated=True,
@@ -143,16 +143,16 @@ def _is_compiled(environ: Mapping[str, str]) -> bool:
     return asked != "0"
 
 
-def _real() -> Hardware:
+def _real() -> TpuSystem:
     # Imported here because asking for a TPU costs the import of TensorFlow, and an emulated
     # system is known without it.
     import tensorflow as tf
 
     cores = len(tf.config.list_physical_devices("TPU"))
-    return Hardware(tpu_cores=cores, hosts=1 if cores else 0)
+    return TpuSystem(tpu_cores=cores, hosts=1 if cores else 0)
 
 
-def initialise() -> None:
+def initialise_tpu_system() -> None:
     """Brings up the real TPU system, once a process: graphs cannot run on it before."""
     import tensorflow as tf
 

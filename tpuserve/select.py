@@ -4,13 +4,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tpuserve import tags as tag_sets
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import MetagraphNotFound, TpuNotFound
 from tpuserve.tags import TagSet
 
 
 @dataclass(frozen=True)
-class Choice:
+class MetaGraphSelection:
     """A metagraph and the device that runs it.
 
     Attributes:
@@ -31,17 +31,17 @@ class Choice:
 
     def __str__(self) -> str:
         through = (" through XLA" if self.compiled else " op by op") if self.lowered else ""
-        return f"{tag_sets.show(self.tags)} on {self.device}{through} ({self.reason})"
+        return f"{tag_sets.format_tags(self.tags)} on {self.device}{through} ({self.reason})"
 
 
-def select(
+def select_metagraph(
     found: Collection[TagSet],
     wanted: TagSet | None,
-    hardware: Hardware,
+    hardware: TpuSystem,
     *,
     where: str,
     fallback_to_cpu: bool = False,
-) -> Choice:
+) -> MetaGraphSelection:
     """The metagraph to load out of those found, and the device to run it on.
 
     Tag sets match exactly, as in TensorFlow Serving. With none wanted it is {serve, tpu} on a
@@ -64,18 +64,18 @@ def select(
     except (MetagraphNotFound, TpuNotFound) as error:
         if not fallback_to_cpu or tag_sets.SERVE not in found:
             raise
-        return Choice(
+        return MetaGraphSelection(
             tag_sets.SERVE,
             "CPU",
             lowered=False,
             reason=f"fallback; {hardware}",
-            fallback=f"serving {tag_sets.show(tag_sets.SERVE)} on the CPU instead: {error}",
+            fallback=f"serving {tag_sets.format_tags(tag_sets.SERVE)} on the CPU instead: {error}",
         )
 
 
 def _wanted(
-    found: Collection[TagSet], wanted: TagSet | None, hardware: Hardware, where: str
-) -> Choice:
+    found: Collection[TagSet], wanted: TagSet | None, hardware: TpuSystem, where: str
+) -> MetaGraphSelection:
     if wanted is not None:
         tags, chosen_by = wanted, "asked for"
     elif hardware.has_tpu:
@@ -83,18 +83,18 @@ def _wanted(
     else:
         tags, chosen_by = tag_sets.SERVE, "by default"
     if tags not in found:
-        available = ", ".join(sorted(tag_sets.show(each) for each in found)) or "none"
+        available = ", ".join(sorted(tag_sets.format_tags(each) for each in found)) or "none"
         raise MetagraphNotFound(
-            f"no metagraph tagged {tag_sets.show(tags)} ({chosen_by}) in {where}; "
+            f"no metagraph tagged {tag_sets.format_tags(tags)} ({chosen_by}) in {where}; "
             f"found {available}. Export with those tags, or ask for a tag set that is there."
         )
     if "tpu" not in tags:
-        return Choice(tags, "CPU", lowered=False, reason=f"{chosen_by}; {hardware}")
+        return MetaGraphSelection(tags, "CPU", lowered=False, reason=f"{chosen_by}; {hardware}")
     if not hardware.has_tpu:
         raise TpuNotFound(
-            f"metagraph {tag_sets.show(tags)} of {where} needs a TPU; {hardware}. Set "
+            f"metagraph {tag_sets.format_tags(tags)} of {where} needs a TPU; {hardware}. Set "
             f"TPUSERVE_EMULATED_TPU=1 to run it lowered to the CPU, or ask for {{serve}}."
         )
     device = "CPU" if hardware.is_emulated else "TPU"
     reason = f"{chosen_by}; {hardware}"
-    return Choice(tags, device, hardware.is_emulated, reason, hardware.is_compiled)
+    return MetaGraphSelection(tags, device, hardware.is_emulated, reason, hardware.is_compiled)

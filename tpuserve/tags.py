@@ -12,11 +12,11 @@ SERVE: TagSet = frozenset({"serve"})
 SERVE_TPU: TagSet = frozenset({"serve", "tpu"})
 
 
-def parse(text: str) -> TagSet:
+def parse_tags(text: str) -> TagSet:
     """The tag set that a comma-separated flag value names: "serve,tpu" → {serve, tpu}."""
     return frozenset(tag.strip() for tag in text.split(",") if tag.strip())
 
 
-def show(tags: Iterable[str]) -> str:
+def format_tags(tags: Iterable[str]) -> str:
     """A tag set as people read it, in a stable order: {serve, tpu}."""
     return "{" + ", ".join(sorted(tags)) + "}"

@@ -6,7 +6,7 @@ from typing import Any
 from tpuserve.errors import InvalidSetting, InvalidType
 
 
-def check(name: str, value: Any, least: int) -> None:
+def check_integer(name: str, value: Any, least: int) -> None:
     """Refuses what is no whole number, numpy's included, or less than the least.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 from tpuserve.runtime import gc_control
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-gc_control.spare_import("tensorflow")
+gc_control.disable_gc_on_import("tensorflow")
 
 
 def _homes() -> dict[str, str]:

@@ -66,7 +66,7 @@ class BatchingRunner:
           TpuserveError: whatever the model raises.
           WouldWait: it must wait for a batch, in a thread that may not.
         """
-        signature = signatures.find(self._model.signatures, signature_name)
+        signature = signatures.find_signature(self._model.signatures, signature_name)
         if not inputs:
             return self._model.run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
         wanted = None if output_names is None else tuple(sorted(output_names))
@@ -77,7 +77,7 @@ class BatchingRunner:
         make = partial(self._queue, signature_name, run, signature)
         return self._wait((signature_name, wanted), make, inputs, timeout_ms)
 
-    def run_together(
+    def run_multi(
         self,
         wanted: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
@@ -107,10 +107,10 @@ class BatchingRunner:
         places = [(name, alias) for name, outputs in chosen.items() for alias in outputs]
 
         def run(fed: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
-            found = model.run_together(chosen, fed, timeout_ms=time_ms)
+            found = model.run_multi(chosen, fed, timeout_ms=time_ms)
             return {str(i): found[name][alias] for i, (name, alias) in enumerate(places)}
 
-        signature = signatures.find(model.signatures, next(iter(chosen)))
+        signature = signatures.find_signature(model.signatures, next(iter(chosen)))
         make = partial(self._queue, " and ".join(chosen), run, signature)
         flat = self._wait((tuple(places),), make, inputs, timeout_ms)
         answer: dict[str, dict[str, Array]] = {name: {} for name in wanted}

@@ -287,7 +287,7 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
         is_listed = not path and chosen.get("model_config_file")
         chosen["model_base_path"] = None if is_listed else local_path(path)
     if "saved_model_tags" in chosen:
-        chosen["saved_model_tags"] = tags.parse(chosen["saved_model_tags"]) or None
+        chosen["saved_model_tags"] = tags.parse_tags(chosen["saved_model_tags"]) or None
     if "grpc_channel_arguments" in chosen:
         chosen["grpc_channel_arguments"] = channel_arguments(chosen["grpc_channel_arguments"])
     return Settings(**chosen)

@@ -91,7 +91,7 @@ class DataPlane:
         """
         with self._manager.use(target.model, target.version, target.label) as servable:
             name = target.effective_signature_name
-            signature = signatures.find(servable.model.signatures, name)
+            signature = signatures.find_signature(servable.model.signatures, name)
             if self._check_method_names:
                 method_names.check_predict(signature)
             sent = read_inputs(signature)

@@ -88,7 +88,7 @@ def run(
     """Signature → its outputs, computed in one run where that can be done."""
     inputs = {examples.ALIAS: fed}
     if isinstance(runner, RunsTogether):
-        return runner.run_together(wanted.outputs, inputs, timeout_ms=timeout_ms)
+        return runner.run_multi(wanted.outputs, inputs, timeout_ms=timeout_ms)
     return {
         name: runner.run(name, inputs, outputs, timeout_ms=timeout_ms)
         for name, outputs in wanted.outputs.items()

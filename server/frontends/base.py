@@ -76,7 +76,7 @@ def import_them(settings: Settings) -> None:
         names += ["server.frontends.grpc.server", "server.warmup.replayer"]
     if settings.rest_api_port:
         names += ["server.frontends.rest.app", "server.frontends.rest.transport.server"]
-    with gc_control.uncollected():
+    with gc_control.gc_disabled():
         for name in names:
             importlib.import_module(name)
 

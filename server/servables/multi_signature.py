@@ -10,7 +10,7 @@ from server.servables.servable import Array
 class RunsTogether(Protocol):
     """A model that computes several signatures in one run, or a batcher around it."""
 
-    def run_together(
+    def run_multi(
         self,
         wanted: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],

@@ -64,20 +64,22 @@ class SavedModels:
                 directory / _OVERRIDES_FILE,
             )
         from tpuserve import devices
-        from tpuserve.runtime import loader, load_plan, subprocess_prepare
+        from tpuserve.runtime import load_plan, loader, subprocess_prepare
 
         # The runtime makes its threads with the first model; they are as the one that asks.
         aside = self.aside if self._has_loaded else _here
         model = loader.load(
             directory,
             settings.saved_model_tags,
-            devices.find_hardware(),
+            devices.find_tpu_system(),
             session_config=self._session_config,
             fallback_to_cpu=settings.fallback_to_cpu,
             forbid_unsafe_ops=settings.forbid_unsafe_ops,
             initialise_tpu=not settings.skip_initialize_tpu,
-            prepare=subprocess_prepare.prepare_apart if self._is_serving else load_plan.prepare,
-            aside=aside,
+            make_plan=subprocess_prepare.make_load_plan_in_subprocess
+            if self._is_serving
+            else load_plan.make_load_plan,
+            executor=aside,
         )
         self._has_loaded = True
         return model
@@ -93,16 +95,16 @@ class SavedModels:
             from tpuserve.runtime import gc_control, tf_logging
 
             tf_logging.import_tensorflow()
-            with gc_control.uncollected():
+            with gc_control.gc_disabled():
                 from server.config import session_options
 
             self._session_config = session_options.build_session_config(
                 self._settings, self._session_config
             )
-            hardware = devices.find_hardware()
+            hardware = devices.find_tpu_system()
             is_real = hardware.has_tpu and not hardware.is_emulated
             if is_real and not self._settings.skip_initialize_tpu:
-                devices.initialise()
+                devices.initialise_tpu_system()
             self._is_prepared = True
 
 

@@ -59,7 +59,7 @@ class TfLiteModel:
         Args:
           timeout_ms: has no effect: an interpreter cannot be stopped.
         """
-        signature = signatures.find(self.signatures, signature_name)
+        signature = signatures.find_signature(self.signatures, signature_name)
         signature.check_inputs(inputs.keys())
         wanted = list(signature.outputs if output_names is None else output_names)
         signature.check_outputs(wanted)
@@ -204,7 +204,7 @@ def _signature(proto: Any) -> Signature:
 def _spec(proto: Any) -> TensorSpec:
     sizes = tuple(None if each.size < 0 else int(each.size) for each in proto.tensor_shape.dim)
     shape = None if proto.tensor_shape.unknown_rank else sizes
-    return TensorSpec(proto.name, dtypes.name_of(proto.dtype), shape)
+    return TensorSpec(proto.name, dtypes.dtype_name(proto.dtype), shape)
 
 
 def _by_name(details: Sequence[Any]) -> dict[str, Any]:

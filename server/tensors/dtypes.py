@@ -41,7 +41,7 @@ _PARTS: dict[str, np.dtype[Any]] = {
     "dcomplex_val": np.dtype(np.float64),
 }
 _BITS: dict[str, np.dtype[Any]] = {"half_val": np.dtype(np.uint16)}
-_NUMBERS = {name: number for number, name in dtypes.NAME_OF_NUMBER.items()}
+_NUMBERS = {name: number for number, name in dtypes.DTYPE_NAMES.items()}
 
 
 def _type(name: str, field: str, number: int, dtype: Any, is_raw: bool = False) -> ElementType:

@@ -53,7 +53,7 @@ class Records:
 
     def _predict(self, model: Model, request: Any) -> None:
         name = _target(request).effective_signature_name
-        signature = signatures.find(model.signatures, name)
+        signature = signatures.find_signature(model.signatures, name)
         if self._check_method_names:
             method_names.check_predict(signature)
         sent = {alias: tensor_proto.decode(proto, alias) for alias, proto in request.inputs.items()}

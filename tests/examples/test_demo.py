@@ -63,7 +63,7 @@ def test_checkpoints_summaries_and_one_version_are_kept(screen: str, work: Path)
     assert list((work / "checkpoints").glob("events.out.tfevents.*"))
     assert list((work / "checkpoints/eval").glob("events.out.tfevents.*"))
     (version,) = (work / "models/digits").iterdir()
-    found = metagraph.read(version).metagraphs
+    found = metagraph.read_saved_model(version).metagraphs
     assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
 
 

@@ -55,7 +55,7 @@ def documented(name: str, start: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
     half_plus_two: Path, tag_set: tags.TagSet
 ) -> None:

@@ -35,7 +35,7 @@ def base_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models.export(models.half_plus_two, tmp_path_factory.mktemp("half")).parent
 
 
-@pytest.fixture(scope="module", params=[tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+@pytest.fixture(scope="module", params=[tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def server(base_path: Path, request: pytest.FixtureRequest) -> Iterator[ServeProcess]:
     with processes.serving(base_path, request.param) as server:
         yield server
@@ -143,7 +143,7 @@ def test_grpc_refuses_likewise(server: ServeProcess) -> None:
     assert predict(server, np.float32(2)).outputs["y"].float_val == [3.0]
 
 
-@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_a_wrong_shape_is_refused_by_both_faces_and_both_metagraphs(
     tmp_path: Path, tag_set: tags.TagSet
 ) -> None:

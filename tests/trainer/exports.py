@@ -10,15 +10,15 @@ import tensorflow as tf
 import trainer
 from tests.trainer import programs
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
 from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1
 
 HARDWARE = {
-    tags.SERVE: Hardware(),
-    tags.SERVE_TPU: Hardware(tpu_cores=1, hosts=1, is_emulated=True),
+    tags.SERVE: TpuSystem(),
+    tags.SERVE_TPU: TpuSystem(tpu_cores=1, hosts=1, is_emulated=True),
 }
 
 
@@ -76,7 +76,7 @@ def same_signatures(directory: Path) -> set[str]:
             ]
             for name, signature in each.signatures.items()
         }
-        for each in metagraph.read(directory).metagraphs
+        for each in metagraph.read_saved_model(directory).metagraphs
     )
     assert cpu == tpu
     return set(cpu)

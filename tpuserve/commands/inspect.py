@@ -27,15 +27,15 @@ def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
     variables or assets are missing, or the warm-up file is damaged. What is wrong is then the
     last line, and in JSON the field "problems".
     """
-    models = [metagraph.read(each) for each in directory]
+    models = [metagraph.read_saved_model(each) for each in directory]
     for found in models:
         if as_json:
-            click.echo(json.dumps(summary.as_data(found), indent=2))
+            click.echo(json.dumps(summary.saved_model_to_dict(found), indent=2))
         else:
             # The library for tables takes longer to import than JSON takes to print.
             from tpuserve.saved_model import summary_tables
 
-            summary_tables.print_all(found)
+            summary_tables.print_summary(found)
     problems = [each for found in models for each in found.problems]
     if problems:
         raise DamagedSavedModel(" ".join(problems))

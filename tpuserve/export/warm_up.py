@@ -135,7 +135,7 @@ def _is_many(meta_graph_defs: Any) -> bool:
 
 
 def _sizes_of(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
-    if samples.batch_size_is_open(metagraph, name):
+    if samples.has_open_batch_size(metagraph, name):
         return sizes
     shapes = [each.tensor_shape for each in metagraph.signature_def[name].inputs.values()]
     return [next((each.dim[0].size for each in shapes if each.dim), 1)]
@@ -194,7 +194,7 @@ def _inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, 
     if len(given) == len(infos):
         return given
     try:
-        generated = samples.of_signature(metagraph, name, rows, seed=warm_up.seed)
+        generated = samples.generate_inputs(metagraph, name, rows, seed=warm_up.seed)
     except InvalidInput as error:
         raise ExportError(f"no warm-up record can be made: {error}") from error
     return {**generated, **given}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
+from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, called_functions
 from tpuserve.lowering.ir import default_attrs, op_traits
 from tpuserve.lowering.ir import graph_ir as bodies
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
@@ -12,7 +13,6 @@ from tpuserve.lowering.passes import replicated_computations
 from tpuserve.lowering.rules import infeed_outfeed, partitioned_call, replicate, tpu_system
 from tpuserve.lowering.rules.rewrite_rule import Rule
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE, called_functions
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef

@@ -14,7 +14,7 @@ from typing import Any
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """No collections meanwhile; what was made stays out of all later ones.
 
     Where the collector is off already, nothing changes.
@@ -31,15 +31,15 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def spare_import(name: str) -> None:
+def disable_gc_on_import(name: str) -> None:
     """Has the first import of a module, by whomever, run uncollected."""
     if name not in sys.modules and not any(
-        isinstance(each, _Spared) and each.name == name for each in sys.meta_path
+        isinstance(each, _GcDisablingFinder) and each.name == name for each in sys.meta_path
     ):
-        sys.meta_path.insert(0, _Spared(name))
+        sys.meta_path.insert(0, _GcDisablingFinder(name))
 
 
-class _Spared:
+class _GcDisablingFinder:
     """Finds one module as Python would, and has it run uncollected the first time."""
 
     def __init__(self, name: str) -> None:
@@ -57,7 +57,7 @@ class _Spared:
         def execute_uncollected(module: ModuleType) -> None:
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-            with uncollected():
+            with gc_disabled():
                 execute(module)
 
         # In the place of the loader, it would hide what else the loader can do.

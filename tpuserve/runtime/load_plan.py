@@ -12,14 +12,14 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import pruning, segments, static_cost
 from tpuserve.graph.segments import GraphSegment
 from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph, proto_file, unsafe_ops
 from tpuserve.saved_model.signature import Signature
-from tpuserve.select import Choice, select
+from tpuserve.select import MetaGraphSelection, select_metagraph
 from tpuserve.tags import TagSet
 
 # Source: tensorflow/cc/saved_model/constants.h.
@@ -30,20 +30,20 @@ _ASSETS = "assets"
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """What is to be prepared; the arguments of `tpuserve.runtime.loader.load`,
     which says more.
     """
 
     directory: Path
     wanted_tags: TagSet | None
-    hardware: Hardware
+    hardware: TpuSystem
     fallback_to_cpu: bool = False
     forbid_unsafe_ops: bool = False
 
 
 @dataclass(frozen=True)
-class Prepared:
+class LoadPlan:
     """One metagraph, ready to be built.
 
     Attributes:
@@ -60,7 +60,7 @@ class Prepared:
       pieces: the graph.
     """
 
-    choice: Choice
+    choice: MetaGraphSelection
     signatures: Mapping[str, Signature]
     signature_defs: Mapping[str, bytes]
     bounded: frozenset[str]
@@ -74,7 +74,7 @@ class Prepared:
     pieces: tuple[GraphSegment, ...] = field(repr=False)
 
 
-def prepare(asked: Request) -> Prepared:
+def make_load_plan(asked: LoadRequest) -> LoadPlan:
     """The metagraph that is to run, pruned, checked, lowered where that is wanted, and cut.
 
     Raises:
@@ -82,7 +82,7 @@ def prepare(asked: Request) -> Prepared:
     """
     directory = asked.directory
     described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
-    choice = select(
+    choice = select_metagraph(
         described.keys(),
         asked.wanted_tags,
         asked.hardware,
@@ -92,14 +92,14 @@ def prepare(asked: Request) -> Prepared:
     meta_graph = _read(directory, choice.tags)
     # Before anything of it is run, as its initialisation would be.
     if asked.forbid_unsafe_ops:
-        unsafe_ops.check(meta_graph, directory)
+        unsafe_ops.check_no_unsafe_ops(meta_graph, directory)
     if choice.lowered:
         lowered = lower(meta_graph.graph_def, compiled=choice.compiled)
         meta_graph.graph_def.CopyFrom(lowered)
     pruning.prune_metagraph(meta_graph)
     signatures = described[choice.tags].signatures
     saver, info = meta_graph.saver_def, meta_graph.meta_info_def
-    return Prepared(
+    return LoadPlan(
         choice=choice,
         signatures=signatures,
         signature_defs={
@@ -123,7 +123,7 @@ def _read(directory: Path, tag_set: TagSet) -> Any:
     # Only the messages of it.
     from tensorflow.core.protobuf import saved_model_pb2
 
-    path = proto_file.find_file(directory)
+    path = proto_file.find_saved_model_file(directory)
     proto = saved_model_pb2.SavedModel()
     try:
         if path.name == proto_file.TEXT_NAME:
@@ -131,7 +131,7 @@ def _read(directory: Path, tag_set: TagSet) -> Any:
         else:
             proto.ParseFromString(path.read_bytes())
     except OSError as error:
-        raise proto_file.unreadable(path, error) from error
+        raise proto_file.unreadable_error(path, error) from error
     except (DecodeError, text_format.ParseError, ValueError, RecursionError) as error:
         raise DamagedSavedModel(
             f"cannot load {directory}: {error}. Export the model again."

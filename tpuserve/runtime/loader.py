@@ -18,13 +18,13 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.python.framework import ops
 
 from tpuserve import devices
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel, TpuserveError
+from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.runtime.session import deadline_pool, graph_import, xla_threads
-from tpuserve.runtime.session.graph_import import Handles
-from tpuserve.runtime.load_plan import Prepared, Request, prepare
-from tpuserve.runtime.session.multi_signature import Together
-from tpuserve.runtime.session.signature_runner import EntryPoint, cause
+from tpuserve.runtime.session.graph_import import GraphHandles
+from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
+from tpuserve.runtime.session.signature_runner import SignatureRunner, error_summary
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import Signature
 from tpuserve.tags import TagSet
@@ -52,7 +52,7 @@ class LoadedModel:
       signature_defs: name → the whole SignatureDef message, as the SavedModel holds it.
     """
 
-    def __init__(self, session: Any, prepared: Prepared, handles: Handles) -> None:
+    def __init__(self, session: Any, prepared: LoadPlan, handles: GraphHandles) -> None:
         """Takes a session that holds a metagraph with its variables restored.
 
         Args:
@@ -74,9 +74,9 @@ class LoadedModel:
         self._entry_points = {
             name: self._entry_point(each, [name]) for name, each in self.signatures.items()
         }
-        self._together = Together(self.signatures, self._entry_point)
+        self._together = MultiSignatureRunner(self.signatures, self._entry_point)
         for entry_point in self._entry_points.values():
-            entry_point.prepare()
+            entry_point.warm_up()
 
     def run(
         self,
@@ -108,11 +108,11 @@ class LoadedModel:
         """
         entry_point = self._entry_points.get(signature_name)
         if entry_point is None:
-            signatures.find(self.signatures, signature_name)
+            signatures.find_signature(self.signatures, signature_name)
             raise AssertionError(signature_name)
         return entry_point.run(inputs, output_names, timeout_ms)
 
-    def run_together(
+    def run_multi(
         self,
         wanted: Mapping[str, Sequence[str]],
         inputs: Mapping[str, np.ndarray[Any, Any]],
@@ -145,8 +145,8 @@ class LoadedModel:
         # A graph is full of circles, and would be there until the collector comes.
         ops.dismantle_graph(self._graph)
 
-    def _entry_point(self, signature: Signature, names: Sequence[str]) -> EntryPoint:
-        return EntryPoint(
+    def _entry_point(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:
+        return SignatureRunner(
             self._session,
             signature,
             self._handles.tensor,
@@ -158,14 +158,14 @@ class LoadedModel:
 def load(
     directory: str | bytes | os.PathLike[str],
     wanted_tags: TagSet | None = None,
-    hardware: Hardware | None = None,
+    hardware: TpuSystem | None = None,
     *,
     session_config: bytes = b"",
     fallback_to_cpu: bool = False,
     forbid_unsafe_ops: bool = False,
     initialise_tpu: bool = True,
-    prepare: Callable[[Request], Prepared] = prepare,
-    aside: Callable[[Callable[[], LoadedModel]], LoadedModel] = lambda work: work(),
+    make_plan: Callable[[LoadRequest], LoadPlan] = make_load_plan,
+    executor: Callable[[Callable[[], LoadedModel]], LoadedModel] = lambda work: work(),
 ) -> LoadedModel:
     """The model of a SavedModel directory, loaded and ready to run.
 
@@ -181,52 +181,52 @@ def load(
       forbid_unsafe_ops: whether to refuse ops that reach out; see
       `tpuserve.saved_model.unsafe_ops`.
       initialise_tpu: whether to bring up a real TPU system that is not up yet.
-      prepare: does the part of it that needs no TensorFlow; see `tpuserve.runtime.load_plan`.
-      aside: runs the part of it that is long and needs no Python; in another thread, say.
+      make_plan: does the part of it that needs no TensorFlow; see `tpuserve.runtime.load_plan`.
+      executor: runs the part of it that is long and needs no Python; in another thread, say.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: nothing there, or nothing that can be read.
-      MetagraphNotFound, TpuNotFound: see `tpuserve.select.select`.
+      MetagraphNotFound, TpuNotFound: see `tpuserve.select.select_metagraph`.
       UnsafeModel: it reaches out, and that is forbidden.
       LoweringError: the TPU metagraph holds an op with no form on a CPU.
     """
     directory = Path(os.fsdecode(directory))
-    hardware = devices.find_hardware() if hardware is None else hardware
-    prepared = prepare(
-        Request(directory, wanted_tags, hardware, fallback_to_cpu, forbid_unsafe_ops)
+    hardware = devices.find_tpu_system() if hardware is None else hardware
+    prepared = make_plan(
+        LoadRequest(directory, wanted_tags, hardware, fallback_to_cpu, forbid_unsafe_ops)
     )
     choice = prepared.choice
     if choice.fallback:
         logger.warning("%s: %s", directory, choice.fallback)
     if choice.device == "TPU" and initialise_tpu:
-        devices.initialise()
+        devices.initialise_tpu_system()
     config = tf.compat.v1.ConfigProto.FromString(session_config)
     config.allow_soft_placement = True
-    deadline_pool.add_pool(config)
+    deadline_pool.add_deadline_pool(config)
     graph = tf.Graph()
 
     def run() -> LoadedModel:
         session = tf.compat.v1.Session(graph=graph, config=config)
         try:
-            graph_import.initialise(session, prepared)
+            graph_import.initialise_session(session, prepared)
             return LoadedModel(session, prepared, handles)
         except BaseException:
             session.close()
             raise
 
     try:
-        handles = graph_import.build(graph, prepared)
-        if choice.device != "TPU" and xla_threads.are_used(
+        handles = graph_import.import_graph(graph, prepared)
+        if choice.device != "TPU" and xla_threads.uses_xla(
             each.content for each in prepared.pieces
         ):
-            xla_threads.begin(config)
-        return aside(run)
+            xla_threads.start_xla_thread_pool(config)
+        return executor(run)
     except BaseException as error:
         ops.dismantle_graph(graph)
         if isinstance(error, TpuserveError) or not isinstance(error, _DAMAGES):
             raise
         raise DamagedSavedModel(
-            f"cannot load {directory}: {cause(error)}. Export the model again."
+            f"cannot load {directory}: {error_summary(error)}. Export the model again."
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import IO
 
 from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.runtime import tensorflow_stub
-from tpuserve.runtime.load_plan import Prepared, Request, prepare
+from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.saved_model import proto_file
 
 # It gets what the others leave, and on an idle machine that is all: from the start, since most of
@@ -57,8 +57,8 @@ _END_SECONDS = 5
 logger = logging.getLogger(__name__)
 
 
-def prepare_apart(asked: Request) -> Prepared:
-    """What `tpuserve.runtime.load_plan.prepare` gives, made in another process.
+def make_load_plan_in_subprocess(asked: LoadRequest) -> LoadPlan:
+    """What `tpuserve.runtime.load_plan.make_load_plan` gives, made in another process.
 
     Where that is not to be had or not worth it, it is made here.
 
@@ -67,14 +67,14 @@ def prepare_apart(asked: Request) -> Prepared:
       TpuserveError: as of `prepare`.
     """
     if _is_small(asked.directory):
-        return prepare(asked)
+        return make_load_plan(asked)
     try:
         answer = _ask(asked)
     except TpuserveError:
         raise
     except Exception as error:  # whatever a process that is not as expected sends
         logger.warning("%s: prepared in this process: %r", asked.directory, error)
-        return prepare(asked)
+        return make_load_plan(asked)
     if isinstance(answer, TpuserveError):
         raise answer
     return answer
@@ -82,13 +82,13 @@ def prepare_apart(asked: Request) -> Prepared:
 
 def _is_small(directory: Path) -> bool:
     with contextlib.suppress(TpuserveError, OSError):
-        return proto_file.find_file(directory).stat().st_size <= _SMALL_BYTES
+        return proto_file.find_saved_model_file(directory).stat().st_size <= _SMALL_BYTES
     return True
 
 
-def _ask(asked: Request) -> Prepared | TpuserveError:
+def _ask(asked: LoadRequest) -> LoadPlan | TpuserveError:
     # Lowering asks for TensorFlow's ops.
-    ops = tensorflow_stub.definitions() if asked.hardware.is_emulated else b""
+    ops = tensorflow_stub.serialized_op_list() if asked.hardware.is_emulated else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
         stdin=subprocess.PIPE,
@@ -117,16 +117,16 @@ def _ask(asked: Request) -> Prepared | TpuserveError:
                 process.stdin.close()
 
 
-def _receive(stream: IO[bytes]) -> Prepared | TpuserveError:
+def _receive(stream: IO[bytes]) -> LoadPlan | TpuserveError:
     answer, count = pickle.load(stream)
-    if isinstance(answer, Prepared):
+    if isinstance(answer, LoadPlan):
         # One by one: to take one in keeps all else waiting.
         return dataclasses.replace(answer, pieces=tuple(pickle.load(stream) for _ in range(count)))
     assert isinstance(answer, TpuserveError)
     return answer
 
 
-def _send(answer: Prepared | TpuserveError, stream: IO[bytes]) -> None:
+def _send(answer: LoadPlan | TpuserveError, stream: IO[bytes]) -> None:
     if isinstance(answer, TpuserveError):
         answer.__cause__ = answer.__context__ = None
         pickle.dump((answer, 0), stream)
@@ -151,17 +151,17 @@ def main() -> None:
     """Answers the one request on standard input: that is all that the other process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_first()
-    tensorflow_stub.install()
+    tensorflow_stub.install_stub()
     # What else is printed here must not get among the answer.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        answer: Prepared | TpuserveError
+        answer: LoadPlan | TpuserveError
         try:
             asked, ops = pickle.load(sys.stdin.buffer)
             threading.Thread(target=_end_with_who_asked, daemon=True).start()
             if ops:
-                tensorflow_stub.install_ops(ops)
-            answer = prepare(asked)
+                tensorflow_stub.install_op_registry(ops)
+            answer = make_load_plan(asked)
         except TpuserveError as error:
             answer = error
         try:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def definitions() -> bytes:
+def serialized_op_list() -> bytes:
     """The ops that TensorFlow knows in this process: a serialised OpList."""
     from tensorflow.python.client import pywrap_tf_session
 
     return bytes(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
 
 
-def install() -> None:
+def install_stub() -> None:
     """Has TensorFlow's messages be imported without TensorFlow, here and from now on."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is not None and spec.submodule_search_locations is not None:
@@ -34,7 +34,7 @@ def install() -> None:
         sys.modules["tensorflow"] = package
 
 
-def install_ops(serialised: bytes) -> None:
+def install_op_registry(serialised: bytes) -> None:
     """Has lowering find the definitions of ops, and make and read constants, without it too.
 
     Args:

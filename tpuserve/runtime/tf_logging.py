@@ -32,7 +32,7 @@ def import_tensorflow() -> None:
     passing = threading.Thread(target=_pass_on, args=(filtered, original), daemon=True)
     passing.start()
     try:
-        with gc_control.uncollected():
+        with gc_control.gc_disabled():
             importlib.import_module("tensorflow")
     finally:
         os.dup2(original, 2)

@@ -16,7 +16,7 @@ _CONSTANT = re.compile(
 
 
 @dataclass(frozen=True)
-class Refused:
+class UnsupportedOp:
     """An op that XLA refuses.
 
     Attributes:
@@ -31,7 +31,7 @@ class Refused:
     input_number: int | None = None
 
 
-def unsupported(message: str) -> tuple[Refused, ...]:
+def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
     """The ops that XLA has no form for, each once; none where an error is about something else.
 
     XLA stops at the first op of a computation that it refuses, so there may be more.
@@ -39,12 +39,12 @@ def unsupported(message: str) -> tuple[Refused, ...]:
     if UNSUPPORTED not in message:
         return ()
     found = _OP.finditer(message[message.index(UNSUPPORTED) :])
-    return tuple({each["node"]: Refused(each["op"], each["node"]) for each in found}.values())
+    return tuple({each["node"]: UnsupportedOp(each["op"], each["node"]) for each in found}.values())
 
 
-def not_constant(message: str) -> tuple[Refused, ...]:
+def find_nonconstant_inputs(message: str) -> tuple[UnsupportedOp, ...]:
     """The ops that XLA refuses because an input of theirs is no constant."""
     return tuple(
-        Refused(each["op"], each["node"], int(each["input"]))
+        UnsupportedOp(each["op"], each["node"], int(each["input"]))
         for each in _CONSTANT.finditer(message)
     )

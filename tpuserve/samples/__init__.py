@@ -5,6 +5,6 @@ usual model takes, and a model that parses tf.Examples gets tf.Examples with the
 looks for.
 """
 
-from tpuserve.samples.generated import batch_size_is_open, of_signature
+from tpuserve.samples.generated import generate_inputs, has_open_batch_size
 
-__all__ = ["batch_size_is_open", "of_signature"]
+__all__ = ["generate_inputs", "has_open_batch_size"]

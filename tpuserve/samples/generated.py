@@ -14,7 +14,7 @@ from tpuserve.samples import examples, parsing, values
 OPEN_DIMENSION = 8
 
 
-def of_signature(
+def generate_inputs(
     meta_graph_def: Any, signature_name: str, batch_size: int, *, seed: int = 0
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Inputs by alias: the same ones for the same seed.
@@ -45,7 +45,7 @@ def of_signature(
     }
 
 
-def batch_size_is_open(meta_graph_def: Any, signature_name: str) -> bool:
+def has_open_batch_size(meta_graph_def: Any, signature_name: str) -> bool:
     """Whether a signature takes any number of rows.
 
     Raises:
@@ -92,14 +92,14 @@ def _array(
         )
     shape = _shape(info.tensor_shape, batch_size)
     if info.dtype != tf.string.as_datatype_enum:
-        return values.of_type(tf.as_dtype(info.dtype), shape, random, alias)
-    use = parsing.use_of(graph_def, info.name)
+        return values.random_array(tf.as_dtype(info.dtype), shape, random, alias)
+    use = parsing.infer_string_input(graph_def, info.name)
     if use.features:
         count = int(np.prod(shape, dtype=np.int64))
-        return values.strings(
-            [examples.serialized(use.features, random) for _ in range(count)], shape
+        return values.string_array(
+            [examples.serialized_example(use.features, random) for _ in range(count)], shape
         )
-    return values.words(shape, random, are_numbers=use.is_read_as_number)
+    return values.random_words(shape, random, are_numbers=use.is_read_as_number)
 
 
 def _shape(proto: Any, batch_size: int) -> Sequence[int]:

@@ -14,7 +14,7 @@ _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 @dataclass(frozen=True)
-class Feature:
+class ExampleFeature:
     """A feature of a tf.Example that a model looks for.
 
     Attributes:
@@ -29,7 +29,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class Use:
+class StringInputUse:
     """What becomes of a string input.
 
     Attributes:
@@ -37,7 +37,7 @@ class Use:
       is_read_as_number: whether it is turned into a number by its digits.
     """
 
-    features: tuple[Feature, ...] = ()
+    features: tuple[ExampleFeature, ...] = ()
     is_read_as_number: bool = False
 
 
@@ -56,7 +56,7 @@ class _Scope:
     arguments: "Mapping[str, tuple[_Scope, str]]" = field(default_factory=dict)
 
 
-def use_of(graph_def: Any, tensor_name: str) -> Use:
+def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     """What becomes of the strings of a tensor, followed through ops and called functions.
 
     Args:
@@ -64,7 +64,7 @@ def use_of(graph_def: Any, tensor_name: str) -> Use:
       tensor_name: that of a placeholder, "examples:0".
     """
     functions = {each.signature.name: each for each in graph_def.library.function}
-    features: dict[str, Feature] = {}
+    features: dict[str, ExampleFeature] = {}
     is_number = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
     # A function is entered once per argument: calls in a circle would have no end.
@@ -87,7 +87,7 @@ def use_of(graph_def: Any, tensor_name: str) -> Use:
                 if (function.signature.name, argument) not in entered:
                     entered.add((function.signature.name, argument))
                     pending.append((_called(function, node, scope), argument))
-    return Use(tuple(features.values()), is_number)
+    return StringInputUse(tuple(features.values()), is_number)
 
 
 def _scope(
@@ -144,7 +144,7 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
     return [each.decode(errors="replace") for each in constant.reshape(-1)]
 
 
-def _parse_example_v2(node: Any, scope: _Scope) -> list[Feature]:
+def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
     sparse, dense, ragged = (_constant(each, scope) for each in _data_inputs(node)[2:5])
     return _features(
         (sparse, node.attr["sparse_types"].list.type),
@@ -154,7 +154,7 @@ def _parse_example_v2(node: Any, scope: _Scope) -> list[Feature]:
     )
 
 
-def _parse_example(node: Any, scope: _Scope) -> list[Feature]:
+def _parse_example(node: Any, scope: _Scope) -> list[ExampleFeature]:
     count = node.attr["Nsparse"].i
     keys = _data_inputs(node)[2:]
     sparse = [key for each in keys[:count] for key in _constant(each, scope)]
@@ -163,7 +163,7 @@ def _parse_example(node: Any, scope: _Scope) -> list[Feature]:
     return _features((sparse, node.attr["sparse_types"].list.type), dense=dense, node=node)
 
 
-def _parse_single_example(node: Any, _: _Scope) -> list[Feature]:
+def _parse_single_example(node: Any, _: _Scope) -> list[ExampleFeature]:
     sparse, dense = (
         [each.decode(errors="replace") for each in node.attr[name].list.s]
         for name in ("sparse_keys", "dense_keys")
@@ -173,9 +173,9 @@ def _parse_single_example(node: Any, _: _Scope) -> list[Feature]:
 
 def _features(
     *of_any_length: tuple[list[str], Iterable[int]], dense: list[str], node: Any
-) -> list[Feature]:
+) -> list[ExampleFeature]:
     found = [
-        Feature(key, dtype, None)
+        ExampleFeature(key, dtype, None)
         for keys, types in of_any_length
         for key, dtype in zip(keys, types, strict=False)
     ]
@@ -185,11 +185,11 @@ def _features(
         for dimension in shape.dim:
             # An open first dimension holds any number of rows; one will do.
             size *= 1 if dimension.size < 0 else dimension.size
-        found.append(Feature(key, dtype, size))
+        found.append(ExampleFeature(key, dtype, size))
     return found
 
 
-_PARSERS: Mapping[str, Callable[[Any, _Scope], list[Feature]]] = {
+_PARSERS: Mapping[str, Callable[[Any, _Scope], list[ExampleFeature]]] = {
     "ParseExampleV2": _parse_example_v2,
     "ParseExample": _parse_example,
     "ParseSingleExample": _parse_single_example,

@@ -11,7 +11,7 @@ WORDS = (b"a", b"the", b"one", b"red", b"tea", b"good", b"time", b"zebra")
 NUMBERS = (b"0", b"1")
 
 
-def of_type(
+def random_array(
     dtype: Any, shape: Sequence[int], random: np.random.Generator, alias: str
 ) -> np.ndarray[Any, Any]:
     """An array of a TensorFlow type that is no string.
@@ -32,16 +32,16 @@ def of_type(
     )
 
 
-def words(
+def random_words(
     shape: Sequence[int], random: np.random.Generator, *, are_numbers: bool = False
 ) -> np.ndarray[Any, Any]:
     """An object array of short words, or of the digits 0 and 1."""
     count = int(np.prod(shape, dtype=np.int64))
     choice = NUMBERS if are_numbers else WORDS
-    return strings([choice[each] for each in random.integers(0, len(choice), count)], shape)
+    return string_array([choice[each] for each in random.integers(0, len(choice), count)], shape)
 
 
-def strings(each: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+def string_array(each: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
     """An object array of bytes, which keeps what a fixed-width array strips: zeros at the end."""
     array = np.empty(len(each), object)
     array[:] = each

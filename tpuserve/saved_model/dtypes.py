@@ -9,7 +9,7 @@ RESOURCE = 20
 VARIANT = 21
 WHOLE_NUMBERS = frozenset((3, 9, 10, 22, 23))
 
-NAME_OF_NUMBER: dict[int, str] = {
+DTYPE_NAMES: dict[int, str] = {
     1: "float32",
     2: "float64",
     3: "int32",
@@ -46,9 +46,9 @@ NAME_OF_NUMBER: dict[int, str] = {
 }
 
 
-def name_of(number: int) -> str:
+def dtype_name(number: int) -> str:
     """The name of a type by its number in a proto; "type 99" for one that is not known."""
-    return NAME_OF_NUMBER.get(number, f"type {number}")
+    return DTYPE_NAMES.get(number, f"type {number}")
 
 
 # Where the C++ runtime, and so every message of TensorFlow Serving, uses another name.

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.graph import graph_walk
-from tpuserve.graph.graph_walk import HOST_ATTRIBUTE as HOST_ATTRIBUTE
 from tpuserve.graph.graph_walk import called_functions as called_functions
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import dtypes, missing_files, proto_file, variables, warm_up_file
-from tpuserve.saved_model.proto_file import find_file as find_file
+from tpuserve.saved_model.proto_file import find_saved_model_file
 from tpuserve.saved_model.signature import Signature, TensorSpec
-from tpuserve.saved_model.variables import Variable
+from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
 
@@ -30,7 +29,7 @@ _EXTRA = "assets.extra"
 
 
 @dataclass(frozen=True)
-class Computation:
+class TpuComputation:
     """One TPU computation of a metagraph: what a single TPUPartitionedCall runs.
 
     Attributes:
@@ -88,9 +87,9 @@ class Metagraph:
     tags: TagSet
     signatures: Mapping[str, Signature]
     host_ops: Mapping[str, int]
-    computations: tuple[Computation, ...]
+    computations: tuple[TpuComputation, ...]
     batch_functions: tuple[BatchFunction, ...]
-    variables: tuple[Variable, ...]
+    variables: tuple[DeclaredVariable, ...]
     assets: tuple[str, ...]
     tensorflow_version: str
 
@@ -120,7 +119,7 @@ class SavedModel:
     problems: tuple[str, ...]
 
 
-def read(directory: str | os.PathLike[str]) -> SavedModel:
+def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
     """The description of the SavedModel in a directory.
 
     Raises:
@@ -129,8 +128,8 @@ def read(directory: str | os.PathLike[str]) -> SavedModel:
         access to a directory.
     """
     directory = Path(directory)
-    path = find_file(directory)
-    proto = proto_file.parse(path)
+    path = find_saved_model_file(directory)
+    proto = proto_file.parse_saved_model_file(path)
     try:
         warm_up, problem = _warm_up(directory)
         return SavedModel(
@@ -142,10 +141,13 @@ def read(directory: str | os.PathLike[str]) -> SavedModel:
             ),
             warm_up=warm_up,
             extra_files=_names(directory / _EXTRA),
-            problems=(*missing_files.problems(directory, proto.meta_graphs), *problem),
+            problems=(
+                *missing_files.describe_missing_files(directory, proto.meta_graphs),
+                *problem,
+            ),
         )
     except OSError as error:
-        raise proto_file.unreadable(Path(error.filename or directory), error) from error
+        raise proto_file.unreadable_error(Path(error.filename or directory), error) from error
 
 
 def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
@@ -154,7 +156,7 @@ def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
     Raises:
       SavedModelNotFound, DamagedSavedModel: as `read`.
     """
-    proto = proto_file.parse(find_file(Path(directory)))
+    proto = proto_file.parse_saved_model_file(find_saved_model_file(Path(directory)))
     return tuple(_describe(each) for each in proto.meta_graphs)
 
 
@@ -181,12 +183,14 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
         },
         host_ops=_count(nodes.on_host),
         computations=tuple(
-            Computation(name, _count(each.on_tpu), _count(each.on_host), batched_by.get(name, ""))
+            TpuComputation(
+                name, _count(each.on_tpu), _count(each.on_host), batched_by.get(name, "")
+            )
             for name, each in within.items()
         ),
         batch_functions=tuple(batch_functions),
-        variables=variables.of_nodes(declaring),
-        assets=proto_file.assets(proto),
+        variables=variables.declared_variables(declaring),
+        assets=proto_file.asset_names(proto),
         tensorflow_version=proto.meta_info_def.tensorflow_version,
     )
 
@@ -219,8 +223,8 @@ def _signature(proto: pb.SignatureDef) -> Signature:
 
 
 def _spec(proto: pb.TensorInfo) -> TensorSpec:
-    shape = variables.shape_of(proto.tensor_shape)
-    return TensorSpec(proto.name, dtypes.name_of(proto.dtype), shape)
+    shape = variables.shape_from_proto(proto.tensor_shape)
+    return TensorSpec(proto.name, dtypes.dtype_name(proto.dtype), shape)
 
 
 def _files(directory: Path) -> list[Path]:
@@ -234,6 +238,6 @@ def _names(directory: Path) -> tuple[str, ...]:
 
 def _warm_up(directory: Path) -> tuple[tuple[WarmUpRecord, ...], tuple[str, ...]]:
     try:
-        return warm_up_file.read(directory), ()
+        return warm_up_file.read_warm_up_file(directory), ()
     except DamagedSavedModel as error:
         return (), (str(error),)

@@ -16,7 +16,7 @@ _SHARD_NAME = re.compile(r"variables\.data-([0-9]{5})-of-([0-9]{5})")
 _FILES_NAMED = 3
 
 
-def problems(directory: Path, metagraphs: Sequence[pb.MetaGraphDef]) -> list[str]:
+def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef]) -> list[str]:
     """A sentence on missing files of variables, and one on missing assets; none if all are there.
 
     Whether a file is whole is not looked at.
@@ -27,7 +27,7 @@ def problems(directory: Path, metagraphs: Sequence[pb.MetaGraphDef]) -> list[str
     found = []
     if any(each.saver_def.restore_op_name for each in metagraphs):
         found += _problem(directory, _missing_variables(directory))
-    names = {f"{ASSETS}/{name}" for each in metagraphs for name in proto_file.assets(each)}
+    names = {f"{ASSETS}/{name}" for each in metagraphs for name in proto_file.asset_names(each)}
     found += _problem(
         directory,
         # Not of pathlib: a damaged name may be no path at all, which isfile takes for missing.

@@ -17,7 +17,7 @@ TEXT_NAME = "saved_model.pbtxt"
 _ASSETS_COLLECTION = "saved_model_assets"
 
 
-def find_file(directory: Path) -> Path:
+def find_saved_model_file(directory: Path) -> Path:
     """The saved_model.pb of a directory, or its saved_model.pbtxt.
 
     Raises:
@@ -30,10 +30,10 @@ def find_file(directory: Path) -> Path:
                 return directory / name
         raise SavedModelNotFound(_why_not_found(directory))
     except OSError as error:
-        raise unreadable(directory, error) from error
+        raise unreadable_error(directory, error) from error
 
 
-def parse(path: Path) -> pb.SavedModel:
+def parse_saved_model_file(path: Path) -> pb.SavedModel:
     """What a file holds, at least one metagraph.
 
     Raises:
@@ -47,7 +47,7 @@ def parse(path: Path) -> pb.SavedModel:
         else:
             proto.ParseFromString(path.read_bytes())
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     except (DecodeError, text_format.ParseError, ValueError, RecursionError) as error:
         raise DamagedSavedModel(
             f"{path} is no SavedModel, or a damaged one ({error}). Export the model again."
@@ -57,7 +57,7 @@ def parse(path: Path) -> pb.SavedModel:
     return proto
 
 
-def assets(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
+def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
     """The names of a metagraph's files below assets/, each once.
 
     TensorFlow's builder of version 1 lists them in a collection, its version 2 in a field.
@@ -72,13 +72,13 @@ def assets(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
             listed = [pb.AssetFileDef.FromString(each.value) for each in collection]
     except DecodeError as error:
         raise DamagedSavedModel(
-            f"an asset of the metagraph {tag_sets.show(metagraph.meta_info_def.tags)} is damaged "
-            f"({error}). Export the model again."
+            f"an asset of the metagraph {tag_sets.format_tags(metagraph.meta_info_def.tags)} is "
+            f"damaged ({error}). Export the model again."
         ) from error
     return tuple(dict.fromkeys(each.filename for each in listed))
 
 
-def unreadable(path: Path, error: OSError) -> DamagedSavedModel:
+def unreadable_error(path: Path, error: OSError) -> DamagedSavedModel:
     """The error to raise for a file or directory that the system gives no access to."""
     return DamagedSavedModel(
         f"{path} cannot be read: {error.strerror or error}. Make it readable for this user."

@@ -73,20 +73,21 @@ class Signature:
         if len(names) > len(required) or (len(names) < len(required) and not self.defaults):
             raise InvalidInputNames(
                 f"input size does not match signature: {len(names)}!={len(required)} "
-                f"len({_show(names)}) != len({_show(required)}). "
-                f"Sent extra: {_show(names - required)}. "
-                f"Missing but required: {_show(required - names)}."
+                f"len({_format_names(names)}) != len({_format_names(required)}). "
+                f"Sent extra: {_format_names(names - required)}. "
+                f"Missing but required: {_format_names(required - names)}."
             )
         for name in sorted(required - names - self.defaults.keys()):
             raise InvalidInputNames(
                 f"Signature input alias: {name}(feed name: {self.inputs[name].name}) not found "
                 f"in request and no default value provided. Inputs expected to be in the request "
-                f"{_show(required)}, or default input alias set: {_show(self.defaults)}"
+                f"{_format_names(required)}, or default input alias set: "
+                f"{_format_names(self.defaults)}"
             )
         if names - required:
             raise InvalidInputNames(
-                f"Inputs contains invalid name. Used request inputs: {_show(names & required)}, "
-                f"request input: {_show(names)}"
+                f"Inputs contains invalid name. Used request inputs: "
+                f"{_format_names(names & required)}, request input: {_format_names(names)}"
             )
 
     def check_outputs(self, wanted: Sequence[str]) -> None:
@@ -99,13 +100,13 @@ class Signature:
             if name not in self.outputs:
                 raise InvalidInput(
                     f"output tensor alias not found in signature: {name} Outputs expected to be "
-                    f"in the set {_show(self.outputs)}."
+                    f"in the set {_format_names(self.outputs)}."
                 )
             if name in wanted[:position]:
                 raise InvalidInput(f"duplicate output tensor alias: {name}")
 
 
-def find(signatures: Mapping[str, Signature], name: str) -> Signature:
+def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
     """The signature of a name.
 
     Raises:
@@ -116,5 +117,5 @@ def find(signatures: Mapping[str, Signature], name: str) -> Signature:
     return signatures[name]
 
 
-def _show(names: Collection[str]) -> str:
+def _format_names(names: Collection[str]) -> str:
     return "{" + ",".join(sorted(names)) + "}"

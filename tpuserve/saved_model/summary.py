@@ -6,10 +6,10 @@ from typing import Any
 
 from tpuserve.saved_model.metagraph import Metagraph, SavedModel
 from tpuserve.saved_model.signature import Signature, TensorSpec
-from tpuserve.saved_model.variables import Variable
+from tpuserve.saved_model.variables import DeclaredVariable
 
 
-def as_data(model: SavedModel) -> dict[str, Any]:
+def saved_model_to_dict(model: SavedModel) -> dict[str, Any]:
     """The description as plain dicts, lists, strings, numbers and None."""
     return {
         "directory": str(model.directory),
@@ -29,7 +29,7 @@ def as_data(model: SavedModel) -> dict[str, Any]:
     }
 
 
-def by_count(counts: Mapping[str, int]) -> dict[str, int]:
+def sort_by_count(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts, the largest first; equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -39,13 +39,13 @@ def _metagraph(each: Metagraph) -> dict[str, Any]:
         "tags": sorted(each.tags),
         "tensorflow_version": each.tensorflow_version,
         "signatures": {name: _signature(found) for name, found in each.signatures.items()},
-        "host_ops": by_count(each.host_ops),
+        "host_ops": sort_by_count(each.host_ops),
         "tpu_computations": [
             {
                 "name": computation.name,
                 "batched_by": computation.batched_by,
-                "tpu_ops": by_count(computation.tpu_ops),
-                "host_ops": by_count(computation.host_ops),
+                "tpu_ops": sort_by_count(computation.tpu_ops),
+                "host_ops": sort_by_count(computation.host_ops),
             }
             for computation in each.computations
         ],
@@ -73,7 +73,7 @@ def _specs(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     }
 
 
-def _variable(each: Variable) -> dict[str, Any]:
+def _variable(each: DeclaredVariable) -> dict[str, Any]:
     return {
         "name": each.name,
         "dtype": each.dtype,

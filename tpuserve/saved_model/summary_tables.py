@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tpuserve import tags as tag_sets
-from tpuserve.saved_model.metagraph import BatchFunction, Computation, Metagraph, SavedModel
+from tpuserve.saved_model.metagraph import BatchFunction, Metagraph, SavedModel, TpuComputation
 from tpuserve.saved_model.signature import TensorSpec
-from tpuserve.saved_model.summary import by_count
-from tpuserve.saved_model.variables import Variable
+from tpuserve.saved_model.summary import sort_by_count
+from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 
 _OPS_SHOWN = 6
@@ -36,7 +36,7 @@ _HOST_STYLE = "cyan"
 _PROBLEM_STYLE = "bold red"
 
 
-def print_all(model: SavedModel, console: Console | None = None) -> None:
+def print_summary(model: SavedModel, console: Console | None = None) -> None:
     """Prints a box per metagraph and what they share, in colour where the console has any.
 
     A character that the console's encoding lacks is printed as its escape.
@@ -75,7 +75,9 @@ def _panel(each: Metagraph) -> Panel:
         rows.add_row("variables", _plain(_variables(each.variables)))
     if each.assets:
         rows.add_row("assets", _some(each.assets))
-    title = _plain(f"metagraph {tag_sets.show(each.tags)}, TensorFlow {each.tensorflow_version}")
+    title = _plain(
+        f"metagraph {tag_sets.format_tags(each.tags)}, TensorFlow {each.tensorflow_version}"
+    )
     return Panel(Group(_signatures(each), "", rows), title=title, title_align="left", expand=False)
 
 
@@ -99,7 +101,7 @@ def _rows() -> Table:
     return rows
 
 
-def _add_computation(rows: Table, computation: Computation) -> None:
+def _add_computation(rows: Table, computation: TpuComputation) -> None:
     name = computation.name
     if computation.batched_by:
         name += f", batched by {computation.batched_by}"
@@ -136,7 +138,7 @@ def _signatures(each: Metagraph) -> Table:
 
 
 def _ops(counts: Mapping[str, int]) -> Text:
-    ordered = list(by_count(counts).items())
+    ordered = list(sort_by_count(counts).items())
     text = ", ".join(f"{op} {count}" for op, count in ordered[:_OPS_SHOWN])
     more = len(ordered) - _OPS_SHOWN
     total = sum(counts.values())
@@ -154,7 +156,7 @@ def _batch(each: BatchFunction) -> str:
     )
 
 
-def _variables(variables: Iterable[Variable]) -> str:
+def _variables(variables: Iterable[DeclaredVariable]) -> str:
     ordered = sorted(variables, key=lambda each: -(each.bytes or 0))
     total = sum(each.bytes or 0 for each in ordered)
     unknown = sum(each.bytes is None for each in ordered)

@@ -64,7 +64,7 @@ _FOREIGN_PREFIXES = ("IO>",)
 _STREAMS = (b"", b"stderr", b"stdout")
 
 
-def check(meta_graph: Any, directory: Path) -> None:
+def check_no_unsafe_ops(meta_graph: Any, directory: Path) -> None:
     """Refuses a metagraph that reaches out, in its graph or in any of its functions.
 
     Args:

@@ -20,7 +20,7 @@ _MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Variable:
+class DeclaredVariable:
     """A variable as the graph declares it.
 
     Attributes:
@@ -36,29 +36,29 @@ class Variable:
     bytes: int | None
 
 
-def of_nodes(nodes: Iterable[pb.NodeDef]) -> tuple[Variable, ...]:
+def declared_variables(nodes: Iterable[pb.NodeDef]) -> tuple[DeclaredVariable, ...]:
     """The variables that nodes declare, each once, by name."""
     found = {each.name: each for each in map(_variable, nodes) if each is not None}
     return tuple(found[name] for name in sorted(found))
 
 
-def shape_of(proto: pb.TensorShapeProto) -> tuple[int | None, ...] | None:
+def shape_from_proto(proto: pb.TensorShapeProto) -> tuple[int | None, ...] | None:
     """A shape with None per unknown dimension; None where the rank is unknown."""
     if proto.unknown_rank:
         return None
     return tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
 
 
-def _variable(node: pb.NodeDef) -> Variable | None:
+def _variable(node: pb.NodeDef) -> DeclaredVariable | None:
     if node.op not in _VARIABLE_OPS:
         return None
     # A handle may be shared under another name than its node's, and is saved under that.
     shared_name = node.attr["shared_name"].s.decode(errors="backslashreplace")
     number = node.attr["dtype"].type
-    shape = shape_of(node.attr["shape"].shape)
-    return Variable(
+    shape = shape_from_proto(node.attr["shape"].shape)
+    return DeclaredVariable(
         name=(shared_name if node.op == "VarHandleOp" else "") or node.name,
-        dtype=dtypes.name_of(number),
+        dtype=dtypes.dtype_name(number),
         shape=shape,
         bytes=_bytes(number, shape),
     )

@@ -17,9 +17,9 @@ from tpuserve.errors import DamagedSavedModel
 from tpuserve.proto import prediction_log_pb2 as pb
 from tpuserve.proto import saved_model_pb2
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.proto_file import unreadable
+from tpuserve.saved_model.proto_file import unreadable_error
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, TensorSpec
-from tpuserve.saved_model.variables import shape_of
+from tpuserve.saved_model.variables import shape_from_proto
 
 PATH = Path("assets.extra", "tf_serving_warmup_requests")
 EXAMPLES_ALIAS = "inputs"
@@ -45,7 +45,7 @@ class WarmUpRecord:
     inputs: Mapping[str, TensorSpec]
 
 
-def read(directory: Path) -> tuple[WarmUpRecord, ...]:
+def read_warm_up_file(directory: Path) -> tuple[WarmUpRecord, ...]:
     """The requests in the warm-up file of a SavedModel, in order; none if it has no such file.
 
     Raises:
@@ -85,7 +85,7 @@ def records(path: str | os.PathLike[str]) -> Iterator[bytes]:
                 yield content
                 number += 1
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def _masked_crc(data: bytes) -> int:
@@ -145,4 +145,4 @@ def _examples(kind: str, called: list[pb.ModelSpec], sent: pb.Input) -> WarmUpRe
 
 
 def _spec(name: str, proto: saved_model_pb2.TensorProto) -> TensorSpec:
-    return TensorSpec(name, dtypes.name_of(proto.dtype), shape_of(proto.tensor_shape))
+    return TensorSpec(name, dtypes.dtype_name(proto.dtype), shape_from_proto(proto.tensor_shape))

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import tags as tag_sets
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import (
     DamagedSavedModel,
     LoweringError,
@@ -26,9 +26,9 @@ from tpuserve.tags import TagSet
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
-_HARDWARE: Mapping[TagSet, Hardware] = {
-    tag_sets.SERVE: Hardware(),
-    tag_sets.SERVE_TPU: Hardware(
+_HARDWARE: Mapping[TagSet, TpuSystem] = {
+    tag_sets.SERVE: TpuSystem(),
+    tag_sets.SERVE_TPU: TpuSystem(
         tpu_cores=1, hosts=1, is_emulated=True, asked_by="tpuserve verify"
     ),
 }
@@ -91,16 +91,16 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
     """The two metagraphs of a directory, unloaded.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: see `tpuserve.saved_model.metagraph.read`.
+      SavedModelNotFound, DamagedSavedModel: see `tpuserve.saved_model.metagraph.read_saved_model`.
       MetagraphNotFound: one of the two is not there.
     """
-    saved_model = metagraph.read(directory)
+    saved_model = metagraph.read_saved_model(directory)
     described = {each.tags: each for each in saved_model.metagraphs}
     for tags in _HARDWARE:
         if tags not in described:
-            found = ", ".join(sorted(tag_sets.show(each) for each in described))
+            found = ", ".join(sorted(tag_sets.format_tags(each) for each in described))
             raise MetagraphNotFound(
-                f"{directory} has no metagraph tagged {tag_sets.show(tags)}; found {found}. "
+                f"{directory} has no metagraph tagged {tag_sets.format_tags(tags)}; found {found}. "
                 f"Two are compared, {{serve}} and {{serve, tpu}}: export with export_to_cpu=True "
                 f"and export_to_tpu=True."
             )
@@ -142,7 +142,8 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
         # What TensorFlow trips over in a graph that contradicts itself.
         raise DamagedSavedModel(
-            f"cannot load {tag_sets.show(tags)} of {directory}: {error}. Export the model again."
+            f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
+            f"model again."
         ) from error
 
 

@@ -160,11 +160,11 @@ def _check(atol: Any, rtol: Any, batch_sizes: Any, signatures: Any, runs: Any, s
     if not _is_list(batch_sizes):
         raise InvalidType(f"batch_sizes is {batch_sizes!r}. Give a list of whole numbers, or None.")
     for size in batch_sizes:
-        validation.check("A size of batch_sizes", size, least=1)
+        validation.check_integer("A size of batch_sizes", size, least=1)
     if not _is_list(signatures) or not all(isinstance(each, str) for each in signatures):
         raise InvalidType(f"signatures is {signatures!r}. Give a list of names, or None.")
-    validation.check("runs", runs, least=0)
-    validation.check("seed", seed, least=0)
+    validation.check_integer("runs", runs, least=0)
+    validation.check_integer("seed", seed, least=0)
 
 
 def _is_list(value: Any) -> bool:

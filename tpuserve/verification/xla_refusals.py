@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tpuserve.runtime import xla_errors
-from tpuserve.runtime.xla_errors import Refused
+from tpuserve.runtime.xla_errors import UnsupportedOp
 
 
 @dataclass
@@ -15,8 +15,8 @@ class XlaRefusals:
       not_constant: node name → an op with an input that would have to be a constant.
     """
 
-    unsupported: dict[str, Refused] = field(default_factory=dict)
-    not_constant: dict[str, Refused] = field(default_factory=dict)
+    unsupported: dict[str, UnsupportedOp] = field(default_factory=dict)
+    not_constant: dict[str, UnsupportedOp] = field(default_factory=dict)
 
     def read(self, error: BaseException) -> str | None:
         """Remembers what an error says that XLA refuses.
@@ -26,7 +26,10 @@ class XlaRefusals:
         """
         # Ours carry the first line only; the runtime's own is behind them.
         text = str(error.__cause__ or error)
-        unsupported, not_constant = xla_errors.unsupported(text), xla_errors.not_constant(text)
+        unsupported, not_constant = (
+            xla_errors.find_unsupported_ops(text),
+            xla_errors.find_nonconstant_inputs(text),
+        )
         self.unsupported.update({each.node: each for each in unsupported})
         self.not_constant.update({each.node: each for each in not_constant})
         if unsupported:

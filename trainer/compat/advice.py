@@ -17,15 +17,15 @@ def on(error: BaseException) -> str | None:
     message = str(error)
     found = _NO_KERNEL.search(message)
     if found is not None:
-        hardware = devices.find_hardware()
+        hardware = devices.find_tpu_system()
         if hardware.has_tpu:
             return None
         return (
             f"the program runs {found['op']}, an op of a TPU; {hardware}. Have a TPU emulated: "
             f"tpuserve run --emulate-tpu 8 SCRIPT."
         )
-    refused = xla_errors.unsupported(message)
-    if refused and devices.find_hardware().is_emulated:
+    refused = xla_errors.find_unsupported_ops(message)
+    if refused and devices.find_tpu_system().is_emulated:
         ops = ", ".join(f"{each.op} ({each.node})" for each in refused)
         return (
             f"a TPU's compiler has no form for {ops}. Wrap it in tpu.outside_compilation, or "

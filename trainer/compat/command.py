@@ -11,7 +11,7 @@ from tpuserve.errors import InvalidSetting
 def _emulated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
-            devices.find_hardware({devices.EMULATION_VARIABLE: value})
+            devices.find_tpu_system({devices.EMULATION_VARIABLE: value})
         except InvalidSetting:
             raise click.BadParameter(
                 f"{value!r} is no TPU topology. Give a number of cores (8), HOSTSxCORES (2x4), or "

@@ -163,8 +163,8 @@ def _quiet_tensorflow() -> None:
 
 
 def _exported(version: str) -> str:
-    found = metagraph.read(version)
-    tag_sets = " and ".join(tags.show(each.tags) for each in found.metagraphs)
+    found = metagraph.read_saved_model(version)
+    tag_sets = " and ".join(tags.format_tags(each.tags) for each in found.metagraphs)
     size = (found.graph_bytes + found.variables_bytes) / 1e6
     return f"metagraphs {tag_sets}, {size:.1f} MB with one set of variables"
 

@@ -129,9 +129,9 @@ def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
     )
     if missing:
         raise ExportError(
-            f"metagraph {tags.show(other.tags)} has variables that {tags.show(first.tags)}, whose "
-            f"variables are written for all, has not: {', '.join(missing)}. Make the same "
-            f"variables in model_fn for both."
+            f"metagraph {tags.format_tags(other.tags)} has variables that "
+            f"{tags.format_tags(first.tags)}, whose variables are written for all, has not: "
+            f"{', '.join(missing)}. Make the same variables in model_fn for both."
         )
 
 

@@ -17,7 +17,7 @@ from server.app import Server
 from server.config.settings import Settings
 from tests import processes
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
 from tpuserve.runtime.loader import LoadedModel
 
@@ -25,8 +25,8 @@ from tpuserve.runtime.loader import LoadedModel
 TOLERANCE = 1e-5
 
 HARDWARE = {
-    tags.SERVE: Hardware(),
-    tags.SERVE_TPU: Hardware(tpu_cores=1, hosts=1, is_emulated=True),
+    tags.SERVE: TpuSystem(),
+    tags.SERVE_TPU: TpuSystem(tpu_cores=1, hosts=1, is_emulated=True),
 }
 
 

@@ -22,6 +22,7 @@ from tests.conformance.exports.model import (
     estimator,
     predictions,
 )
+from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1
 
@@ -198,7 +199,7 @@ def _parsing(model: Model, model_dir: Path, base: Path) -> Exported:
 
 def _by_method(directory: Path, examples: np.ndarray[Any, Any]) -> dict[str, Inputs]:
     """The same examples for each signature, under the name that its method has for them."""
-    described = tpuserve.saved_model.metagraph.read(directory).metagraphs[0].signatures
+    described = metagraph.read_saved_model(directory).metagraphs[0].signatures
     found: dict[str, Inputs] = {}
     for name, signature in described.items():
         (alias,) = signature.inputs

@@ -54,7 +54,7 @@ def loads(exported: Exported, bench: Bench) -> None:
     """Each metagraph is found by its exact tags, by TensorFlow's loader and by ours."""
     described = [
         {name: _shown(each) for name, each in found.signatures.items()}
-        for found in metagraph.read(exported.directory).metagraphs
+        for found in metagraph.read_saved_model(exported.directory).metagraphs
     ]
     assert len(described) == len(asking.HARDWARE)
     assert all(each == described[0] for each in described)

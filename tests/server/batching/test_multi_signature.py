@@ -41,7 +41,7 @@ class OneBySignature(FakeModel):
 
 
 class AllAtOnce(OneBySignature):
-    def run_together(
+    def run_multi(
         self,
         wanted: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
@@ -54,7 +54,7 @@ class AllAtOnce(OneBySignature):
 
 def ask(runner: Runner, wanted: Mapping[str, Sequence[str]], *values: float) -> Any:
     assert isinstance(runner, RunsTogether)
-    return runner.run_together(wanted, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
+    return runner.run_multi(wanted, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
 
 
 @pytest.mark.parametrize(

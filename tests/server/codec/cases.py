@@ -52,7 +52,7 @@ def signature_of(case: Case) -> Signature:
 
 def array_of(tensor: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     name = _NAMES[tensor["dtype"]]
-    assert name in dtypes.NAME_OF_NUMBER.values()
+    assert name in dtypes.DTYPE_NAMES.values()
     values = tensor["values"]
     array: np.ndarray[Any, Any]
     if name == "string":

@@ -189,7 +189,7 @@ def test_several_signatures_answer_on_the_same_examples() -> None:
 
 def test_model_that_can_run_several_signatures_at_once_runs_once() -> None:
     class Together(ExamplesModel):
-        def run_together(
+        def run_multi(
             self,
             wanted: Mapping[str, Any],
             inputs: Mapping[str, Any],

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
 
-HARDWARE = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
+HARDWARE = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 def both(directory: str, signature: str = "serving_default", **inputs: Any) -> dict[str, Any]:

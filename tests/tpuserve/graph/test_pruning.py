@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests import models
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.graph import pruning
 from tpuserve.runtime import loader
 
@@ -61,6 +61,6 @@ def test_tables_and_their_assets_are_left(tmp_path: Path) -> None:
         )
         builder.save()
     words.unlink()
-    model = loader.load(directory, hardware=Hardware(), forbid_unsafe_ops=True)
+    model = loader.load(directory, hardware=TpuSystem(), forbid_unsafe_ops=True)
     asked = tf.constant(["two", "three"]).numpy()
     assert model.run("serving_default", {"x": asked})["y"].tolist() == [2, -1]

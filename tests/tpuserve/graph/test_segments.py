@@ -50,9 +50,9 @@ def test_graph_of_pieces_computes_the_same(model: Callable[[Any], Any], y: float
         x = v1.placeholder(tf.float32, [None], name="x")
         tf.identity(model(x), name="y")
     cut = segments.split_graph(whole.as_graph_def(), {"x", "y"})
-    graph, handles = tf.Graph(), graph_import.Handles()
+    graph, handles = tf.Graph(), graph_import.GraphHandles()
     for each in cut:
-        graph_import.add(graph, each, handles)
+        graph_import.import_segment(graph, each, handles)
     with v1.Session(graph=graph) as session:
         fed = {handles.tensor("x:0"): np.ones([40], np.float32)}
         (found,) = session._call_tf_sessionrun(None, fed, [handles.tensor("y:0")], [], None)
@@ -72,4 +72,4 @@ def test_large_graph_is_cut_small() -> None:
 
 def test_node_that_nobody_asks_for_is_not_to_be_had() -> None:
     with pytest.raises(ValueError, match="the graph has no node x"):
-        graph_import.Handles().tensor("x:0")
+        graph_import.GraphHandles().tensor("x:0")

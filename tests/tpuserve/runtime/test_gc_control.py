@@ -18,7 +18,7 @@ def _as_before() -> Iterator[None]:
 
 def test_nothing_is_collected_meanwhile_and_what_was_made_never_is() -> None:
     before = gc.get_freeze_count()
-    with gc_control.uncollected():
+    with gc_control.gc_disabled():
         assert not gc.isenabled()
         made = [[] for _ in range(10)]  # type: ignore[var-annotated]
     assert gc.isenabled()
@@ -26,7 +26,7 @@ def test_nothing_is_collected_meanwhile_and_what_was_made_never_is() -> None:
 
 
 def test_collections_go_on_after_a_failure() -> None:
-    with pytest.raises(ZeroDivisionError), gc_control.uncollected():
+    with pytest.raises(ZeroDivisionError), gc_control.gc_disabled():
         print(1 / 0)
     assert gc.isenabled()
 
@@ -34,7 +34,7 @@ def test_collections_go_on_after_a_failure() -> None:
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
     try:
-        with gc_control.uncollected():
+        with gc_control.gc_disabled():
             assert not gc.isenabled()
         assert not gc.isenabled()
     finally:
@@ -47,7 +47,7 @@ def test_the_first_import_of_a_module_is_spared_and_collections_go_on_after_it(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "heavy.py").write_text(f"import gc\nimport sys\nsys.seen = gc.isenabled()\n{line}")
-    gc_control.spare_import("heavy")
+    gc_control.disable_gc_on_import("heavy")
     try:
         __import__("heavy")
         assert not line
@@ -61,7 +61,7 @@ def test_the_first_import_of_a_module_is_spared_and_collections_go_on_after_it(
 
 
 def test_a_module_that_is_not_there_is_missing_as_ever() -> None:
-    gc_control.spare_import("no_such_module")
+    gc_control.disable_gc_on_import("no_such_module")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         __import__("no_such_module")
     assert gc.isenabled()

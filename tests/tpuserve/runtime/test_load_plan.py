@@ -8,9 +8,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests import models
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import DamagedSavedModel, TpuNotFound
-from tpuserve.runtime.load_plan import Prepared, Request, prepare
+from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +20,8 @@ def directory(tmp_path: Path) -> Path:
     return models.export(models.half_plus_two, tmp_path / "half")
 
 
-def prepared(directory: Path, wanted: Any = tags.SERVE) -> Prepared:
-    return prepare(Request(directory, wanted, Hardware()))
+def prepared(directory: Path, wanted: Any = tags.SERVE) -> LoadPlan:
+    return make_load_plan(LoadRequest(directory, wanted, TpuSystem()))
 
 
 def change(directory: Path, change: Any) -> None:

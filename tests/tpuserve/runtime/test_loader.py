@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests import models
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import (
     DamagedSavedModel,
     InvalidInput,
@@ -26,8 +26,8 @@ from tpuserve.runtime.loader import LoadedModel
 
 pytestmark = pytest.mark.slow
 
-NO_TPU = Hardware()
-EMULATED = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
+NO_TPU = TpuSystem()
+EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,7 @@ def test_a_model_answers(model: LoadedModel) -> None:
 
 
 def test_the_choice_says_which_metagraph_runs_on_what(directory: Path) -> None:
-    assert str(loader.load(directory, hardware=NO_TPU).choice).startswith(
-        "{serve} on CPU ("
-    )
+    assert str(loader.load(directory, hardware=NO_TPU).choice).startswith("{serve} on CPU (")
     choice = loader.load(directory, hardware=EMULATED).choice
     assert str(choice).startswith("{serve, tpu} on CPU through XLA (")
 

@@ -15,21 +15,21 @@ from tensorflow.core.framework.graph_pb2 import GraphDef
 
 from tests import models
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import MetagraphNotFound, ModelLoadError
 from tpuserve.runtime import loader, subprocess_prepare
-from tpuserve.runtime.load_plan import Prepared, Request, prepare
+from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 
 pytestmark = pytest.mark.slow
 
-EMULATED = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
+EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Request:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> LoadRequest:
     base = tmp_path_factory.mktemp("half")
     directory = models.export(models.half_plus_two, base, tags.SERVE)
-    return Request(directory, None, Hardware())
+    return LoadRequest(directory, None, TpuSystem())
 
 
 @pytest.fixture(autouse=True)
@@ -37,54 +37,58 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess_prepare, "_SMALL_BYTES", -1)
 
 
-def graphs(found: Prepared) -> list[GraphDef]:
+def graphs(found: LoadPlan) -> list[GraphDef]:
     """Its pieces; the same message can be written in several ways."""
     return [GraphDef.FromString(each.content) for each in found.pieces]
 
 
-def test_what_another_process_prepares_is_loaded(asked: Request) -> None:
-    found = subprocess_prepare.prepare_apart(asked)
-    assert dataclasses.replace(found, pieces=()) == dataclasses.replace(prepare(asked), pieces=())
-    model = loader.load(asked.directory, prepare=subprocess_prepare.prepare_apart)
+def test_what_another_process_prepares_is_loaded(asked: LoadRequest) -> None:
+    found = subprocess_prepare.make_load_plan_in_subprocess(asked)
+    assert dataclasses.replace(found, pieces=()) == dataclasses.replace(
+        make_load_plan(asked), pieces=()
+    )
+    model = loader.load(asked.directory, make_plan=subprocess_prepare.make_load_plan_in_subprocess)
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
     model.close()
 
 
 def test_graph_for_a_tpu_is_lowered_there_as_it_is_here(tmp_path: Path) -> None:
-    asked = Request(models.export(models.half_plus_two, tmp_path), None, EMULATED)
+    asked = LoadRequest(models.export(models.half_plus_two, tmp_path), None, EMULATED)
     apart = subprocess_prepare._ask(asked)
-    assert isinstance(apart, Prepared)
+    assert isinstance(apart, LoadPlan)
     assert apart.choice.lowered
-    assert graphs(apart) == graphs(prepare(asked))
+    assert graphs(apart) == graphs(make_load_plan(asked))
     model = loader.load(
-        asked.directory, hardware=EMULATED, prepare=lambda _: apart, initialise_tpu=False
+        asked.directory, hardware=EMULATED, make_plan=lambda _: apart, initialise_tpu=False
     )
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
     model.close()
 
 
-def test_refusal_comes_back_as_it_is(asked: Request) -> None:
+def test_refusal_comes_back_as_it_is(asked: LoadRequest) -> None:
     with pytest.raises(MetagraphNotFound, match="found {serve}"):
-        subprocess_prepare.prepare_apart(dataclasses.replace(asked, wanted_tags=tags.SERVE_TPU))
+        subprocess_prepare.make_load_plan_in_subprocess(
+            dataclasses.replace(asked, wanted_tags=tags.SERVE_TPU)
+        )
 
 
 def test_without_another_process_it_is_done_here(
-    asked: Request, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", ("false",))
-    assert subprocess_prepare.prepare_apart(asked).choice.tags == tags.SERVE
+    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
     assert "prepared in this process" in caplog.text
 
 
 def test_what_no_such_process_would_send_is_passed_over(
-    asked: Request, monkeypatch: pytest.MonkeyPatch
+    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", ("printf", r"cno.such.module\nname\n."))
-    assert subprocess_prepare.prepare_apart(asked).choice.tags == tags.SERVE
+    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
 
 
 def test_model_for_which_it_was_killed_is_not_tried_here(
-    asked: Request, monkeypatch: pytest.MonkeyPatch
+    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", killed)
@@ -92,11 +96,11 @@ def test_model_for_which_it_was_killed_is_not_tried_here(
         subprocess_prepare, "prepare", lambda asked: pytest.fail("it is tried here")
     )
     with pytest.raises(ModelLoadError, match="where memory is short"):
-        subprocess_prepare.prepare_apart(asked)
+        subprocess_prepare.make_load_plan_in_subprocess(asked)
 
 
 def test_one_that_was_killed_before_it_was_asked_is_told_from_one_that_failed(
-    asked: Request, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     deaf = tmp_path / "deaf"
     program = f"import os; os.close(0); open('{deaf}', 'w'); os.kill(os.getpid(), 9)"
@@ -113,24 +117,26 @@ def test_one_that_was_killed_before_it_was_asked_is_told_from_one_that_failed(
 
     late: Any = Late()
     with pytest.raises(ModelLoadError, match="where memory is short"):
-        subprocess_prepare.prepare_apart(dataclasses.replace(asked, wanted_tags=late))
+        subprocess_prepare.make_load_plan_in_subprocess(
+            dataclasses.replace(asked, wanted_tags=late)
+        )
 
 
-def test_small_model_needs_no_process(asked: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_model_needs_no_process(asked: LoadRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(subprocess_prepare, "_ask", lambda asked: pytest.fail("there is one"))
-    assert subprocess_prepare.prepare_apart(asked).choice.tags == tags.SERVE
+    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
 
 
 def test_what_is_printed_meanwhile_is_no_answer(
-    asked: Request, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     talks = "from tpuserve import prepare_apart as p; g = p.prepare; "
     talks += "p.prepare = lambda asked: (print('a word', flush=True), g(asked))[1]; p.main()"
     program = f"import sys; sys.path[:] = sys.argv[1:]; {talks}"
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", (sys.executable, "-I", "-c", program))
     monkeypatch.setattr(subprocess_prepare, "prepare", lambda asked: pytest.fail("it is done here"))
-    assert subprocess_prepare.prepare_apart(asked).choice.tags == tags.SERVE
+    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
     assert "a word" in capfd.readouterr().err
 
 
@@ -175,7 +181,7 @@ def _without_privileges() -> list[str]:
     return command if can else []
 
 
-def test_other_process_ends_with_the_one_that_asked_it(asked: Request) -> None:
+def test_other_process_ends_with_the_one_that_asked_it(asked: LoadRequest) -> None:
     endless = "from threading import Event; from tpuserve import prepare_apart as p; "
     endless += "p.prepare = lambda asked: Event().wait(); p.main()"
     program = f"import sys; sys.path[:] = sys.argv[1:]; {endless}"

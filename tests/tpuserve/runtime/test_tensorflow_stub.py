@@ -27,7 +27,10 @@ assert "numpy" in sys.modules and "tensorflow.python.client" not in sys.modules
 
 def test_op_is_defined_as_it_is_in_the_process_that_has_tensorflow() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], input=tensorflow_stub.definitions(), stdout=-1, check=True
+        [sys.executable, "-c", _PROGRAM],
+        input=tensorflow_stub.serialized_op_list(),
+        stdout=-1,
+        check=True,
     )
     expected = op_def_registry.get("TPUPartitionedCall")
     assert type(expected).FromString(ran.stdout) == expected

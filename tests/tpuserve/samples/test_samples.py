@@ -44,7 +44,7 @@ def plain(dtype: Any, shape: list[int | None] | None) -> MetaGraphDef:
 
 
 def rows_of(proto: MetaGraphDef, batch_size: int = 3) -> Any:
-    return samples.of_signature(proto, "s", batch_size)["x"]
+    return samples.generate_inputs(proto, "s", batch_size)["x"]
 
 
 def test_an_open_batch_gets_the_batch_size_and_other_open_dimensions_a_small_number() -> None:
@@ -69,7 +69,9 @@ def test_other_floats_have_their_type(dtype: tf.DType) -> None:
 
 def test_the_seed_decides() -> None:
     proto = plain(tf.float32, [None, 4])
-    first, same, other = (samples.of_signature(proto, "s", 2, seed=seed)["x"] for seed in (5, 5, 6))
+    first, same, other = (
+        samples.generate_inputs(proto, "s", 2, seed=seed)["x"] for seed in (5, 5, 6)
+    )
     np.testing.assert_array_equal(first, same)
     assert (first != other).any()
 
@@ -97,19 +99,19 @@ def test_a_scalar_stays_one_and_an_unknown_rank_is_a_batch() -> None:
 
 def test_a_fixed_batch_refuses_another_size() -> None:
     proto = plain(tf.float32, [2, 4])
-    assert not samples.batch_size_is_open(proto, "s")
+    assert not samples.has_open_batch_size(proto, "s")
     assert rows_of(proto, 2).shape == (2, 4)
     with pytest.raises(InvalidInput, match="takes 2 rows at a time, not 3"):
         rows_of(proto, 3)
 
 
 def test_an_open_batch_is_open() -> None:
-    assert samples.batch_size_is_open(plain(tf.float32, [None, 4]), "s")
+    assert samples.has_open_batch_size(plain(tf.float32, [None, 4]), "s")
 
 
 def test_an_unknown_signature_says_which_there_are() -> None:
     with pytest.raises(SignatureNotFound, match="no signature 'other'; found s"):
-        samples.of_signature(plain(tf.float32, []), "other", 1)
+        samples.generate_inputs(plain(tf.float32, []), "other", 1)
 
 
 def test_a_sparse_input_is_refused() -> None:

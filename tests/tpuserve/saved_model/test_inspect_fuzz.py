@@ -159,10 +159,10 @@ def inspect(directory: Path) -> metagraph.SavedModel | None:
 
 def _inspect(directory: Path) -> metagraph.SavedModel | None:
     with contextlib.suppress(TpuserveError):
-        found = metagraph.read(directory)
-        json.dumps(summary.as_data(found), allow_nan=False)
+        found = metagraph.read_saved_model(directory)
+        json.dumps(summary.saved_model_to_dict(found), allow_nan=False)
         terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-        summary_tables.print_all(found, Console(file=terminal, width=80))
+        summary_tables.print_summary(found, Console(file=terminal, width=80))
         terminal.seek(0)
         assert "\x1b" not in terminal.read()
         return found

@@ -9,9 +9,9 @@ from tpuserve import tags
 from tpuserve.errors import SavedModelNotFound
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import metagraph, warm_up_file
-from tpuserve.saved_model.metagraph import BatchFunction, Computation
+from tpuserve.saved_model.metagraph import BatchFunction, TpuComputation
 from tpuserve.saved_model.signature import TensorSpec
-from tpuserve.saved_model.variables import Variable
+from tpuserve.saved_model.variables import DeclaredVariable
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_every_metagraph_is_read_with_its_tags_and_signatures(directory: Path) -> None:
-    found = metagraph.read(directory)
+    found = metagraph.read_saved_model(directory)
     assert [each.tags for each in found.metagraphs] == [tags.SERVE, tags.SERVE_TPU]
     signature = found.metagraphs[0].signatures["serving_default"]
     assert signature.inputs == {"x": TensorSpec("x:0", "float32", (None, 1))}
@@ -28,17 +28,17 @@ def test_every_metagraph_is_read_with_its_tags_and_signatures(directory: Path) -
 
 
 def test_ops_are_counted_where_they_run(directory: Path) -> None:
-    cpu, tpu = metagraph.read(directory).metagraphs
+    cpu, tpu = metagraph.read_saved_model(directory).metagraphs
     assert cpu.host_ops == {"Placeholder": 1, "Mul": 1, "Add": 1}
     assert cpu.computations == ()
     assert tpu.host_ops == {"Placeholder": 1, "TPUPartitionedCall": 1}
     assert tpu.computations == (
-        Computation("computation", {"Mul": 2, "Add": 1}, {"AsString": 1}, ""),
+        TpuComputation("computation", {"Mul": 2, "Add": 1}, {"AsString": 1}, ""),
     )
 
 
 def test_a_computation_within_a_batch_function_is_found() -> None:
-    _, tpu = metagraph.read(WORDS).metagraphs
+    _, tpu = metagraph.read_saved_model(WORDS).metagraphs
     (batch,) = tpu.batch_functions
     (computation,) = tpu.computations
     assert computation.batched_by == batch.function
@@ -49,7 +49,7 @@ def test_a_computation_within_a_batch_function_is_found() -> None:
 
 
 def test_the_settings_of_a_batch_function_are_read() -> None:
-    cpu, tpu = metagraph.read(WORDS).metagraphs
+    cpu, tpu = metagraph.read_saved_model(WORDS).metagraphs
     (batch,) = tpu.batch_functions
     assert batch == BatchFunction(
         name="model/batch/BatchFunction",
@@ -69,22 +69,22 @@ def test_a_batch_function_within_functions_has_the_defaults_of_its_op(tmp_path: 
     node = add_function(graph, "outer").node_def.add(name="batch", op="BatchFunction")
     node.attr["f"].func.name = "gone"
     directory = saved_models.write(saved_models.of_graph(graph), tmp_path / "1")
-    (found,) = metagraph.read(directory).metagraphs
+    (found,) = metagraph.read_saved_model(directory).metagraphs
     assert found.batch_functions == (BatchFunction("batch", "gone", 0, 0, 0, (), 10),)
 
 
 def test_both_metagraphs_declare_the_same_variables() -> None:
-    cpu, tpu = metagraph.read(WORDS).metagraphs
+    cpu, tpu = metagraph.read_saved_model(WORDS).metagraphs
     assert cpu.variables == tpu.variables
     assert cpu.variables == (
-        Variable("model/dense/bias", "float32", (2,), 8),
-        Variable("model/dense/embedding", "float32", (4, 8), 128),
-        Variable("model/dense/kernel", "float32", (8, 2), 64),
+        DeclaredVariable("model/dense/bias", "float32", (2,), 8),
+        DeclaredVariable("model/dense/embedding", "float32", (4, 8), 128),
+        DeclaredVariable("model/dense/kernel", "float32", (8, 2), 64),
     )
 
 
 def test_what_lies_beside_the_graph_is_read() -> None:
-    found = metagraph.read(WORDS)
+    found = metagraph.read_saved_model(WORDS)
     assert [each.assets for each in found.metagraphs] == [("vocabulary.txt",)] * 2
     assert found.extra_files == ("tf_serving_warmup_requests",)
     assert [each.inputs["words"].shape for each in found.warm_up] == [(1, 5), (4, 5)]
@@ -95,7 +95,7 @@ def test_what_keeps_it_from_being_served_is_said_beside_what_it_holds(tmp_path: 
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / "variables" / "variables.index").unlink()
     (directory / warm_up_file.PATH).write_bytes(b"damaged")
-    found = metagraph.read(directory)
+    found = metagraph.read_saved_model(directory)
     assert len(found.metagraphs) == 2
     assert found.warm_up == ()
     without_variables, without_warm_up = found.problems
@@ -106,15 +106,15 @@ def test_what_keeps_it_from_being_served_is_said_beside_what_it_holds(tmp_path: 
 def test_metagraphs_alone_are_read_without_a_look_at_other_files(tmp_path: Path) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / warm_up_file.PATH).write_bytes(b"damaged")
-    assert metagraph.read_metagraphs(directory) == metagraph.read(WORDS).metagraphs
+    assert metagraph.read_metagraphs(directory) == metagraph.read_saved_model(WORDS).metagraphs
 
 
 def test_a_text_file_is_read_as_well(tmp_path: Path) -> None:
     text = text_format.MessageToString(saved_models.half_plus_two())
     (tmp_path / "saved_model.pbtxt").write_text(text)
-    assert len(metagraph.read(tmp_path).metagraphs) == 2
+    assert len(metagraph.read_saved_model(tmp_path).metagraphs) == 2
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
-        metagraph.read(tmp_path / "gone")
+        metagraph.read_saved_model(tmp_path / "gone")

@@ -12,8 +12,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def problems(directory: Path) -> list[str]:
-    proto = proto_file.parse(proto_file.find_file(directory))
-    return missing_files.problems(directory, proto.meta_graphs)
+    proto = proto_file.parse_saved_model_file(proto_file.find_saved_model_file(directory))
+    return missing_files.describe_missing_files(directory, proto.meta_graphs)
 
 
 def test_a_whole_directory_has_no_problem(directory: Path) -> None:

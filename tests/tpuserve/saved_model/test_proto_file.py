@@ -7,7 +7,7 @@ from tests.tpuserve import saved_models
 from tpuserve.errors import DamagedSavedModel, SavedModelNotFound
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import proto_file
-from tpuserve.saved_model.proto_file import find_file
+from tpuserve.saved_model.proto_file import find_saved_model_file
 
 
 @pytest.fixture
@@ -16,40 +16,40 @@ def directory(tmp_path: Path) -> Path:
 
 
 def parse(directory: Path) -> pb.SavedModel:
-    return proto_file.parse(find_file(directory))
+    return proto_file.parse_saved_model_file(find_saved_model_file(directory))
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
-        find_file(tmp_path / "gone")
+        find_saved_model_file(tmp_path / "gone")
 
 
 def test_a_model_directory_leads_to_its_newest_version(directory: Path) -> None:
     saved_models.write(saved_models.half_plus_two(), directory.parent / "10")
     saved_models.write(saved_models.half_plus_two(), directory.parent / "9")
     with pytest.raises(SavedModelNotFound, match=r"found version directories 1, 9, 10.*/half/10$"):
-        find_file(directory.parent)
+        find_saved_model_file(directory.parent)
 
 
 def test_a_file_leads_to_its_directory(directory: Path) -> None:
     with pytest.raises(SavedModelNotFound, match=f"is a file. Name the directory .* {directory}"):
-        find_file(directory / "saved_model.pb")
+        find_saved_model_file(directory / "saved_model.pb")
 
 
 def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").mkdir()
     with pytest.raises(SavedModelNotFound, match="saved_model.pb is a directory"):
-        find_file(tmp_path)
+        find_saved_model_file(tmp_path)
 
 
 def test_an_empty_directory_is_said_to_hold_none(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in .*export_saved_model"):
-        find_file(tmp_path)
+        find_saved_model_file(tmp_path)
 
 
 def test_a_name_that_no_file_can_have_is_an_error_of_its_own() -> None:
     with pytest.raises(DamagedSavedModel, match="File name too long"):
-        find_file(Path("x" * 5000))
+        find_saved_model_file(Path("x" * 5000))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_entered_is_an_error_of_its_own(directory: Pa
     directory.chmod(0)
     try:
         with pytest.raises(DamagedSavedModel, match="cannot be read: Permission denied"):
-            find_file(directory)
+            find_saved_model_file(directory)
     finally:
         directory.chmod(0o700)
 
@@ -99,9 +99,9 @@ def test_assets_are_read_from_the_field_and_from_the_collection() -> None:
     collected = metagraph.collection_def["saved_model_assets"].any_list.value
     collected.add(value=pb.AssetFileDef(filename="a.txt").SerializeToString())
     collected.add(value=pb.AssetFileDef(filename="a.txt").SerializeToString())
-    assert proto_file.assets(metagraph) == ("a.txt",)
+    assert proto_file.asset_names(metagraph) == ("a.txt",)
     metagraph.asset_file_def.add(filename="b.txt")
-    assert proto_file.assets(metagraph) == ("b.txt",)
+    assert proto_file.asset_names(metagraph) == ("b.txt",)
 
 
 def test_a_damaged_asset_names_its_metagraph() -> None:
@@ -109,7 +109,7 @@ def test_a_damaged_asset_names_its_metagraph() -> None:
     metagraph.meta_info_def.tags.append("serve")
     metagraph.collection_def["saved_model_assets"].any_list.value.add(value=b"\x12\xff")
     with pytest.raises(DamagedSavedModel, match=r"an asset of the metagraph \{serve\}"):
-        proto_file.assets(metagraph)
+        proto_file.asset_names(metagraph)
 
 
 def test_text_names_the_types(directory: Path) -> None:
@@ -129,7 +129,7 @@ def test_text_names_the_types(directory: Path) -> None:
 
 def test_what_is_no_directory_is_said_to_be_none() -> None:
     with pytest.raises(SavedModelNotFound, match="^/dev/null is no directory. Name a directory"):
-        find_file(Path("/dev/null"))
+        find_saved_model_file(Path("/dev/null"))
 
 
 def test_the_current_directory_is_called_so(
@@ -137,4 +137,4 @@ def test_the_current_directory_is_called_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in the current directory\. N"):
-        find_file(Path())
+        find_saved_model_file(Path())

@@ -11,7 +11,9 @@ from tpuserve.saved_model import metagraph, summary
 
 def as_json(directory: Path) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(
-        json.dumps(summary.as_data(metagraph.read(directory)), allow_nan=False)
+        json.dumps(
+            summary.saved_model_to_dict(metagraph.read_saved_model(directory)), allow_nan=False
+        )
     )
     return data
 
@@ -58,4 +60,4 @@ def test_what_lies_beside_the_graph_is_data(words: dict[str, Any]) -> None:
 
 
 def test_counts_come_largest_first() -> None:
-    assert list(summary.by_count({"Add": 1, "Mul": 3, "Abs": 1})) == ["Mul", "Abs", "Add"]
+    assert list(summary.sort_by_count({"Add": 1, "Mul": 3, "Abs": 1})) == ["Mul", "Abs", "Add"]

@@ -13,7 +13,8 @@ from tpuserve.saved_model import metagraph, summary_tables
 def shown(directory: Path, encoding: str = "utf-8", **console: object) -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     settings = {"width": 160, **console}
-    summary_tables.print_all(metagraph.read(directory), Console(file=file, **settings))  # type: ignore[arg-type]
+    screen = Console(file=file, **settings)  # type: ignore[arg-type]
+    summary_tables.print_summary(metagraph.read_saved_model(directory), screen)
     file.seek(0)
     return file.read()
 
@@ -65,7 +66,7 @@ def test_what_is_piped_has_whole_lines(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    summary_tables.print_all(metagraph.read(WORDS))
+    summary_tables.print_summary(metagraph.read_saved_model(WORDS))
     assert "model/dense/bias float32 [2] 8 B" in capsys.readouterr().out
 
 

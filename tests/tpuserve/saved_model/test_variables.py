@@ -2,7 +2,7 @@ import pytest
 
 from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import variables
-from tpuserve.saved_model.variables import Variable
+from tpuserve.saved_model.variables import DeclaredVariable
 
 
 def node(
@@ -16,19 +16,19 @@ def node(
 
 def test_bytes_are_the_elements_times_the_size_of_their_type() -> None:
     nodes = [node(784, 10, name="kernel"), node(10, dtype=19, name="bias", op="VariableV2")]
-    assert variables.of_nodes(nodes) == (
-        Variable("bias", "float16", (10,), 20),
-        Variable("kernel", "float32", (784, 10), 31360),
+    assert variables.declared_variables(nodes) == (
+        DeclaredVariable("bias", "float16", (10,), 20),
+        DeclaredVariable("kernel", "float32", (784, 10), 31360),
     )
 
 
 def test_a_variable_is_named_as_checkpoints_name_it_and_counted_once() -> None:
     nodes = [node(2, name="w_handle", shared_name="w"), node(2, name="w2", shared_name="w")]
-    assert [each.name for each in variables.of_nodes(nodes)] == ["w"]
+    assert [each.name for each in variables.declared_variables(nodes)] == ["w"]
 
 
 def test_other_nodes_are_no_variables() -> None:
-    assert variables.of_nodes([pb.NodeDef(name="x", op="Placeholder")]) == ()
+    assert variables.declared_variables([pb.NodeDef(name="x", op="Placeholder")]) == ()
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_other_nodes_are_no_variables() -> None:
 def test_bytes_are_unknown_where_shape_or_type_leave_them_open(
     sizes: tuple[int, ...], dtype: int, expected: int | None
 ) -> None:
-    (found,) = variables.of_nodes([node(*sizes, dtype=dtype)])
+    (found,) = variables.declared_variables([node(*sizes, dtype=dtype)])
     assert found.bytes == expected
 
 
 def test_an_unknown_rank_has_no_shape() -> None:
     made = node()
     made.attr["shape"].shape.unknown_rank = True
-    (found,) = variables.of_nodes([made])
+    (found,) = variables.declared_variables([made])
     assert (found.shape, found.bytes) == (None, None)

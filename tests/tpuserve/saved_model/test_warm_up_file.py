@@ -16,7 +16,7 @@ def read(directory: Path, *logs: pb.PredictionLog) -> tuple[WarmUpRecord, ...]:
     path = directory / warm_up_file.PATH
     path.parent.mkdir()
     path.write_bytes(tf_records(*(each.SerializeToString() for each in logs)))
-    return warm_up_file.read(directory)
+    return warm_up_file.read_warm_up_file(directory)
 
 
 def test_what_tensorflow_wrote_is_read() -> None:
@@ -24,7 +24,7 @@ def test_what_tensorflow_wrote_is_read() -> None:
         WarmUpRecord("predict", "serving_default", {"words": TensorSpec("words", "string", (n, 5))})
         for n in (1, 4)
     ]
-    assert warm_up_file.read(WORDS) == tuple(expected)
+    assert warm_up_file.read_warm_up_file(WORDS) == tuple(expected)
 
 
 def test_records_come_as_they_were_written(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
 
 
 def test_without_a_file_there_are_no_requests(tmp_path: Path) -> None:
-    assert warm_up_file.read(tmp_path) == ()
+    assert warm_up_file.read_warm_up_file(tmp_path) == ()
 
 
 def test_examples_are_one_string_tensor_of_their_number(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_a_record_of_another_kind_is_named(tmp_path: Path) -> None:
     path = saved_models.copy_of_words(tmp_path / "1") / warm_up_file.PATH
     path.write_bytes(tf_records(b"no message"))
     with pytest.raises(DamagedSavedModel, match="record 0 .* is no PredictionLog"):
-        warm_up_file.read(tmp_path / "1")
+        warm_up_file.read_warm_up_file(tmp_path / "1")
 
 
 def test_a_directory_in_its_place_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / warm_up_file.PATH).mkdir(parents=True)
     with pytest.raises(DamagedSavedModel, match="tf_serving_warmup_requests cannot be read"):
-        warm_up_file.read(tmp_path)
+        warm_up_file.read_warm_up_file(tmp_path)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -78,7 +78,7 @@ def export_in(base: Path) -> Path:
 
 def answer(directory: Path, inputs: dict[str, Any]) -> Any:
     """The outputs of the metagraph for CPUs."""
-    model = loader.load(directory, tags.SERVE, Hardware())
+    model = loader.load(directory, tags.SERVE, TpuSystem())
     outputs = model.run("serving_default", inputs)
     model.close()
     return outputs

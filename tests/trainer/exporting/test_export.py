@@ -32,7 +32,7 @@ v1 = tf.compat.v1
 
 def test_both_metagraphs_have_the_same_signatures_and_answers(tmp_path: Path) -> None:
     directory = export(tmp_path)
-    found = metagraph.read(directory).metagraphs
+    found = metagraph.read_saved_model(directory).metagraphs
     assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
     assert same_signatures(directory) == {"serving_default"}
     assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
@@ -46,9 +46,9 @@ def test_the_version_directory_is_a_time_and_all_there_is(tmp_path: Path) -> Non
 
 
 def test_either_metagraph_can_be_left_out(tmp_path: Path) -> None:
-    found = metagraph.read(export(tmp_path / "a", export_to_tpu=False)).metagraphs
+    found = metagraph.read_saved_model(export(tmp_path / "a", export_to_tpu=False)).metagraphs
     assert [each.tags for each in found] == [tags.SERVE]
-    found = metagraph.read(export(tmp_path / "b", export_to_cpu=False)).metagraphs
+    found = metagraph.read_saved_model(export(tmp_path / "b", export_to_cpu=False)).metagraphs
     assert [each.tags for each in found] == [tags.SERVE_TPU]
 
 
@@ -93,7 +93,12 @@ def test_a_raw_receiver_takes_the_features_with_an_open_batch(tmp_path: Path) ->
     with tf.Graph().as_default():
         receiver = trainer.build_raw_serving_input_receiver_fn({"x": tf.zeros([7, 1])})
     directory = export(tmp_path, receiver)
-    (spec,) = metagraph.read(directory).metagraphs[0].signatures["serving_default"].inputs.values()
+    (spec,) = (
+        metagraph.read_saved_model(directory)
+        .metagraphs[0]
+        .signatures["serving_default"]
+        .inputs.values()
+    )
     assert spec.shape == (None, 1)
 
 

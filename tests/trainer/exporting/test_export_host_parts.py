@@ -81,7 +81,7 @@ def test_the_documented_example_answers_with_classes_from_the_host(
 ) -> None:
     directory = export(tmp_path, way, documented)
     assert exports.same_signatures(directory) == {"serving_default", "classes"}
-    (computation,) = metagraph.read(directory).metagraphs[1].computations
+    (computation,) = metagraph.read_saved_model(directory).metagraphs[1].computations
     assert {"ArgMax", "AsString"} <= set(computation.host_ops)
     assert exports.answers(directory, {"examples": X})["logits"].tolist() == LOGITS
     classes = exports.answers(directory, {"inputs": X}, "classes")["classes"]

@@ -41,7 +41,7 @@ def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
 ) -> None:
     functions = {PREDICT: serving, EVAL: supervised, TRAIN: supervised}
     path = trained.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
-    found = metagraph.read(Path(path.decode())).metagraphs
+    found = metagraph.read_saved_model(Path(path.decode())).metagraphs
     assert [sorted(each.tags) for each in found] == [
         ["train"],
         ["eval"],
@@ -86,7 +86,7 @@ def test_the_modes_go_with_a_tpu_metagraph_of_version_2(
     )
     functions = {PREDICT: serving, TRAIN: supervised}
     path = estimator.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
-    found = metagraph.read(Path(path.decode())).metagraphs
+    found = metagraph.read_saved_model(Path(path.decode())).metagraphs
     assert [sorted(each.tags) for each in found] == [["train"], ["serve"], ["serve", "tpu"]]
     assert [len(each.computations) for each in found] == [0, 0, 1]
 
@@ -110,9 +110,9 @@ def test_a_plain_estimator_exports_no_tpu_metagraph(tmp_path: Path) -> None:
     estimator = trainer.Estimator(plain, str(tmp_path / "model"), params={"rate": 0.5})
     estimator.train(programs.ones(), steps=1)
     path = estimator.export_savedmodel(str(tmp_path / "export"), serving)
-    assert [sorted(each.tags) for each in metagraph.read(Path(path.decode())).metagraphs] == [
-        ["serve"]
-    ]
+    assert [
+        sorted(each.tags) for each in metagraph.read_saved_model(Path(path.decode())).metagraphs
+    ] == [["serve"]]
 
 
 def test_default_attributes_are_left_out_where_asked(

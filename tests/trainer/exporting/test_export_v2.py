@@ -30,7 +30,9 @@ def export(tmp_path: Path, model_fn: Callable[..., Any], receiver: Any = exports
 
 def ops(directory: Path) -> set[str]:
     """Types of the ops that run on the host of the TPU metagraph."""
-    (found,) = (each for each in metagraph.read(directory).metagraphs if "tpu" in each.tags)
+    (found,) = (
+        each for each in metagraph.read_saved_model(directory).metagraphs if "tpu" in each.tags
+    )
     return set(found.host_ops)
 
 
@@ -190,7 +192,9 @@ def test_a_vocabulary_file_goes_along_for_both_metagraphs(tmp_path: Path) -> Non
 
     directory = export(tmp_path, classifier(by_hand, from_file), text)
     file.unlink()
-    assert [each.assets for each in metagraph.read(directory).metagraphs] == [("words.txt",)] * 2
+    assert [each.assets for each in metagraph.read_saved_model(directory).metagraphs] == [
+        ("words.txt",)
+    ] * 2
     inputs = {"examples": exports.examples(word=[b"green"])}
     assert exports.answers(directory, inputs)["logits"].tolist() == [[4.0, 1.0]]
 

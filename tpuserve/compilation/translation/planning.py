@@ -78,7 +78,7 @@ def plan_compilations(
     for name in signature_names or sorted(found):
         if name not in found:
             raise SignatureNotFound(
-                f"no signature {name!r} in metagraph {tag_sets.show(tag_sets.SERVE_TPU)} of "
+                f"no signature {name!r} in metagraph {tag_sets.format_tags(tag_sets.SERVE_TPU)} of "
                 f"{directory}; found {', '.join(sorted(found)) or 'none'}. Name one of them."
             )
         signature = found[name]
@@ -90,9 +90,9 @@ def plan_compilations(
         requests += [_closed(each, unknown_dimension, notes) for each in made]
     if not requests:
         raise InvalidInput(
-            f"metagraph {tag_sets.show(tag_sets.SERVE_TPU)} of {directory} has a TPU compute "
-            f"nothing: no signature leads to a TPUPartitionedCall. Put the model on the TPU as it "
-            f"is exported; see docs/export.md."
+            f"metagraph {tag_sets.format_tags(tag_sets.SERVE_TPU)} of {directory} has a TPU "
+            f"compute nothing: no signature leads to a TPUPartitionedCall. Put the model on "
+            f"the TPU as it is exported; see docs/export.md."
         )
     return CompilePlan(graph, tuple(requests), tuple(notes))
 
@@ -100,9 +100,9 @@ def plan_compilations(
 def _lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
     described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
     if tag_sets.SERVE_TPU not in described:
-        available = ", ".join(sorted(tag_sets.show(each) for each in described))
+        available = ", ".join(sorted(tag_sets.format_tags(each) for each in described))
         raise MetagraphNotFound(
-            f"no metagraph tagged {tag_sets.show(tag_sets.SERVE_TPU)} in {directory}; found "
+            f"no metagraph tagged {tag_sets.format_tags(tag_sets.SERVE_TPU)} in {directory}; found "
             f"{available}. Export with export_to_tpu=True."
         )
     saved_model = loader_impl.parse_saved_model(str(directory))

@@ -15,7 +15,7 @@ from tpuserve.compilation.translation.eager_functions import register_functions
 from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.runtime import xla_errors
-from tpuserve.runtime.xla_errors import Refused
+from tpuserve.runtime.xla_errors import UnsupportedOp
 
 # So that a changed translation does not find what an older one had compiled.
 _FORMAT = 2
@@ -102,13 +102,16 @@ class StableHloTranslator:
 
     def _told(self, error: Exception, piece: XlaCluster) -> str:
         text = getattr(error, "message", None) or str(error)
-        refused = [*xla_errors.unsupported(text), *xla_errors.not_constant(text)]
+        refused = [
+            *xla_errors.find_unsupported_ops(text),
+            *xla_errors.find_nonconstant_inputs(text),
+        ]
         if refused:
             return f"XLA refuses {'; '.join(self._place(each, piece) for each in refused)}"
         lines = [line.strip() for line in text.splitlines()]
         return next((line for line in lines if line), type(error).__name__)
 
-    def _place(self, refused: Refused, piece: XlaCluster) -> str:
+    def _place(self, refused: UnsupportedOp, piece: XlaCluster) -> str:
         line = self._line_of(f"{refused.node}@{piece.function}")
         made = f", made at {line}" if line else ""
         number = refused.input_number

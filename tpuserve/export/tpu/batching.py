@@ -40,17 +40,17 @@ class BatchConfig:
     max_enqueued_batches: int = 100
 
     def __post_init__(self) -> None:
-        validation.check("num_batch_threads", self.num_batch_threads, least=1)
-        validation.check("max_batch_size", self.max_batch_size, least=1)
-        validation.check("batch_timeout_micros", self.batch_timeout_micros, least=0)
-        validation.check("max_enqueued_batches", self.max_enqueued_batches, least=1)
+        validation.check_integer("num_batch_threads", self.num_batch_threads, least=1)
+        validation.check_integer("max_batch_size", self.max_batch_size, least=1)
+        validation.check_integer("batch_timeout_micros", self.batch_timeout_micros, least=0)
+        validation.check_integer("max_enqueued_batches", self.max_enqueued_batches, least=1)
         sizes = () if self.allowed_batch_sizes is None else self.allowed_batch_sizes
         if isinstance(sizes, str | bytes) or not isinstance(sizes, Sequence):
             raise InvalidType(
                 f"allowed_batch_sizes is {sizes!r}. Give a list of whole numbers, or None."
             )
         for each in sizes:
-            validation.check("A size of allowed_batch_sizes", each, least=1)
+            validation.check_integer("A size of allowed_batch_sizes", each, least=1)
         object.__setattr__(self, "allowed_batch_sizes", tuple(sizes))
         if list(sizes) != sorted(set(sizes)):
             raise InvalidSetting(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, called_functions
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE, called_functions
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from tpuserve.graph.graph_walk import HOST_ATTRIBUTE
 from tpuserve.lowering.ir import graph_ir as bodies
 from tpuserve.lowering.ir import op_traits
 from tpuserve.lowering.ir.graph_ir import Body, Node, Output, types_of
 from tpuserve.saved_model import dtypes
-from tpuserve.saved_model.metagraph import HOST_ATTRIBUTE
 
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_traits import Library

@@ -14,7 +14,7 @@ _NAME = "tpuserve_watched"
 _THREADS = 8 * (os.cpu_count() or 1)
 
 
-def add_pool(config: Any) -> None:
+def add_deadline_pool(config: Any) -> None:
     """Gives the sessions of a ConfigProto that pool, after those that it has."""
     pools = config.session_inter_op_thread_pool
     if not pools:
@@ -23,7 +23,7 @@ def add_pool(config: Any) -> None:
     pools.add(num_threads=_THREADS, global_name=_NAME)
 
 
-def options(session: Any, time_ms: float) -> bytes:
+def run_options(session: Any, time_ms: float) -> bytes:
     """The serialised RunOptions of a run that ends after so long.
 
     Args:

@@ -16,19 +16,19 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import importer
 
 from tpuserve.graph.segments import GraphSegment
-from tpuserve.runtime.load_plan import Prepared
+from tpuserve.runtime.load_plan import LoadPlan
 
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
-class Handles:
+class GraphHandles:
     """The nodes of a graph that may be asked for; name → what the runtime knows it by."""
 
     def __init__(self) -> None:
         """Knows none yet."""
         self._found: dict[str, Any] = {}
 
-    def keep(self, names: Iterable[str], operations: Iterable[Any]) -> None:
+    def retain(self, names: Iterable[str], operations: Iterable[Any]) -> None:
         """Adds some nodes."""
         self._found.update(zip(names, operations, strict=True))
 
@@ -55,19 +55,19 @@ class Handles:
         return self.output(node, int(index or 0))
 
 
-def build(graph: Any, prepared: Prepared) -> Handles:
+def import_graph(graph: Any, prepared: LoadPlan) -> GraphHandles:
     """Puts the nodes into an empty tf.Graph, which Python then knows nothing of.
 
     Raises:
       tf.errors.OpError, ValueError: the nodes make no graph.
     """
-    handles = Handles()
+    handles = GraphHandles()
     for piece in prepared.pieces:
-        add(graph, piece, handles, _later_ops(prepared))
+        import_segment(graph, piece, handles, _later_ops(prepared))
     return handles
 
 
-def initialise(session: Any, prepared: Prepared) -> None:
+def initialise_session(session: Any, prepared: LoadPlan) -> None:
     """Restores the variables and runs the initialisation of a session with that graph.
 
     Raises:
@@ -88,7 +88,9 @@ def _run(session: Any, operation: str, fed: Mapping[str, str]) -> None:
     run(*[np.array(value.encode(), object) for value in fed.values()])
 
 
-def add(graph: Any, piece: GraphSegment, handles: Handles, later_ops: bytes = b"") -> None:
+def import_segment(
+    graph: Any, piece: GraphSegment, handles: GraphHandles, later_ops: bytes = b""
+) -> None:
     """Puts the nodes of a piece into a tf.Graph, after those that it reads.
 
     Args:
@@ -111,7 +113,7 @@ def add(graph: Any, piece: GraphSegment, handles: Handles, later_ops: bytes = b"
             c_api.TF_ImportGraphDefOptionsAddReturnOperation(options, name)
         with graph._c_graph.get() as c_graph:
             results = c_api.TF_GraphImportGraphDefWithResults(c_graph, buffer, options)
-        handles.keep(piece.retained, c_api.TF_ImportGraphDefResultsReturnOperations(results))
+        handles.retain(piece.retained, c_api.TF_ImportGraphDefResultsReturnOperations(results))
     finally:
         if results is not None:
             c_api.TF_DeleteImportGraphDefResults(results)
@@ -119,7 +121,7 @@ def add(graph: Any, piece: GraphSegment, handles: Handles, later_ops: bytes = b"
         c_api.TF_DeleteImportGraphDefOptions(options)
 
 
-def _later_ops(prepared: Prepared) -> bytes:
+def _later_ops(prepared: LoadPlan) -> bytes:
     is_later = _version(prepared.written_by) > _version(tf.__version__)
     return prepared.producer_ops if is_later else b""
 

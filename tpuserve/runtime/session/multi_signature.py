@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from tpuserve.errors import InvalidInput
-from tpuserve.runtime.session.signature_runner import Array, EntryPoint
+from tpuserve.runtime.session.signature_runner import Array, SignatureRunner
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import Signature
 
@@ -12,13 +12,13 @@ from tpuserve.saved_model.signature import Signature
 _MOST_KEPT = 64
 
 
-class Together:
+class MultiSignatureRunner:
     """Runs signatures that take the same tensors; safe to use from many threads."""
 
     def __init__(
         self,
         known: Mapping[str, Signature],
-        make: Callable[[Signature, Sequence[str]], EntryPoint],
+        make: Callable[[Signature, Sequence[str]], SignatureRunner],
     ) -> None:
         """Takes the signatures of a metagraph, by name.
 
@@ -27,7 +27,7 @@ class Together:
         """
         self._known = known
         self._make = make
-        self._made: dict[tuple[str, ...], EntryPoint] = {}
+        self._made: dict[tuple[str, ...], SignatureRunner] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -36,12 +36,12 @@ class Together:
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
     ) -> dict[str, dict[str, Array]]:
-        """Signature → its outputs; see `LoadedModel.run_together`."""
+        """Signature → its outputs; see `LoadedModel.run_multi`."""
         if not wanted:
             return {}
         tensors = {}
         for name, aliases in wanted.items():
-            signature = signatures.find(self._known, name)
+            signature = signatures.find_signature(self._known, name)
             signature.check_outputs(aliases)
             tensors[name] = {alias: signature.outputs[alias].name for alias in aliases}
         # One that two signatures share is computed once.
@@ -58,7 +58,7 @@ class Together:
             for each in self._made.values():
                 each.close()
 
-    def _entry_point(self, names: tuple[str, ...]) -> EntryPoint:
+    def _entry_point(self, names: tuple[str, ...]) -> SignatureRunner:
         made = self._made.get(names)
         if made is None:
             made = self._make(_joined([self._known[each] for each in names]), names)

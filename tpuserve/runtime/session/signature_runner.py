@@ -17,8 +17,8 @@ from tpuserve.errors import (
     ModelExecutionError,
     TpuserveError,
 )
-from tpuserve.runtime.session import deadline_pool
 from tpuserve.runtime import xla_errors
+from tpuserve.runtime.session import deadline_pool
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
 
@@ -40,7 +40,7 @@ _LONG_MS = 3_600_000
 _MOST_KEPT = 64
 
 
-class EntryPoint:
+class SignatureRunner:
     """Runs one signature in a session; safe to use from many threads.
 
     Without a deadline a run stays in the calling thread: the hand-over to a pool costs more than
@@ -107,17 +107,17 @@ class EntryPoint:
             else:
                 results = self._run_in_time(function, wanted, feeds, timeout_ms)
         except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
-            text = cause(error)
+            text = error_summary(error)
             if xla_errors.UNSUPPORTED in text:
                 raise ModelExecutionError(text) from error
             raise InvalidTensor(text) from error
         except tf.errors.DeadlineExceededError as error:
-            raise DeadlineExceeded(cause(error)) from error
+            raise DeadlineExceeded(error_summary(error)) from error
         except tf.errors.OpError as error:
-            raise ModelExecutionError(cause(error)) from error
+            raise ModelExecutionError(error_summary(error)) from error
         return dict(zip(wanted, results, strict=True))
 
-    def prepare(self) -> None:
+    def warm_up(self) -> None:
         """Makes what the first request for all outputs would wait for.
 
         What cannot be made is left for a request to be told.
@@ -157,7 +157,7 @@ class EntryPoint:
         return results
 
     def _run_watched(self, wanted: Sequence[str], feeds: list[Any], time_ms: float) -> Any:
-        options = deadline_pool.options(self._session, time_ms)
+        options = deadline_pool.run_options(self._session, time_ms)
         buffer = pywrap_tf_session.TF_NewBufferFromString(options)
         inputs, outputs = self._signature.inputs, self._signature.outputs
         fed = {
@@ -192,7 +192,7 @@ class EntryPoint:
                 try:
                     found = session._make_callable_from_options(options)
                 except (tf.errors.OpError, RuntimeError) as error:
-                    raise ModelExecutionError(cause(error)) from error
+                    raise ModelExecutionError(error_summary(error)) from error
                 self._callables[wanted] = found
         return found
 
@@ -208,7 +208,7 @@ class EntryPoint:
             )
 
 
-def cause(error: Exception) -> str:
+def error_summary(error: Exception) -> str:
     """The one line of an error of the runtime that says what is wrong."""
     # Around it stand the runtime's headings and its stack of nodes.
     text = getattr(error, "message", None) or str(error)

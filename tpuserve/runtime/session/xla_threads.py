@@ -18,12 +18,12 @@ _one_at_a_time = threading.Lock()
 _has_begun = False
 
 
-def are_used(contents: Iterable[bytes]) -> bool:
+def uses_xla(contents: Iterable[bytes]) -> bool:
     """Whether serialised parts of a graph ask for them."""
     return any(_MUST_COMPILE in each for each in contents)
 
 
-def begin(config: Any) -> None:
+def start_xla_thread_pool(config: Any) -> None:
     """Has them made, as the calling thread is, unless they are there; takes a tenth of a second.
 
     Args:

@@ -105,15 +105,15 @@ def collect_cases(
 def _generated(
     meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
 ) -> list[InputCase]:
-    if not samples.batch_size_is_open(meta_graph_def, name):
+    if not samples.has_open_batch_size(meta_graph_def, name):
         shapes = [each.shape for each in signature.inputs.values()]
         fixed = [shape[0] for shape in shapes if shape]
         size = fixed[0] if fixed else None
-        arrays = samples.of_signature(meta_graph_def, name, size or 1, seed=seed)
+        arrays = samples.generate_inputs(meta_graph_def, name, size or 1, seed=seed)
         return [InputCase(arrays, size, "generated")]
     return [
         InputCase(
-            samples.of_signature(meta_graph_def, name, size, seed=seed),
+            samples.generate_inputs(meta_graph_def, name, size, seed=seed),
             size,
             "generated",
         )

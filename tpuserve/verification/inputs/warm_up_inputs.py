@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import DamagedSavedModel, InvalidInputNames
-from tpuserve.samples.values import strings
+from tpuserve.samples.values import string_array
 from tpuserve.saved_model import warm_up_file
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
@@ -81,7 +81,7 @@ def _examples(proto: Any) -> Array:
             examples.append(merged)
     else:
         examples = list(proto.example_list.examples)
-    return strings([each.SerializeToString() for each in examples], [len(examples)])
+    return string_array([each.SerializeToString() for each in examples], [len(examples)])
 
 
 def _check(arrays: Mapping[str, Array], signature: Signature, where: str) -> None:

@@ -60,7 +60,7 @@ class Device:
     Attributes:
       system: its size.
       master: the session target.
-      is_compiled, asked_by: see `tpuserve.devices.Hardware`.
+      is_compiled, asked_by: see `tpuserve.devices.TpuSystem`.
     """
 
     system: System
@@ -80,7 +80,7 @@ def find(config: RunConfig, mode: str) -> Device:
     Raises:
       TpuNotFound: there is none.
     """
-    hardware = devices.find_hardware()
+    hardware = devices.find_tpu_system()
     if hardware.is_emulated:
         system = System(hardware.hosts, hardware.tpu_cores, is_emulated=True)
         is_compiled = hardware.is_compiled and config.tpu_config.compile_emulated

@@ -6,7 +6,7 @@ from types import FrameType
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
-from tpuserve.devices import Hardware, find_hardware
+from tpuserve.devices import TpuSystem, find_tpu_system
 
 # These build graphs for a TPU and lower them, or write them into an export, as a whole.
 _BUILD_THEMSELVES = (
@@ -18,9 +18,9 @@ _BUILD_THEMSELVES = (
 )
 
 
-def emulated() -> Hardware | None:
+def emulated() -> TpuSystem | None:
     """The emulated TPU, if what is built now is for a session of the program's own."""
-    hardware = find_hardware()
+    hardware = find_tpu_system()
     if not hardware.is_emulated or _is_inside_of_computation() or _is_built_for_us():
         return None
     # There are no sessions.

@@ -11,7 +11,7 @@ from tensorflow.python.tpu import topology as topologies
 from tensorflow.python.tpu import tpu, tpu_system_metadata
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import TpuNotFound
 from tpuserve.lowering.func_graph import build_and_lower
 from trainer.compat.emulation import topology
@@ -40,11 +40,11 @@ def _replace(module: ModuleType, name: str, emulating: Callable[..., Any]) -> No
     setattr(module, name, function)
 
 
-def _lowered(hardware: Hardware, build: Callable[[], Any]) -> Any:
+def _lowered(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
     return build_and_lower(build, compiled=hardware.is_compiled)
 
 
-def _host_end(hardware: Hardware, build: Callable[[], Any]) -> Any:
+def _host_end(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
     if hardware.hosts > 1:
         raise TpuNotFound(
             f"a session of the program's own feeds a TPU of several hosts, and the {hardware} has "
@@ -54,7 +54,7 @@ def _host_end(hardware: Hardware, build: Callable[[], Any]) -> Any:
     return _lowered(hardware, build)
 
 
-def _replicated(hardware: Hardware, build: "functools.partial[Any]") -> Any:
+def _replicated(hardware: TpuSystem, build: "functools.partial[Any]") -> Any:
     inputs = build.args[1] if len(build.args) > 1 else build.keywords.get("inputs")
     replicas = len(inputs) if isinstance(inputs, list) else 1
     if replicas > hardware.tpu_cores:
@@ -72,21 +72,21 @@ def _replicated(hardware: Hardware, build: "functools.partial[Any]") -> Any:
     return _lowered(hardware, build)
 
 
-def _configured(hardware: Hardware, build: Callable[[], Any]) -> Any:
+def _configured(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
     with tf.device(None):
         return tf.constant(topology.serialized(hardware), name="ConfigureDistributedTPU")
 
 
-def _shut_down(hardware: Hardware, build: Callable[[], Any]) -> Any:
+def _shut_down(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
     with tf.device(None):
         return tf.no_op(name="ShutdownDistributedTPU")
 
 
-def _this_host(hardware: Hardware, build: Callable[[], Any]) -> str:
+def _this_host(hardware: TpuSystem, build: Callable[[], Any]) -> str:
     return _HOST
 
 
-def _metadata(hardware: Hardware, build: Callable[[], Any]) -> Any:
+def _metadata(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
     return topology.metadata(hardware)
 
 

@@ -41,7 +41,7 @@ def _check(graph: Any, tags: Any) -> None:
     for_tpu = tag_sets.SERVE_TPU - tag_sets.SERVE
     if for_tpu & set(tags or ()) and is_lowered(graph):
         raise ExportError(
-            f"a metagraph tagged {tag_sets.show(tags)} is asked for, and its graph holds what an "
-            f"emulated TPU runs in place of TPU ops. Export it from a run of the program on a "
-            f"TPU, or by export_saved_model of a TPUEstimator."
+            f"a metagraph tagged {tag_sets.format_tags(tags)} is asked for, and its graph holds "
+            f"what an emulated TPU runs in place of TPU ops. Export it from a run of the program "
+            f"on a TPU, or by export_saved_model of a TPUEstimator."
         )

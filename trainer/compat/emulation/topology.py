@@ -4,10 +4,10 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.python.tpu.topology import Topology
 from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 
 
-def serialized(hardware: Hardware) -> bytes:
+def serialized(hardware: TpuSystem) -> bytes:
     """The TopologyProto of an emulated system; 8 cores of one host have that of a v2-8.
 
     Two cores make a chip, and a host's chips stand in two columns, where their numbers are even.
@@ -29,7 +29,7 @@ def serialized(hardware: Hardware) -> bytes:
     return topology.SerializeToString()
 
 
-def metadata(hardware: Hardware) -> TPUSystemMetadata:
+def metadata(hardware: TpuSystem) -> TPUSystemMetadata:
     """What TensorFlow finds out about a system when it asks its master."""
     return TPUSystemMetadata(
         num_cores=hardware.tpu_cores,

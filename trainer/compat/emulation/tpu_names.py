@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
 
-from tpuserve.devices import find_hardware
+from tpuserve.devices import find_tpu_system
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -23,7 +23,7 @@ def replace() -> None:
 
     @functools.wraps(original)
     def initialise(self: Any, tpu: Any = None, *arguments: Any, **named: Any) -> None:
-        hardware = find_hardware()
+        hardware = find_tpu_system()
         if hardware.is_emulated and tpu != _THIS_MACHINE:
             logger.info("TPUClusterResolver(tpu=%r): it is this machine's %s", tpu, hardware)
             tpu = _THIS_MACHINE

@@ -67,9 +67,9 @@ def _filled(item: Json) -> Json:
 def _nested(tensor: Any, first: int) -> Json:
     # The tensor from its so-manieth dimension on.
     shape = tensor.tensor_shape
-    schema = _element(dtypes.name_of(tensor.dtype))
+    schema = _element(dtypes.dtype_name(tensor.dtype))
     if shape.unknown_rank:
-        return {"description": f"{dtypes.name_of(tensor.dtype)} of any shape"}
+        return {"description": f"{dtypes.dtype_name(tensor.dtype)} of any shape"}
     sizes = [each.size for each in shape.dim[first:]]
     is_demanded = math.prod(size for size in sizes if size >= 0) <= _MOST_DEMANDED
     for size in reversed(sizes):
@@ -80,7 +80,7 @@ def _nested(tensor: Any, first: int) -> Json:
             schema["minItems"] = size
     if not is_demanded:
         told = " x ".join(str(size) if size >= 0 else "any" for size in sizes)
-        schema["description"] = f"{dtypes.name_of(tensor.dtype)}, {told}: all of it"
+        schema["description"] = f"{dtypes.dtype_name(tensor.dtype)}, {told}: all of it"
     return schema
 
 

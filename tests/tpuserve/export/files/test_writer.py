@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests import models
 from tpuserve import tags
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export import MetagraphSpec, SavedModelWriter
 from tpuserve.runtime import loader
@@ -39,11 +39,11 @@ def big(x: tf.Tensor) -> dict[str, tf.Tensor]:
 def test_two_metagraphs_share_one_set_of_variables(tmp_path: Path) -> None:
     both = models.export(big, tmp_path / "both")
     cpu_only = models.export(big, tmp_path / "cpu", tags.SERVE)
-    graphs = metagraph.read(both).graph_bytes
+    graphs = metagraph.read_saved_model(both).graph_bytes
     assert size(both) <= 1.05 * size(cpu_only) + graphs
 
 
-@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_tensorflows_own_loader_takes_either_metagraph(
     tmp_path: Path, tag_set: tags.TagSet
 ) -> None:
@@ -113,7 +113,7 @@ def test_an_extra_asset_that_is_not_there_is_said_before_anything_is_written(
 
 def test_a_tpu_metagraph_alone_brings_its_variables(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE_TPU)
-    emulated = Hardware(tpu_cores=1, hosts=1, is_emulated=True)
+    emulated = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
     model = loader.load(directory, hardware=emulated)
     assert model.run("serving_default", {"x": np.array([[4]], np.float32)})["y"] == 4.0
 

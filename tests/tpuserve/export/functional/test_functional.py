@@ -25,7 +25,7 @@ def half_plus_two(x: Any) -> Any:
 
 
 def described(directory: str) -> dict[tags.TagSet, metagraph.Metagraph]:
-    return {each.tags: each for each in metagraph.read(directory).metagraphs}
+    return {each.tags: each for each in metagraph.read_saved_model(directory).metagraphs}
 
 
 def size(directory: str) -> int:
@@ -59,7 +59,7 @@ def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
     assert [each.signatures.keys() for each in found.values()] == [{"serving_default"}] * 2
 
 
-@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.show)
+@pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 def test_tensorflows_loader_of_version_1_takes_either_metagraph(
     exported: str, tag_set: tags.TagSet
 ) -> None:
@@ -89,7 +89,7 @@ def test_variables_are_written_once(tmp_path: Path) -> None:
     weights = tf.Variable(tf.random.normal([1, 100_000]))
     arguments = (lambda x: {"y": tf.matmul(x, weights)}, {"x": tf.TensorSpec([None, 1])}, tmp_path)
     both, cpu_only = export(*arguments), export(*arguments, to_tpu=False)
-    assert size(both) <= 1.05 * size(cpu_only) + metagraph.read(both).graph_bytes
+    assert size(both) <= 1.05 * size(cpu_only) + metagraph.read_saved_model(both).graph_bytes
 
 
 def test_variables_that_the_first_call_makes_are_made_once(tmp_path: Path) -> None:

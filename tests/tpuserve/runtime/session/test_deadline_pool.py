@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpuserve.errors import DeadlineExceeded
 from tpuserve.runtime.session import deadline_pool
-from tpuserve.runtime.session.signature_runner import EntryPoint
+from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ SIGNATURE = Signature(
 def session() -> Iterator[Any]:
     """n → counted, by a loop of n steps or until the op "stop" has run."""
     config = v1.ConfigProto()
-    deadline_pool.add_pool(config)
+    deadline_pool.add_deadline_pool(config)
     with tf.Graph().as_default() as graph:
         n = v1.placeholder(tf.int32, [], name="n")
         is_over = v1.get_variable("is_over", initializer=False, use_resource=True)
@@ -42,7 +42,7 @@ def session() -> Iterator[Any]:
 
 
 def count(session: Any, n: int, milliseconds: float) -> Any:
-    run = EntryPoint(session, SIGNATURE).run
+    run = SignatureRunner(session, SIGNATURE).run
     return run({"n": np.array(n, np.int32)}, None, milliseconds)["counted"]
 
 
@@ -82,6 +82,6 @@ def test_slow_run_is_stopped_in_the_pool_too(session: Any) -> None:
 def test_pools_of_the_session_options_stay() -> None:
     config = v1.ConfigProto()
     config.session_inter_op_thread_pool.add(num_threads=3, global_name="mine")
-    deadline_pool.add_pool(config)
+    deadline_pool.add_deadline_pool(config)
     names = [each.global_name for each in config.session_inter_op_thread_pool]
     assert names == ["mine", "tpuserve_watched"]

@@ -62,34 +62,34 @@ def model(directory: Path) -> LoadedModel:
 
 def test_all_signatures_are_computed_in_one_run(model: LoadedModel) -> None:
     for run in (1, 2):
-        found = model.run_together(TWO, {"inputs": EXAMPLES})
+        found = model.run_multi(TWO, {"inputs": EXAMPLES})
         assert found["lengths"]["outputs"].tolist() == [1, 3]
         assert found["runs"]["scores"].tolist() == [[run], [run]]
 
 
 def test_an_output_may_be_wanted_of_one_alone_and_in_time(model: LoadedModel) -> None:
-    found = model.run_together({"runs": ["scores"]}, {"inputs": EXAMPLES}, timeout_ms=60_000)
+    found = model.run_multi({"runs": ["scores"]}, {"inputs": EXAMPLES}, timeout_ms=60_000)
     assert {name: list(each) for name, each in found.items()} == {"runs": ["scores"]}
-    assert model.run_together({}, {"inputs": EXAMPLES}) == {}
+    assert model.run_multi({}, {"inputs": EXAMPLES}) == {}
 
 
 def test_what_does_not_go_together_is_refused(model: LoadedModel) -> None:
     fed = {"inputs": EXAMPLES}
     with pytest.raises(InvalidInput, match="must be the same for all"):
-        model.run_together({"lengths": ["outputs"], "other": ["outputs"]}, fed)
+        model.run_multi({"lengths": ["outputs"], "other": ["outputs"]}, fed)
     with pytest.raises(SignatureNotFound):
-        model.run_together({"nothing": ["outputs"]}, fed)
+        model.run_multi({"nothing": ["outputs"]}, fed)
     with pytest.raises(InvalidInput, match="output tensor alias not found"):
-        model.run_together({"lengths": ["scores"]}, fed)
+        model.run_multi({"lengths": ["scores"]}, fed)
     with pytest.raises(InvalidTensor):
-        model.run_together(TWO, {"inputs": np.zeros(2, np.float32)})
+        model.run_multi(TWO, {"inputs": np.zeros(2, np.float32)})
 
 
 def test_closed_model_runs_nothing(model: LoadedModel) -> None:
-    model.run_together(TWO, {"inputs": EXAMPLES})
+    model.run_multi(TWO, {"inputs": EXAMPLES})
     model.close()
     with pytest.raises(ModelExecutionError):
-        model.run_together(TWO, {"inputs": EXAMPLES})
+        model.run_multi(TWO, {"inputs": EXAMPLES})
 
 
 def test_multi_inference_is_one_run(directory: Path) -> None:

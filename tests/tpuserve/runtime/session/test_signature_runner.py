@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tpuserve.errors import DeadlineExceeded, InvalidInput, ModelExecutionError
-from tpuserve.runtime.session.signature_runner import EntryPoint
+from tpuserve.runtime.session.signature_runner import SignatureRunner
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 pytestmark = pytest.mark.slow
@@ -44,20 +44,23 @@ X = {"x": np.array([1, 2], np.float32)}
 
 def test_run_that_is_too_long_is_stopped(session: Any) -> None:
     with pytest.raises(DeadlineExceeded, match="Timed out waiting for notification"):
-        EntryPoint(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 20)
+        SignatureRunner(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 20)
 
 
 def test_run_that_is_short_enough_is_answered(session: Any) -> None:
-    assert EntryPoint(session, LOOP).run({"n": np.array(3, np.int32)}, None, 60_000)["counted"] == 3
+    assert (
+        SignatureRunner(session, LOOP).run({"n": np.array(3, np.int32)}, None, 60_000)["counted"]
+        == 3
+    )
 
 
 def test_deadline_that_has_passed_runs_nothing(session: Any) -> None:
     with pytest.raises(DeadlineExceeded):
-        EntryPoint(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 0)
+        SignatureRunner(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 0)
 
 
 def test_deadlines_may_be_turned_off(session: Any) -> None:
-    entry_point = EntryPoint(session, LOOP, keeps_deadlines=False)
+    entry_point = SignatureRunner(session, LOOP, keeps_deadlines=False)
     assert entry_point.run({"n": np.array(3, np.int32)}, None, 0)["counted"] == 3
 
 
@@ -65,7 +68,7 @@ def test_deadlines_may_be_turned_off(session: Any) -> None:
 def test_only_a_bounded_run_of_known_length_goes_unwatched(session: Any, is_bounded: bool) -> None:
     watched = []
 
-    class Watching(EntryPoint):
+    class Watching(SignatureRunner):
         def _run_watched(self, wanted: Any, feeds: Any, time_ms: float) -> Any:
             watched.append(feeds[0].shape)
             return super()._run_watched(wanted, feeds, time_ms)
@@ -80,14 +83,14 @@ def test_only_a_bounded_run_of_known_length_goes_unwatched(session: Any, is_boun
 
 
 def test_known_length_near_the_deadline_is_watched(session: Any) -> None:
-    entry_point = EntryPoint(session, VECTOR, is_bounded=True)
+    entry_point = SignatureRunner(session, VECTOR, is_bounded=True)
     entry_point.run(X, None, 3_600_000)
     with pytest.raises(DeadlineExceeded):
         entry_point.run(X, None, 0)
 
 
 def test_chosen_outputs_are_answered_and_unknown_ones_refused(session: Any) -> None:
-    entry_point = EntryPoint(session, VECTOR)
+    entry_point = SignatureRunner(session, VECTOR)
     assert entry_point.run(X, ["negated"], None).keys() == {"negated"}
     assert entry_point.run(X, None, None).keys() == {"doubled", "negated"}
     with pytest.raises(InvalidInput, match="duplicate output tensor alias: negated"):
@@ -95,17 +98,17 @@ def test_chosen_outputs_are_answered_and_unknown_ones_refused(session: Any) -> N
 
 
 def test_closed_one_runs_no_more(session: Any) -> None:
-    entry_point = EntryPoint(session, VECTOR)
+    entry_point = SignatureRunner(session, VECTOR)
     entry_point.close()
     with pytest.raises(ModelExecutionError, match="the model is closed"):
         entry_point.run(X, None, None)
 
 
 def test_prepared_one_has_made_what_the_first_request_needs(session: Any) -> None:
-    entry_point = EntryPoint(session, VECTOR)
-    entry_point.prepare()
+    entry_point = SignatureRunner(session, VECTOR)
+    entry_point.warm_up()
     made = dict(entry_point._callables)
     entry_point.run(X, None, None)
     assert entry_point._callables == made
     missing = Signature({}, {"y": TensorSpec("gone:0", "float32", ())})
-    EntryPoint(session, missing).prepare()
+    SignatureRunner(session, missing).warm_up()

@@ -12,7 +12,7 @@ import os, sys, threading
 import numpy as np
 import tensorflow as tf
 from tpuserve import loader
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 
 class Compiled(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
@@ -32,7 +32,7 @@ def last(work):
     thread.join()
     return found[0]
 
-loaded = loader.load(sys.argv[1], hardware=Hardware(), aside=last)
+loaded = loader.load(sys.argv[1], hardware=TpuSystem(), executor=last)
 print(last(lambda: loaded.run("serving_default", {"x": np.array([2], np.float32)}))["y"][0])
 nice = {}
 for each in os.listdir("/proc/self/task"):

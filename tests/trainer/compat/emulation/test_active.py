@@ -22,7 +22,7 @@ def session_of_its_own() -> Iterator[None]:
 
 def test_a_graph_is_built_for_the_emulated_tpu_and_no_other() -> None:
     assert str(emulated()) == "emulated TPU of 8 cores, from emulated_tpu()"
-    with tpuserve.devices.EmulatedTpu(tpuserve.devices.Hardware(8, 1)):
+    with tpuserve.devices.EmulatedTpu(tpuserve.devices.TpuSystem(8, 1)):
         assert emulated() is None
 
 

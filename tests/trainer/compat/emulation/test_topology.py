@@ -6,7 +6,7 @@ from tensorflow.python.tpu.device_assignment import device_assignment
 from tensorflow.python.tpu.topology import Topology
 
 from tests.trainer.compat.emulation import own
-from tpuserve.devices import Hardware
+from tpuserve.devices import TpuSystem
 from trainer.compat.emulation import topology
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ v1 = tf.compat.v1
     ],
 )
 def test_every_core_has_a_place_in_the_mesh(cores: int, hosts: int, mesh: list[int]) -> None:
-    found = Topology(serialized=topology.serialized(Hardware(cores, hosts, is_emulated=True)))
+    found = Topology(serialized=topology.serialized(TpuSystem(cores, hosts, is_emulated=True)))
     assert (found.mesh_shape.tolist(), found.num_tasks) == (mesh, hosts)
     assert len({tuple(each) for each in found.device_coordinates.reshape(-1, 4)}) == cores
     assert not found.missing_devices.size

@@ -51,7 +51,7 @@ class Places:
 def explain(error: BaseException, places: Places) -> UnsupportedOnTpu | None:
     """What to raise from an error that says that XLA refuses ops; None for another error."""
     lines = []
-    for each in xla_errors.unsupported(str(error)):
+    for each in xla_errors.find_unsupported_ops(str(error)):
         line = places.line_of(each.node)
         lines.append(f"{each.op} ({each.node}{f', made at {line}' if line else ''})")
     if not lines:
