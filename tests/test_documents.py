@@ -9,7 +9,7 @@ import pytest
 from tests import document_blocks
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import System, Topology
+from trainer.distribution.topology import BatchTopology, TpuSlice
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -81,7 +81,7 @@ def batch_sizes() -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def topology(row: list[str], mode: str) -> Topology:
+def topology(row: list[str], mode: str) -> BatchTopology:
     """What a row of the table is about."""
     cores, hosts = row[0].split(", ")
     way, _, more = row[1].partition(", ")
@@ -91,10 +91,10 @@ def topology(row: list[str], mode: str) -> Topology:
     elif more:
         settings["num_cores_per_replica"] = int(more.removesuffix(" cores a replica"))
     config = TPUConfig(per_host_input_for_training=InputPipelineConfig[way], **settings)
-    return Topology(System(int(hosts), int(cores)), config, mode, 64)
+    return BatchTopology(TpuSlice(int(hosts), int(cores)), config, mode, 64)
 
 
-def answer(asked: Topology, name: str) -> str:
+def answer(asked: BatchTopology, name: str) -> str:
     try:
         asked.check()
     except InvalidSetting:
@@ -112,7 +112,7 @@ def test_a_row_of_the_table_of_batch_sizes_is_what_the_topology_says(row: list[s
 
 
 def test_the_picture_shows_the_batch_sizes_that_the_topology_gives() -> None:
-    drawn = Topology(System(hosts=2, cores=8), TPUConfig(), "train", 16)
+    drawn = BatchTopology(TpuSlice(hosts=2, cores=8), TPUConfig(), "train", 16)
     picture = text("docs/pictures/sharding.svg")
     assert picture.count(f">batch_size {drawn.batch_size_for_model_fn}<") == drawn.replicas
     for pipeline in drawn.pipelines:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests import document_blocks
 from tests.document_blocks import Block
 from trainer.config.run_config import RunConfig
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def test_a_block_prints_what_stands_below_it(block: Block, printed: dict[str, st
 def test_the_first_row_of_the_table_of_batch_sizes_is_the_run_off_the_tpu() -> None:
     (row,) = re.findall(r"^\| off the TPU .*", DOCUMENT.read_text(), re.MULTILINE)
     sizes = dict.fromkeys(("train", "eval", "infer"), 64)
-    program = TPUProgram(lambda features: features, {}, RunConfig(), "", batch_sizes=sizes)
+    program = TPUModelProgram(lambda features: features, {}, RunConfig(), "", batch_sizes=sizes)
     for column, params in ((3, program.input_params), (4, program.model_params)):
         found = ", ".join(str(params(mode)["batch_size"]) for mode in sizes)
         assert row.split("|")[column].strip() == found

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from trainer.config.run_config import RunConfig
 from trainer.execution.iterations_per_loop import IterationPlan
-from trainer.execution.train_loop import Loop
-from trainer.model.eval_metrics import Metrics
+from trainer.execution.train_loop import TrainLoop
+from trainer.model.eval_metrics import EvalMetrics
 from trainer.model.spec import EstimatorSpec
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainGraph:
     """A model in training.
 
     Attributes:
@@ -24,34 +24,34 @@ class Training:
       hooks: what must run so that the input flows.
     """
 
-    loop: Loop
+    loop: TrainLoop
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvalGraph:
     """A model in evaluation.
 
     Attributes:
       metrics: their update is to be run until a hook, or the end of the input, stops it.
-      spec, hooks: see `Training`.
+      spec, hooks: see `TrainGraph`.
       batches_done: says how many batches have been taken; None where nothing tells.
     """
 
-    metrics: Metrics
+    metrics: EvalMetrics
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
     batches_done: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictGraph:
     """A model in prediction.
 
     Attributes:
       batches: takes a session; gives, until the input ends, each batch of predictions.
-      spec, hooks: see `Training`.
+      spec, hooks: see `TrainGraph`.
     """
 
     batches: Callable[[Any], Iterator[Any]]
@@ -59,7 +59,7 @@ class Prediction:
     hooks: tuple[Any, ...]
 
 
-class Place(Protocol):
+class ExecutionBackend(Protocol):
     """Where a program runs.
 
     Each method but the last is called once, within the graph of `graph`.
@@ -77,7 +77,7 @@ class Place(Protocol):
         global_step: Any,
         checkpoint: str | None,
         plan: IterationPlan,
-    ) -> Training:
+    ) -> TrainGraph:
         """The model in training.
 
         Args:
@@ -94,7 +94,7 @@ class Place(Protocol):
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         steps: int | None,
-    ) -> Evaluation:
+    ) -> EvalGraph:
         """The model in evaluation, of so many batches, or of all where steps is None."""
 
     def prediction(
@@ -103,7 +103,7 @@ class Place(Protocol):
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         select: Callable[[Any], Any],
-    ) -> Prediction:
+    ) -> PredictGraph:
         """The model in prediction; `select` picks what is wanted of its predictions."""
 
     def session_config(self, proto: Any) -> Any:

@@ -10,18 +10,18 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
-from trainer.backends.base import Evaluation, Prediction, Training
+from trainer.backends.base import EvalGraph, PredictGraph, TrainGraph
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import RunConfig
 from trainer.config.tf_config import PS
 from trainer.distribution.topology import VERBS
 from trainer.execution import iterations_per_loop, run_graph, train_loop
-from trainer.execution.keyboard_interrupt import Interruption
+from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
 from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StopAfterRunsHook
 from trainer.inputs import input_pipeline
 from trainer.model import eval_metrics
-from trainer.model.model_program import Program
+from trainer.model.model_program import ModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -43,7 +43,7 @@ class Model:
 
 
 def build(
-    program: Program, input_fn: Callable[..., Any], mode: str, checkpoint: str | None
+    program: ModelProgram, input_fn: Callable[..., Any], mode: str, checkpoint: str | None
 ) -> Model:
     """The model of one mode, with its input.
 
@@ -63,7 +63,7 @@ def build(
     return Model(inputs.features, spec, inputs.hooks)
 
 
-class OffTpu:
+class LocalBackend:
     """The CPU or a GPU of this machine, or of the task that a session target names."""
 
     def __init__(self, master: str = "", device_fn: Callable[[Any], Any] | None = None) -> None:
@@ -75,49 +75,51 @@ class OffTpu:
         """
         self.master = master
         self._device_fn = device_fn
-        self._interruption = Interruption()
+        self._interruption = KeyboardInterruptHook()
 
     def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """A graph with one replica."""
-        return run_graph.fresh(config, has_one_replica=True, device_fn=self._device_fn)
+        return run_graph.new_run_graph(config, has_single_replica=True, device_fn=self._device_fn)
 
     def training(
         self,
-        program: Program,
+        program: ModelProgram,
         input_fn: Callable[..., Any],
         global_step: Any,
         checkpoint: str | None,
         plan: iterations_per_loop.IterationPlan,
-    ) -> Training:
+    ) -> TrainGraph:
         """A loop around the step that model_fn has built.
 
         What a host_call reads waits for the steps of the loop, since it is built before.
         """
         model = build(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
-        steps = train_loop.repeat(model.spec.train_op, model.spec.loss, global_step, plan.most)
-        return Training(steps, model.spec, (*model.hooks, self._interruption))
+        steps = train_loop.build_train_loop(
+            model.spec.train_op, model.spec.loss, global_step, plan.most
+        )
+        return TrainGraph(steps, model.spec, (*model.hooks, self._interruption))
 
     def evaluation(
         self,
-        program: Program,
+        program: ModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         steps: int | None,
-    ) -> Evaluation:
+    ) -> EvalGraph:
         """One batch of any size in each `session.run`."""
         model = build(program, input_fn, ModeKeys.EVAL, checkpoint)
-        metrics = eval_metrics.of_spec(model.spec, model.features)
+        metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
-        return Evaluation(metrics, model.spec, (*model.hooks, stop), lambda: stop.done)
+        return EvalGraph(metrics, model.spec, (*model.hooks, stop), lambda: stop.done)
 
     def prediction(
         self,
-        program: Program,
+        program: ModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         select: Callable[[Any], Any],
-    ) -> Prediction:
+    ) -> PredictGraph:
         """One batch of any size in each `session.run`."""
         model = build(program, input_fn, ModeKeys.PREDICT, checkpoint)
         fetches = select(model.spec.predictions)
@@ -130,7 +132,7 @@ class OffTpu:
                     return
                 yield batch
 
-        return Prediction(batches, model.spec, model.hooks)
+        return PredictGraph(batches, model.spec, model.hooks)
 
     def session_config(self, proto: Any) -> Any:
         """It needs nothing."""
@@ -141,7 +143,7 @@ class OffTpu:
         return self._interruption
 
 
-def place(program: Program, mode: str) -> OffTpu:
+def place(program: ModelProgram, mode: str) -> LocalBackend:
     """Where a mode of a program runs off the TPU; the log says so.
 
     Raises:
@@ -151,12 +153,12 @@ def place(program: Program, mode: str) -> OffTpu:
     found = _in_cluster(config, mode) if sessions.is_in_cluster(config) else None
     if found is None:
         master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
-        found = OffTpu(master or "", config.device_fn)
+        found = LocalBackend(master or "", config.device_fn)
     _say(program, mode, found)
     return found
 
 
-def _in_cluster(config: RunConfig, mode: str) -> OffTpu | None:
+def _in_cluster(config: RunConfig, mode: str) -> LocalBackend | None:
     """The place of a task among those that TF_CONFIG names; None for one by its target alone."""
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
@@ -171,16 +173,16 @@ def _in_cluster(config: RunConfig, mode: str) -> OffTpu | None:
                 f"{config.num_worker_replicas} workers and no job {PS!r} that would hold the "
                 f"variables they share. Add one, or give RunConfig a device_fn."
             )
-        return OffTpu(config.master or "", device_fn)
+        return LocalBackend(config.master or "", device_fn)
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master != config.task.master:
         return None
     # Variables on parameter servers are shared by their names: a checkpoint that is restored
     # there would undo what workers have trained since.
-    return OffTpu(device_fn=config.device_fn)
+    return LocalBackend(device_fn=config.device_fn)
 
 
-def _say(program: Program, mode: str, where: OffTpu) -> None:
+def _say(program: ModelProgram, mode: str, where: LocalBackend) -> None:
     config = program.config
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if where.master:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.training import monitored_session
 
-from trainer.backends.base import Place
+from trainer.backends.base import ExecutionBackend
 from trainer.config import tf_config
 from trainer.config.run_config import RunConfig
 
@@ -65,9 +65,9 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
         )
 
 
-def monitored(
+def create_monitored_session(
     config: RunConfig,
-    place: Place,
+    place: ExecutionBackend,
     scaffold: Any,
     hooks: Sequence[Any],
     *,

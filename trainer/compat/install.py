@@ -69,7 +69,7 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     _installed = made = _Installed(program, is_first)
 
     def on_tensorflow() -> None:
-        importlib.import_module("trainer.execution.protobuf_compat").admit()
+        importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
         # Before tf.contrib.tpu takes what is replaced.
         importlib.import_module("trainer.compat.emulation").replace()
         install_names.names()

@@ -58,8 +58,8 @@ class TPUConfig(NamedTupleMixin):
       experimental_allow_per_host_v2_parallel_get_next: under PER_HOST_V2, replicas may take
         their batches in any order.
       experimental_feed_hook: what makes the hook that feeds, in place of the usual one: called
-        with the arguments of `trainer.backends.tpu.transfer.infeed_outfeed_hook.Feeding`, whose
-        methods the hook must have.
+        with the arguments of `InfeedOutfeedHook` (trainer.backends.tpu.transfer), whose methods the
+        hook must have.
       compile_emulated: XLA compiles the step on an emulated TPU, and refuses what a TPU
         refuses; False runs it uncompiled, which is faster to start.
     """

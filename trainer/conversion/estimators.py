@@ -12,8 +12,8 @@ from trainer.config.run_config import RunConfig, TPUConfig
 from trainer.conversion import gradients, metrics
 from trainer.estimator.estimator import Estimator
 from trainer.estimator.tpu_estimator import TPUEstimator
-from trainer.model.feature_codec import Wire
-from trainer.model.model_program import TPUProgram, arguments
+from trainer.model.feature_codec import FeatureCodec
+from trainer.model.model_program import TPUModelProgram, unbound_argument_names
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -90,7 +90,7 @@ def to_tpu_estimator(
             "to_tpu_estimator has no train_batch_size, and the estimator's params have no "
             "'batch_size'. Give the global batch size, in rows."
         )
-    wire = Wire()
+    wire = FeatureCodec()
     config = config or program.config
     converted = TPUEstimator(
         model_fn=_model_fn(program.model_fn, wire),
@@ -104,8 +104,8 @@ def to_tpu_estimator(
         warm_start_from=options.pop("warm_start_from", program.warm_start),
         **options,
     )
-    assert isinstance(converted._program, TPUProgram)
-    converted._program = dataclasses.replace(converted._program, onto_tpu=wire.onto)
+    assert isinstance(converted._program, TPUModelProgram)
+    converted._program = dataclasses.replace(converted._program, encode_input=wire.encode)
     logger.info(
         "Estimator of %s made a TPUEstimator: batches of %d, %d and %d rows in training, "
         "evaluation and prediction",
@@ -155,15 +155,15 @@ def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | 
     return config.replace(model_dir=model_dir, **changes)
 
 
-def _model_fn(model_fn: Callable[..., Any], wire: Wire) -> Callable[..., Any]:
+def _model_fn(model_fn: Callable[..., Any], wire: FeatureCodec) -> Callable[..., Any]:
     """The model_fn of a TPUEstimator that builds the same model."""
-    names = arguments(model_fn)
+    names = unbound_argument_names(model_fn)
 
     def converted(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
         # The context is there in a run on a TPU alone, and not in an export.
         is_on_tpu = _CONTEXT in params
         if is_on_tpu:
-            features, labels = wire.off(features, labels, mode)
+            features, labels = wire.decode(features, labels, mode)
         given = {"labels": labels, "mode": mode, "params": params, "config": config}
         call = functools.partial(
             model_fn, features, **{name: given[name] for name in names if name in given}

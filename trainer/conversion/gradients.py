@@ -41,7 +41,7 @@ def average_gradients() -> Iterator[None]:
     methods.append((v1, {_COMPUTE: inside.computing(getattr(v1, _COMPUTE))}))
     with ExitStack() as stack:
         for kind, values in methods:
-            stack.enter_context(patching.attributes(kind, values))
+            stack.enter_context(patching.patched_attributes(kind, values))
         yield
 
 

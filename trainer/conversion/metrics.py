@@ -93,7 +93,7 @@ def record_metrics() -> Iterator[MetricRecorder]:
         if inspect.isfunction(value) and not name.startswith("_")
     }
     recording = {name: _recording(function, records) for name, function in functions.items()}
-    with patching.attributes(module, recording):
+    with patching.patched_attributes(module, recording):
         yield records
 
 

@@ -17,7 +17,7 @@ _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
 
 
 @dataclass(frozen=True)
-class System:
+class TpuSlice:
     """The TPU system of a run.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Topology:
+class BatchTopology:
     """How one mode's batches spread over hosts, replicas and cores.
 
     Ask `check()` first: the other answers hold for what it lets through.
@@ -68,7 +68,7 @@ class Topology:
       global_batch_size: rows of one step over all replicas; None is refused by `check`.
     """
 
-    system: System
+    system: TpuSlice
     tpu_config: TPUConfig
     mode: str
     global_batch_size: int | None

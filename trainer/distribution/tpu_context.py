@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpuserve.errors import InvalidSetting, WrongContext
-from trainer.distribution.topology import Pipeline, Topology
+from trainer.distribution.topology import BatchTopology, Pipeline
 
 
 class TPUContext:
@@ -14,19 +14,19 @@ class TPUContext:
     """
 
     def __init__(
-        self, topology: Topology, *, pipeline: Pipeline | None, device_assignment: Any = None
+        self, topology: BatchTopology, *, pipeline: Pipeline | None, device_assignment: Any = None
     ) -> None:
         self._topology = topology
         self._pipeline = pipeline
         self._device_assignment = device_assignment
 
     @classmethod
-    def for_input_fn(cls, topology: Topology, pipeline: Pipeline) -> "TPUContext":
+    def for_input_fn(cls, topology: BatchTopology, pipeline: Pipeline) -> "TPUContext":
         """The context of one call of input_fn."""
         return cls(topology, pipeline=pipeline)
 
     @classmethod
-    def for_model_fn(cls, topology: Topology, device_assignment: Any = None) -> "TPUContext":
+    def for_model_fn(cls, topology: BatchTopology, device_assignment: Any = None) -> "TPUContext":
         """The context of model_fn.
 
         Args:

@@ -12,14 +12,14 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
 from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends import local
-from trainer.backends.base import Place
+from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints, warm_start
 from trainer.config import hyperparameters, validation
 from trainer.config.run_config import RunConfig
 from trainer.estimator import sealed
 from trainer.exporting import saved_model
 from trainer.model import spec_validation
-from trainer.model.model_program import Program, TPUProgram
+from trainer.model.model_program import ModelProgram, TPUModelProgram
 from trainer.model.spec import ModeKeys
 from trainer.modes import evaluate, predict, train
 
@@ -65,11 +65,11 @@ class Estimator:
           InvalidType: an argument is of a wrong type.
         """
         config = RunConfig() if config is None else config
-        self._set_up(Program, model_fn, model_dir, config, params, warm_start_from)
+        self._set_up(ModelProgram, model_fn, model_dir, config, params, warm_start_from)
 
     def _set_up(
         self,
-        kind: type[Program],
+        kind: type[ModelProgram],
         model_fn: Any,
         model_dir: str | None,
         config: Any,
@@ -86,7 +86,7 @@ class Estimator:
         self._program = kind(
             model_fn=model_fn,
             params=hyperparameters.copy_hyperparameters(
-                params, takes_items=issubclass(kind, TPUProgram)
+                params, takes_items=issubclass(kind, TPUModelProgram)
             ),
             config=config.replace(model_dir=model_dir),
             model_dir=model_dir,
@@ -141,7 +141,7 @@ class Estimator:
 
     def eval_dir(self, name: str | None = None) -> str:
         """Where the results of the evaluation of that name are written."""
-        return evaluate.directory_of(self.model_dir, name)
+        return evaluate.eval_directory(self.model_dir, name)
 
     def get_variable_names(self) -> list[str]:
         """The names of all variables in the newest checkpoint.
@@ -201,7 +201,7 @@ class Estimator:
                 f"does not train. Call it in the chief and the workers, or use "
                 f"train_and_evaluate."
             )
-        hooks = spec_validation.checked_hooks("train() hooks", hooks)
+        hooks = spec_validation.validate_hooks("train() hooks", hooks)
         for each in saving_listeners or ():
             if not isinstance(each, tf.compat.v1.train.CheckpointSaverListener):
                 raise InvalidType(
@@ -253,7 +253,7 @@ class Estimator:
           CheckpointNotFound: the checkpoint that was asked for is not there.
         """
         steps = validation.whole_steps("steps", steps)
-        hooks = spec_validation.checked_hooks("evaluate() hooks", hooks)
+        hooks = spec_validation.validate_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,
             input_fn,
@@ -286,7 +286,7 @@ class Estimator:
           InvalidType: a hook is none.
           CheckpointNotFound: the checkpoint that was asked for is not there.
         """
-        hooks = spec_validation.checked_hooks("predict() hooks", hooks)
+        hooks = spec_validation.validate_hooks("predict() hooks", hooks)
         return predict.predict(
             self._program,
             input_fn,
@@ -383,7 +383,7 @@ class Estimator:
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path, warm_up
         )
 
-    def _place(self, mode: str) -> Place:
+    def _place(self, mode: str) -> ExecutionBackend:
         """Where a mode runs."""
         return local.place(self._program, mode)
 

@@ -117,7 +117,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
         # Asked to end, training saves what it has come to.
-        with contextlib.suppress(graceful_shutdown.Terminated):
+        with contextlib.suppress(graceful_shutdown.GracefulExit):
             self._estimator.evaluate(
                 self._input_fn,
                 steps=self._steps,

@@ -10,13 +10,13 @@ from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
 from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends import tpu
-from trainer.backends.base import Place
+from trainer.backends.base import ExecutionBackend
 from trainer.config import validation
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.estimator.estimator import Estimator
 from trainer.exporting import saved_model
 from trainer.exporting.strategies import ExportSavedModelApiVersion
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -121,7 +121,7 @@ class TPUEstimator(Estimator):
                 f"not supported yet. Leave it out, and build the tables in model_fn."
             )
         self._set_up(
-            TPUProgram,
+            TPUModelProgram,
             model_fn,
             model_dir,
             config,
@@ -148,10 +148,10 @@ class TPUEstimator(Estimator):
         """Whether evaluation wants a TPU, the one that training has."""
         return self._use_tpu and self._eval_on_tpu
 
-    def _place(self, mode: str) -> Place:
+    def _place(self, mode: str) -> ExecutionBackend:
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
-            assert isinstance(self._program, TPUProgram)
+            assert isinstance(self._program, TPUModelProgram)
             # Before a TPU is looked for: the program is wrong wherever it runs.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(

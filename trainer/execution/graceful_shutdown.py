@@ -12,17 +12,17 @@ import tensorflow as tf
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_watching: "Termination | None" = None
+_watching: "GracefulShutdownHook | None" = None
 
 
-class Terminated(SystemExit):
+class GracefulExit(SystemExit):
     """A run has ended because the process was asked to end; uncaught, it exits with 0."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
-class Termination(tf.compat.v1.train.SessionRunHook):
+class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
     """Stops a training after the loop in which a request to end came.
 
     Attributes:
@@ -44,10 +44,10 @@ class Termination(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-class StopWithTraining(tf.compat.v1.train.SessionRunHook):
+class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
     """Stops a run that the loop of a training waits for, once the training is asked to end."""
 
-    def __init__(self, training: Termination) -> None:
+    def __init__(self, training: GracefulShutdownHook) -> None:
         self._training = training
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -57,7 +57,7 @@ class StopWithTraining(tf.compat.v1.train.SessionRunHook):
 
 
 @contextmanager
-def watched() -> Iterator[Termination]:
+def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
     """Watches for SIGTERM meanwhile; gives the hook that stops a training at it.
 
     At the signal a training ends its loop and saves, and then the process ends with 0; where no
@@ -74,7 +74,7 @@ def watched() -> Iterator[Termination]:
         with _until_trained(_watching):
             yield _watching
         return
-    termination = Termination()
+    termination = GracefulShutdownHook()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield termination
         return
@@ -85,7 +85,7 @@ def watched() -> Iterator[Termination]:
             os.kill(os.getpid(), number)
         termination.is_asked_for = True
         if not termination.is_training:
-            raise Terminated
+            raise GracefulExit
         logger.warning("SIGTERM: ending after this loop; a second one ends at once")
 
     _watching = termination
@@ -99,16 +99,16 @@ def watched() -> Iterator[Termination]:
 
 
 @contextmanager
-def _until_trained(termination: Termination) -> Iterator[None]:
+def _until_trained(termination: GracefulShutdownHook) -> Iterator[None]:
     try:
         yield
     finally:
         termination.is_training = False
     if termination.is_asked_for:
-        raise Terminated
+        raise GracefulExit
 
 
-def training_around() -> Termination | None:
+def current_training_shutdown() -> GracefulShutdownHook | None:
     """The hook of the training whose loop this runs between; None where there is none."""
     is_main = threading.current_thread() is threading.main_thread()
     return _watching if is_main and _watching is not None and _watching.is_training else None

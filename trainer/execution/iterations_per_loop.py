@@ -63,13 +63,13 @@ class TimedIterations:
         self._runs.append((iterations, seconds))
 
 
-def plan(config: TPUConfig) -> IterationPlan:
+def build_iteration_plan(config: TPUConfig) -> IterationPlan:
     """The plan that a config's iterations_per_loop stands for."""
     if config.loop_secs is not None:
         return TimedIterations(config.loop_secs)
     return FixedIterations(int(config.iterations_per_loop))
 
 
-def fixed(config: TPUConfig) -> int:
+def fixed_iterations(config: TPUConfig) -> int:
     """Steps of a loop where no time steers it: the number that was set, or one."""
     return 1 if config.loop_secs is not None else int(config.iterations_per_loop)

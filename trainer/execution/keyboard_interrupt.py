@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 
-class Interruption(tf.compat.v1.train.SessionRunHook):
+class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
     """Turns Ctrl-C in a run into a closed session, and that into KeyboardInterrupt.
 
     It is a hook of the session, and a context manager to be around it. Outside of the main
@@ -40,7 +40,7 @@ class Interruption(tf.compat.v1.train.SessionRunHook):
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
         # There is another one around an evaluation within training.
-        is_ours = isinstance(getattr(handler, "__self__", None), Interruption)
+        is_ours = isinstance(getattr(handler, "__self__", None), KeyboardInterruptHook)
         if not is_main or not (is_ours or handler is signal.default_int_handler):
             return
         if self._ends is None:
@@ -64,7 +64,7 @@ class Interruption(tf.compat.v1.train.SessionRunHook):
         if self._is_interrupted:
             raise KeyboardInterrupt
 
-    def __enter__(self) -> "Interruption":
+    def __enter__(self) -> "KeyboardInterruptHook":
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from tensorflow.python.framework import graph_io
 
 
-def admit() -> None:
+def patch_graph_io() -> None:
     """Has TensorFlow write graphs as text with any protobuf that tpuserve is installed with."""
     takes = inspect.signature(text_format.MessageToString).parameters
     if "float_format" not in takes:

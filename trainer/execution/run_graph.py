@@ -8,24 +8,24 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.config.run_config import RunConfig
-from trainer.execution.single_replica_graph import OneReplicaGraph
+from trainer.execution.single_replica_graph import SingleReplicaGraph
 
 
 @contextmanager
-def fresh(
+def new_run_graph(
     config: RunConfig,
     *,
-    has_one_replica: bool = False,
+    has_single_replica: bool = False,
     device_fn: Callable[[Any], Any] | None = None,
 ) -> Iterator[Any]:
     """A new default graph with the run's seed and a global step; yields the global step.
 
-    With `has_one_replica`, sums over replicas are built as identities: see `OneReplicaGraph`.
+    With `has_single_replica`, sums over replicas are built as identities: see `SingleReplicaGraph`.
     `device_fn` takes an operation and gives its device; the global step's, too.
     Variables made in it are resources: those can be captured by the training loop and by a TPU
     computation, and have the same names and checkpoints as the reference variables of version 1.
     """
-    graph = OneReplicaGraph() if has_one_replica else tf.Graph()
+    graph = SingleReplicaGraph() if has_single_replica else tf.Graph()
     with (
         graph.as_default(),
         graph.device(device_fn),

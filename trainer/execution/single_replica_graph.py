@@ -8,7 +8,7 @@ from tensorflow.python.framework import function as defined_function
 _SUM = "CrossReplicaSum"
 
 
-class OneReplicaGraph(tf.Graph):
+class SingleReplicaGraph(tf.Graph):
     """A graph in which a sum over replicas is its own operand.
 
     tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum make an op that only a TPU has a

@@ -26,7 +26,7 @@ def _nobody_listens(iterations: int) -> None:
 
 
 @dataclass(frozen=True)
-class Loop:
+class TrainLoop:
     """A step, and the op that makes several of it.
 
     Attributes:
@@ -43,10 +43,12 @@ class Loop:
     loss: Any
     step: Any
     max_iterations: int
-    announce: Callable[[int], None] = _nobody_listens
+    before_run: Callable[[int], None] = _nobody_listens
 
 
-def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int) -> Loop:
+def build_train_loop(
+    train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int
+) -> TrainLoop:
     """The loop around a step of the default graph.
 
     A step that cannot be copied, because it is fed or keeps its state outside of resources, is
@@ -64,20 +66,20 @@ def repeat(train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int)
     with tf.control_dependencies([train_op]):
         step_after = tf.identity(global_step, name="global_step_after")
     step = reachability.reachable_ops([train_op, loss.op])
-    obstacle = obstacle_to_copies(step)
+    obstacle = why_not_unrollable(step)
     if obstacle is not None and iterations_per_loop > 1:
         several = "several" if iterations_per_loop == UNBOUNDED else iterations_per_loop
         logger.warning("one step a session.run, not %s: %s", several, obstacle)
     if obstacle is not None or iterations_per_loop == 1:
-        return Loop(iterations, train_op, loss, step_after, max_iterations=1)
+        return TrainLoop(iterations, train_op, loss, step_after, max_iterations=1)
     others = [each for each in graph.get_operations() if each.name not in step]
-    earlier_steps = run_copies(step, train_op, iterations - 1)
+    earlier_steps = run_unrolled(step, train_op, iterations - 1)
     for operation in (*_roots(step), *_reads(others)):
         operation._add_control_input(earlier_steps)
-    return Loop(iterations, train_op, loss, step_after, iterations_per_loop)
+    return TrainLoop(iterations, train_op, loss, step_after, iterations_per_loop)
 
 
-def obstacle_to_copies(step: dict[str, Any]) -> str | None:
+def why_not_unrollable(step: dict[str, Any]) -> str | None:
     """Why copies of these operations cannot run in the place of several runs; None if they can."""
     for operation in step.values():
         for tensor in (*operation.inputs, *operation.outputs):
@@ -91,7 +93,7 @@ def obstacle_to_copies(step: dict[str, Any]) -> str | None:
     return None
 
 
-def run_copies(step: dict[str, Any], last: Any, count: Any) -> Any:
+def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
     """The op that runs a step `count` times, each time in a copy of it.
 
     Args:

@@ -17,7 +17,7 @@ from trainer.exporting import strategies
 from trainer.exporting.input_receivers import ServingInputReceiver, SupervisedInputReceiver
 from trainer.exporting.strategies import ExportSavedModelApiVersion
 from trainer.model import eval_metrics
-from trainer.model.model_program import Program
+from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
 
 # Where a loader looks for the step of a metagraph that can be trained on.
@@ -27,7 +27,7 @@ _ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
 def write_saved_model(
-    program: Program,
+    program: ModelProgram,
     export_dir_base: str,
     input_receiver_fns: Mapping[str, Callable[[], Any]],
     *,
@@ -98,7 +98,7 @@ def write_saved_model(
 
 
 def _metagraphs(
-    program: Program,
+    program: ModelProgram,
     input_receiver_fns: Mapping[str, Callable[[], Any]],
     checkpoint: str,
     *,
@@ -151,7 +151,7 @@ def _check_functions(input_receiver_fns: Mapping[str, Any]) -> None:
 
 
 def _metagraph(
-    program: Program,
+    program: ModelProgram,
     receiver_fn: Callable[[], Any],
     checkpoint: str,
     mode: str,
@@ -159,7 +159,7 @@ def _metagraph(
     *,
     is_for_tpu: bool,
 ) -> MetagraphSpec:
-    with run_graph.fresh(program.config, has_one_replica=not is_for_tpu):
+    with run_graph.new_run_graph(program.config, has_single_replica=not is_for_tpu):
         receiver = receiver_fn()
         wanted = ServingInputReceiver if mode == ModeKeys.PREDICT else SupervisedInputReceiver
         if not isinstance(receiver, (wanted, ServingInputReceiver)):
@@ -177,7 +177,7 @@ def _metagraph(
             spec.export_outputs,
             None if _is_empty(spec.predictions) else spec.predictions,
             spec.loss,
-            eval_metrics.pairs(spec.eval_metric_ops or {}) or None,
+            eval_metrics.value_update_pairs(spec.eval_metric_ops or {}) or None,
         )
         with without_deprecations():
             signatures = model_utils.build_all_signature_defs(

@@ -10,13 +10,13 @@ import tensorflow as tf
 from tpuserve.errors import ExportError
 from tpuserve.export import export_outputs, on_tpu
 from tpuserve.export.tpu.tpu_parts import check_no_strings_on_tpu, has_tpu_part
-from trainer.model.model_program import Program
+from trainer.model.model_program import ModelProgram
 from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
 # Takes a program, features, labels and a mode; builds in the default graph.
-SpecBuilder: TypeAlias = Callable[[Program, Any, Any, str], EstimatorSpec]
+SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
 # What tensorflow.python.tpu says of a tpu.rewrite within another, in two places.
 _NESTED = "cannot be nested"
@@ -29,7 +29,7 @@ class ExportSavedModelApiVersion(IntEnum):
     V2 = 2
 
 
-def build_cpu_spec(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str) -> EstimatorSpec:
     """The spec off the TPU.
 
     Raises:
@@ -45,7 +45,9 @@ def build_cpu_spec(program: Program, features: Any, labels: Any, mode: str) -> E
     return spec
 
 
-def build_v1_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def build_v1_tpu_spec(
+    program: ModelProgram, features: Any, labels: Any, mode: str
+) -> EstimatorSpec:
     """The spec with its predictions and export outputs as results of one TPU call.
 
     Raises:
@@ -80,7 +82,9 @@ def build_v1_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -
     )
 
 
-def build_v2_tpu_spec(program: Program, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def build_v2_tpu_spec(
+    program: ModelProgram, features: Any, labels: Any, mode: str
+) -> EstimatorSpec:
     """The spec of a model_fn that finds params["use_tpu"] to be True and does the rest.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.execution.train_loop import Loop
+from trainer.execution.train_loop import TrainLoop
 from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -15,7 +15,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
     """Captures the loops that make the steps of a range, first and last included."""
 
     def __init__(
-        self, loop: Loop, directory: str, start: StepRangeHook, steps: tuple[int, int]
+        self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
         """Captures nothing yet.
 

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from trainer.execution.train_loop import Loop
+from trainer.execution.train_loop import TrainLoop
 from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StepRangeHook
 
@@ -274,7 +274,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(
         self,
-        loop: Loop,
+        loop: TrainLoop,
         start: StepRangeHook,
         told: Reporter,
         summary_directory: str,

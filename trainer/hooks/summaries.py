@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.execution.train_loop import Loop
+from trainer.execution.train_loop import TrainLoop
 from trainer.hooks.training_hooks import StepRangeHook
 
 
@@ -20,7 +20,12 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
     """Writes the model's summaries after every so many steps, under the step they are of."""
 
     def __init__(
-        self, loop: Loop, scaffold: Any, directory: str, start: StepRangeHook, every_n_steps: int
+        self,
+        loop: TrainLoop,
+        scaffold: Any,
+        directory: str,
+        start: StepRangeHook,
+        every_n_steps: int,
     ) -> None:
         """Writes after the first loop, and then whenever `every_n_steps` have gone by."""
         self._loop = loop

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
 
 from trainer.execution.iterations_per_loop import FixedIterations, IterationPlan
-from trainer.execution.train_loop import Loop
+from trainer.execution.train_loop import TrainLoop
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -72,7 +72,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(
         self,
-        loop: Loop,
+        loop: TrainLoop,
         start: StepRangeHook,
         plan: IterationPlan | None = None,
         *,
@@ -114,7 +114,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             # While this one was saving a checkpoint, say, the others have counted on.
             self._step = self._start.read(run_context.session)
         self._iterations = self._next_iterations()
-        self._loop.announce(self._iterations)
+        self._loop.before_run(self._iterations)
         return tf.compat.v1.train.SessionRunArgs(
             self._loop.step, feed_dict={self._loop.iterations: self._iterations}
         )

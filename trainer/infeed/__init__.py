@@ -1,12 +1,12 @@
-"""The host side of feeding a TPU: from an input_fn to the tensors that each replica gets.
+"""The host side of a TPU's infeed: from an input_fn to the tensors that each replica receives.
 
-`build` takes the batches of every input pipeline apart, one shard for each replica, and enqueues
-each shard on the replica's own core. A file each: how a batch is nested (`structure`), what a TPU
-can take (`admission`), batches of fewer rows than the others (`batches`), where a pipeline's
-tensors come from (`source`), who gets which part (`shards`), parts of one tensor for the cores of
-one replica (`partition`).
+`build_infeed` splits the batches of every input pipeline into shards, one for each replica, and
+enqueues each shard on the replica's own core. `tensor_nest` flattens a batch, `validation` refuses
+tensors that a TPU cannot take, `final_batch_padding` fills batches that are too small,
+`input_source` reads one pipeline, `shards` divides a batch among replicas, and `partition` divides
+a tensor among the cores of one replica.
 """
 
-from trainer.infeed.feed import Batch, Infeed, build
+from trainer.infeed.feed import Batch, Infeed, build_infeed
 
-__all__ = ["Batch", "Infeed", "build"]
+__all__ = ["Batch", "Infeed", "build_infeed"]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
@@ -10,24 +10,22 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.graph import reachability
 from trainer.config.run_config import InputPipelineConfig
+from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.execution import train_loop
 from trainer.infeed import shards
-from trainer.infeed.input_source import Source
-from trainer.infeed.partition import Partition
-
-if TYPE_CHECKING:
-    from trainer.distribution.topology import Pipeline, Topology
+from trainer.infeed.input_source import InputSource
+from trainer.infeed.partition import InputPartition
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def once(
-    source: Source,
-    topology: "Topology",
-    pipeline: "Pipeline",
+def enqueue_batch(
+    source: InputSource,
+    topology: BatchTopology,
+    pipeline: Pipeline,
     *,
     parallel_get_next: bool,
-    partition: Partition | None,
+    partition: InputPartition | None,
     device_assignment: Any,
 ) -> Any:
     """The op that feeds one batch to each replica of a pipeline.
@@ -36,12 +34,12 @@ def once(
       source: the pipeline's batches.
       topology: which core is whose.
       pipeline: whom it feeds.
-      parallel_get_next, device_assignment: see `trainer.infeed.build`.
+      parallel_get_next, device_assignment: see `trainer.infeed.build_infeed`.
       partition: how a shard is spread over a replica's cores; None for all to the first.
     """
     replicas = pipeline.replicas
     if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
-        fed = shards.one_each(source.next, len(replicas), in_order=not parallel_get_next)
+        fed = shards.per_replica_batches(source.next, len(replicas), in_order=not parallel_get_next)
     elif topology.input_mode == InputPipelineConfig.BROADCAST:
         fed = [source.next()] * len(replicas)
     else:
@@ -57,7 +55,7 @@ def once(
 
 
 def _to_core(
-    part: list[Any], topology: "Topology", replica: int, core: int, device_assignment: Any
+    part: list[Any], topology: BatchTopology, replica: int, core: int, device_assignment: Any
 ) -> Any:
     host = topology.host_of(replica)
     if device_assignment is not None:
@@ -72,7 +70,7 @@ def _to_core(
         )
 
 
-def repeat(build_once: Callable[[], Any], iterations: Any) -> Any:
+def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
     """The op that runs `iterations` times, one after the other, what a function builds."""
 
     def body(done: Any) -> Any:
@@ -90,11 +88,11 @@ def repeat(build_once: Callable[[], Any], iterations: Any) -> Any:
     return tf.group(done)
 
 
-def repeat_copies(once: Any, iterations: Any) -> tuple[Any, int | None]:
+def repeat_existing_batch(once: Any, iterations: Any) -> tuple[Any, int | None]:
     """The same for ops that are there already, with the most iterations that it can make."""
     nodes = reachability.reachable_ops([once])
-    obstacle = train_loop.obstacle_to_copies(nodes)
+    obstacle = train_loop.why_not_unrollable(nodes)
     if obstacle is not None:
         logger.warning("one batch of the input a session.run: %s", obstacle)
         return once, 1
-    return train_loop.run_copies(nodes, once, iterations), None
+    return train_loop.run_unrolled(nodes, once, iterations), None

@@ -3,21 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import InvalidSetting
+from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.hooks.training_hooks import DatasetInitializerHook
 from trainer.infeed import enqueue, input_source, partition, shards
 from trainer.infeed import tensor_nest as structure
-from trainer.infeed.input_source import SmallerBatches, Source
-from trainer.infeed.partition import Partition
-from trainer.infeed.tensor_nest import Structure
-
-if TYPE_CHECKING:
-    from trainer.distribution.topology import Pipeline, Topology
+from trainer.infeed.input_source import FinalBatchPolicy, InputSource
+from trainer.infeed.partition import InputPartition
+from trainer.infeed.tensor_nest import TensorNest
 
 IS_PADDING = "is_padding"
 
@@ -56,16 +54,16 @@ class Infeed:
     enqueue: Any
     hooks: tuple[Any, ...]
     dequeue: Callable[[], Batch]
-    structure: Structure
+    structure: TensorNest
     max_iterations: int | None = None
 
 
-def build(
-    call_input_fn: "Callable[[Pipeline], Any]",
-    topology: "Topology",
+def build_infeed(
+    call_input_fn: Callable[[Pipeline], Any],
+    topology: BatchTopology,
     *,
     batch_axis: Any = None,
-    smaller_batches: SmallerBatches = "refuse",
+    smaller_batches: FinalBatchPolicy = "refuse",
     steps: int | None = None,
     parallel_get_next: bool = False,
     input_partition_dims: Any = None,
@@ -99,13 +97,13 @@ def build(
       InvalidSetting: a batch without static shape, or that cannot be split as asked.
     """
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="infeed_iterations")
-    batch_axis = shards.batch_axis_of(topology.input_mode, batch_axis)
-    first: Source | None = None
-    spread: Partition | None = None
+    batch_axis = shards.effective_batch_axis(topology.input_mode, batch_axis)
+    first: InputSource | None = None
+    spread: InputPartition | None = None
     loops, initializers, limits = [], [], []
     for pipeline in topology.pipelines:
         with tf.name_scope(f"input_pipeline_task{pipeline.host}"), tf.device(pipeline.device):
-            found = input_source.of(
+            found = input_source.build_input_source(
                 call_input_fn(pipeline),
                 topology,
                 len(pipeline.replicas),
@@ -117,9 +115,9 @@ def build(
                 first = found
                 spread = _spread(found, topology, input_partition_dims, only_first_core_computes)
             call = f"call {pipeline.index + 1} of input_fn, on host {pipeline.host},"
-            structure.check_same(first.structure, found.structure, call)
+            structure.check_same_tensors(first.structure, found.structure, call)
             feed_once = partial(
-                enqueue.once,
+                enqueue.enqueue_batch,
                 found,
                 topology,
                 pipeline,
@@ -129,10 +127,10 @@ def build(
                 device_assignment=device_assignment,
             )
             if found.initializer is None:
-                loop, limit = enqueue.repeat_copies(feed_once(), iterations)
+                loop, limit = enqueue.repeat_existing_batch(feed_once(), iterations)
                 limits += [] if limit is None else [limit]
             else:
-                loop = enqueue.repeat(feed_once, iterations)
+                loop = enqueue.repeat_batches(feed_once, iterations)
                 initializers.append(found.initializer)
             loops.append(loop)
     if first is None:
@@ -148,15 +146,20 @@ def build(
 
 
 def _spread(
-    found: Source, topology: "Topology", input_partition_dims: Any, only_first_core_computes: bool
-) -> Partition | None:
+    found: InputSource,
+    topology: BatchTopology,
+    input_partition_dims: Any,
+    only_first_core_computes: bool,
+) -> InputPartition | None:
     if input_partition_dims is None:
         return None
-    checked = partition.of(input_partition_dims, found.shard(), topology.cores_per_replica)
+    checked = partition.build_partition(
+        input_partition_dims, found.shard(), topology.cores_per_replica
+    )
     return None if only_first_core_computes else checked
 
 
-def _dequeue(found: Source, spread: Partition | None, *, says_padding: bool) -> Batch:
+def _dequeue(found: InputSource, spread: InputPartition | None, *, says_padding: bool) -> Batch:
     shard = found.shard()
     specs = [each.spec for each in shard.leaves]
     if found.rows is not None:

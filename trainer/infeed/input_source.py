@@ -2,25 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tensorflow as tf
 from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config.run_config import InputPipelineConfig
-from trainer.infeed import partial_batches, shards, validation
+from trainer.distribution.topology import BatchTopology
+from trainer.infeed import final_batch_padding, shards, validation
 from trainer.infeed import tensor_nest as structure
-from trainer.infeed.tensor_nest import Structure
+from trainer.infeed.tensor_nest import TensorNest
 
-if TYPE_CHECKING:
-    from trainer.distribution.topology import Topology
-
-SmallerBatches: TypeAlias = Literal["refuse", "tile", "pad"]
+FinalBatchPolicy: TypeAlias = Literal["refuse", "tile", "pad"]
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """The batches of one pipeline.
 
     Attributes:
@@ -32,7 +30,7 @@ class Source:
       initializer: the op that starts the Dataset; None where the batches are from ops.
     """
 
-    structure: Structure
+    structure: TensorNest
     axes: tuple[int | None, ...]
     shards: int
     rows: int | None
@@ -42,9 +40,9 @@ class Source:
     def split(self) -> list[list[Any]]:
         """The next batch in equal parts: for each shard its tensors."""
         axes = [*self.axes, 0] if self.rows else self.axes
-        return shards.split(self.next(), axes, self.shards)
+        return shards.split_into_shards(self.next(), axes, self.shards)
 
-    def shard(self) -> Structure:
+    def shard(self) -> TensorNest:
         """The structure of one part."""
         return self.structure.with_leaves(
             [
@@ -54,22 +52,22 @@ class Source:
         )
 
 
-def of(
+def build_input_source(
     returned: Any,
-    topology: "Topology",
+    topology: BatchTopology,
     replicas: int,
     *,
     batch_axis: Any = None,
-    smaller_batches: SmallerBatches = "refuse",
+    smaller_batches: FinalBatchPolicy = "refuse",
     steps: int | None = None,
-) -> Source:
+) -> InputSource:
     """The batches that an input_fn returned.
 
     Args:
       returned: a Dataset or tensors, of features or (features, labels).
       topology: the input mode, and the batch size that input_fn was asked for.
       replicas: how many this pipeline feeds.
-      batch_axis, smaller_batches, steps: see `trainer.infeed.build`.
+      batch_axis, smaller_batches, steps: see `trainer.infeed.build_infeed`.
 
     Raises:
       InvalidType: it is nothing of the kind, or has tensors of types that no TPU takes.
@@ -77,12 +75,12 @@ def of(
     """
     is_dataset = isinstance(returned, tf.data.Dataset)
     mode, batch_size = topology.input_mode, topology.batch_size_for_input_fn
-    found = structure.of(returned.element_spec if is_dataset else _specs(returned))
+    found = structure.build_tensor_nest(returned.element_spec if is_dataset else _specs(returned))
     if not is_dataset:
         _check_tensors_will_do(returned, mode, smaller_batches)
     validation.check_types(found)
-    axes = shards.axes(found, batch_axis)
-    split_in = shards.count(mode, replicas)
+    axes = shards.resolve_batch_axes(found, batch_axis)
+    split_in = shards.num_shards(mode, replicas)
     validation.check_shapes(
         found, axes, batch_size, any_rows=is_dataset and smaller_batches != "refuse"
     )
@@ -90,18 +88,22 @@ def of(
         axes = _axes_of_whole(found, axes, batch_size)
     rows = None if smaller_batches == "refuse" else _rows(found, axes, batch_size)
     if rows is not None:
-        whole = partial_batches.Whole(found.leaves, axes, rows, split_in)
+        whole = final_batch_padding.BatchSpec(found.leaves, axes, rows, split_in)
         found = found.with_leaves(whole.filled())
     validation.check_divides(found, axes, split_in, batch_size)
     if not is_dataset:
         tensors = [tf.convert_to_tensor(each) for each in found.flatten(returned)]
         mask = [] if rows is None else [tf.ones([rows], tf.int32)]
-        return Source(found, axes, split_in, rows, lambda: [*tensors, *mask], None)
+        return InputSource(found, axes, split_in, rows, lambda: [*tensors, *mask], None)
     if rows is not None:
         if steps is not None:
             per_step = replicas if mode == InputPipelineConfig.PER_HOST_V2 else 1
             returned = returned.take(steps * per_step)
-        make_whole = partial_batches.tile if smaller_batches == "tile" else partial_batches.pad
+        make_whole = (
+            final_batch_padding.spread_final_batch
+            if smaller_batches == "tile"
+            else final_batch_padding.pad_final_batch
+        )
         returned = make_whole(_flat(returned, found), whole)
     iterator = tf.compat.v1.data.make_initializable_iterator(returned)
 
@@ -109,7 +111,7 @@ def of(
         element = iterator.get_next()
         return found.flatten(element) if rows is None else list(element)
 
-    return Source(found, axes, split_in, rows, following, iterator.initializer)
+    return InputSource(found, axes, split_in, rows, following, iterator.initializer)
 
 
 def _check_tensors_will_do(returned: Any, mode: Any, smaller_batches: str) -> None:
@@ -126,7 +128,7 @@ def _check_tensors_will_do(returned: Any, mode: Any, smaller_batches: str) -> No
 
 
 def _axes_of_whole(
-    found: Structure, axes: tuple[int | None, ...], batch_size: int
+    found: TensorNest, axes: tuple[int | None, ...], batch_size: int
 ) -> tuple[int | None, ...]:
     """The axes of the rows in a batch that no one splits, which need not be the first.
 
@@ -140,7 +142,7 @@ def _axes_of_whole(
     )
 
 
-def _rows(found: Structure, axes: tuple[int | None, ...], batch_size: int) -> int:
+def _rows(found: TensorNest, axes: tuple[int | None, ...], batch_size: int) -> int:
     """How many rows a whole batch has: as its tensors say, or else as was asked of input_fn."""
     said = {
         leaf: rows
@@ -155,7 +157,7 @@ def _rows(found: Structure, axes: tuple[int | None, ...], batch_size: int) -> in
     return next(iter(said.values()), batch_size)
 
 
-def _flat(dataset: Any, found: Structure) -> Any:
+def _flat(dataset: Any, found: TensorNest) -> Any:
     is_tuple = type(dataset.element_spec) is tuple
 
     def flat(*parts: Any) -> tuple[Any, ...]:

@@ -9,13 +9,13 @@ from tensorflow.python.tpu import tpu_feed
 from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting
-from trainer.infeed.tensor_nest import Leaf, Structure, describe
+from trainer.infeed.tensor_nest import TensorLeaf, TensorNest, format_shape
 
 _Dims = tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
-class Partition:
+class InputPartition:
     """How the tensors of one replica are spread over its logical cores.
 
     Attributes:
@@ -51,7 +51,7 @@ class Partition:
         return [*self.dims, *[None] * (len(tensors) - len(self.dims))]
 
 
-def of(input_partition_dims: Any, structure: Structure, cores: int) -> Partition:
+def build_partition(input_partition_dims: Any, structure: TensorNest, cores: int) -> InputPartition:
     """The partition that a TPUConfig asks for.
 
     Args:
@@ -71,7 +71,7 @@ def of(input_partition_dims: Any, structure: Structure, cores: int) -> Partition
         for leaf, each in zip(leaves, found, strict=True):
             dims.append(None if each is None else tuple(each))
             _check(leaf, dims[-1], cores)
-    return Partition(tuple(dims), cores)
+    return InputPartition(tuple(dims), cores)
 
 
 def _flatten(part: Any, template: Any, index: int) -> list[Any]:
@@ -96,10 +96,10 @@ def _are_numbers(dims: Any) -> bool:
     return isinstance(dims, (list, tuple)) and all(type(each) is int for each in dims)
 
 
-def _check(leaf: Leaf, dims: _Dims, cores: int) -> None:
+def _check(leaf: TensorLeaf, dims: _Dims, cores: int) -> None:
     if dims is None:
         return
-    shape = describe(leaf.spec.shape)
+    shape = format_shape(leaf.spec.shape)
     if any(each < 1 for each in dims):
         raise InvalidSetting(
             f"input_partition_dims has {list(dims)} for {leaf.path}. All dims must be >= 1."

@@ -8,19 +8,19 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig
-from trainer.infeed.tensor_nest import Structure
+from trainer.infeed.tensor_nest import TensorNest
 
 logger = logging.getLogger("tensorflow.trainer")
 
 _WHOLE = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.BROADCAST)
 
 
-def count(mode: Any, replicas: int) -> int:
+def num_shards(mode: Any, replicas: int) -> int:
     """In how many parts a batch is split for so many replicas that one pipeline feeds."""
     return 1 if mode in _WHOLE else replicas
 
 
-def batch_axis_of(mode: Any, batch_axis: Any) -> Any:
+def effective_batch_axis(mode: Any, batch_axis: Any) -> Any:
     """The batch_axis that a mode goes by, with a log line where it goes by none."""
     if batch_axis is not None and mode != InputPipelineConfig.PER_HOST_V1:
         logger.warning("batch_axis=%r is not looked at: only PER_HOST_V1 splits by it", batch_axis)
@@ -28,7 +28,7 @@ def batch_axis_of(mode: Any, batch_axis: Any) -> Any:
     return batch_axis
 
 
-def axes(structure: Structure, batch_axis: Any) -> tuple[int | None, ...]:
+def resolve_batch_axes(structure: TensorNest, batch_axis: Any) -> tuple[int | None, ...]:
     """Per tensor the axis that the rows are on; None for a scalar.
 
     Args:
@@ -61,7 +61,9 @@ def axes(structure: Structure, batch_axis: Any) -> tuple[int | None, ...]:
     return tuple(given)
 
 
-def split(tensors: Sequence[Any], axes: Sequence[int | None], shards: int) -> list[list[Any]]:
+def split_into_shards(
+    tensors: Sequence[Any], axes: Sequence[int | None], shards: int
+) -> list[list[Any]]:
     """Equal parts of each tensor: for each shard its tensors."""
     if shards == 1:
         return [list(tensors)]
@@ -69,7 +71,9 @@ def split(tensors: Sequence[Any], axes: Sequence[int | None], shards: int) -> li
     return [list(each) for each in zip(*parts, strict=True)]
 
 
-def one_each(following: Callable[[], list[Any]], replicas: int, in_order: bool) -> list[list[Any]]:
+def per_replica_batches(
+    following: Callable[[], list[Any]], replicas: int, in_order: bool
+) -> list[list[Any]]:
     """A batch of its own for each replica.
 
     Args:

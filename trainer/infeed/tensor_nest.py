@@ -12,7 +12,7 @@ from trainer.inputs.input_pipeline import split_features_and_labels
 
 
 @dataclass(frozen=True)
-class Leaf:
+class TensorLeaf:
     """One tensor of a batch.
 
     Attributes:
@@ -24,7 +24,7 @@ class Leaf:
     spec: Any
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.spec.dtype.name}{describe(self.spec.shape)})"
+        return f"{self.path} ({self.spec.dtype.name}{format_shape(self.spec.shape)})"
 
     def size(self, axis: int) -> int | None:
         """The size along one axis; None where it is not known."""
@@ -37,19 +37,19 @@ class Leaf:
         sizes = self.spec.shape.as_list()
         return max((axis for axis, each in enumerate(sizes) if each == size), default=otherwise)
 
-    def with_dimension(self, axis: int, size: int) -> "Leaf":
+    def with_dimension(self, axis: int, size: int) -> "TensorLeaf":
         """The same tensor with another size along one axis."""
         shape = self.spec.shape.as_list()
         shape[axis] = size
         return replace(self, spec=tf.TensorSpec(shape, self.spec.dtype))
 
-    def part(self, axis: int, parts: int) -> "Leaf":
+    def part(self, axis: int, parts: int) -> "TensorLeaf":
         """One of so many equal parts along one axis, whose size is known."""
         return self.with_dimension(axis, self.spec.shape.as_list()[axis] // parts)
 
 
 @dataclass(frozen=True)
-class Structure:
+class TensorNest:
     """The nests of features and labels.
 
     Attributes:
@@ -58,7 +58,7 @@ class Structure:
     """
 
     template: tuple[Any, Any]
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[TensorLeaf, ...]
 
     def flatten(self, batch: Any) -> list[Any]:
         """The tensors of what an input_fn or a Dataset gave, in the order of the leaves."""
@@ -72,12 +72,12 @@ class Structure:
             self.template, [None if place is None else next(rest) for place in places]
         )
 
-    def with_leaves(self, leaves: Sequence[Leaf]) -> "Structure":
+    def with_leaves(self, leaves: Sequence[TensorLeaf]) -> "TensorNest":
         """The same nests around other tensors."""
-        return Structure(self.pack(leaves), tuple(leaves))
+        return TensorNest(self.pack(leaves), tuple(leaves))
 
 
-def of(specs: Any) -> Structure:
+def build_tensor_nest(specs: Any) -> TensorNest:
     """The structure of a batch.
 
     Args:
@@ -88,7 +88,7 @@ def of(specs: Any) -> Structure:
       InvalidSetting: there is no tensor at all, or neither features nor a pair.
     """
     template = split_features_and_labels(specs)
-    places: list[Leaf | None] = []
+    places: list[TensorLeaf | None] = []
     for path, spec in nest.flatten_with_tuple_paths(template):
         # A Dataset has a spec of its own for None, which no name of TensorFlow's leads to.
         if spec is None or type(spec).__name__ == "NoneTensorSpec":
@@ -99,17 +99,17 @@ def of(specs: Any) -> Structure:
                 f"{_name(path)} of the input is {spec!r:.200}, which is no tensor. Return a "
                 f"tf.data.Dataset from input_fn, or tensors as (features, labels)."
             )
-        places.append(Leaf(_name(path), spec))
+        places.append(TensorLeaf(_name(path), spec))
     leaves = tuple(each for each in places if each is not None)
     if not leaves:
         raise InvalidSetting(
             f"the input is {specs!r:.200}: there is no tensor in it. Give features, or the pair "
             f"(features, labels), with at least one tensor."
         )
-    return Structure(nest.pack_sequence_as(template, places), leaves)
+    return TensorNest(nest.pack_sequence_as(template, places), leaves)
 
 
-def check_same(first: Structure, other: Structure, call: str) -> None:
+def check_same_tensors(first: TensorNest, other: TensorNest, call: str) -> None:
     """Demands that two calls of an input_fn gave the same.
 
     Args:
@@ -139,7 +139,7 @@ def check_same(first: Structure, other: Structure, call: str) -> None:
         )
 
 
-def describe(shape: Any) -> str:
+def format_shape(shape: Any) -> str:
     """A shape as in [8, ?]."""
     if shape.rank is None:
         return " of unknown rank"

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.infeed.tensor_nest import Structure, describe
+from trainer.infeed.tensor_nest import TensorNest, format_shape
 
 TYPES = (
     tf.float32,
@@ -31,7 +31,7 @@ _CASTS = {
 }
 
 
-def check_types(structure: Structure) -> None:
+def check_types(structure: TensorNest) -> None:
     """Demands dense tensors of types that a TPU has.
 
     Raises:
@@ -52,7 +52,7 @@ def check_types(structure: Structure) -> None:
 
 
 def check_shapes(
-    structure: Structure, axes: Sequence[int | None], batch_size: int, *, any_rows: bool
+    structure: TensorNest, axes: Sequence[int | None], batch_size: int, *, any_rows: bool
 ) -> None:
     """Demands static shapes.
 
@@ -84,7 +84,7 @@ def check_shapes(
 
 
 def check_divides(
-    structure: Structure, axes: Sequence[int | None], shards: int, batch_size: int
+    structure: TensorNest, axes: Sequence[int | None], shards: int, batch_size: int
 ) -> None:
     """Demands that the tensors can be split for so many replicas.
 
@@ -118,7 +118,7 @@ def _kind(spec: Any) -> str:
     kinds = {tf.SparseTensorSpec: "sparse", tf.RaggedTensorSpec: "ragged"}
     kind = kinds.get(type(spec), type(spec).__name__)
     shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
-    return kind if shape is None or dtype is None else f"{kind} ({dtype.name}{describe(shape)})"
+    return kind if shape is None or dtype is None else f"{kind} ({dtype.name}{format_shape(shape)})"
 
 
 def _densify(spec: Any) -> str:

@@ -12,8 +12,8 @@ from trainer.keras.model.compatibility import check
 from trainer.keras.model.converted_model import Converted
 from trainer.keras.step import model_fn
 from trainer.keras.step.features import with_weights
-from trainer.model.feature_codec import Wire
-from trainer.model.model_program import TPUProgram
+from trainer.model.feature_codec import FeatureCodec
+from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
 
 
@@ -35,14 +35,14 @@ class KerasTPUEstimator(TPUEstimator):
     ) -> None:
         """Sets the estimator up; see `model_to_tpu_estimator`."""
         self._class_weight = class_weight
-        wire = Wire()
+        wire = FeatureCodec()
         super().__init__(
             model_fn.of(converted, class_weight, wire), config=config, params=params, **options
         )
         if options.get("batch_axis") is None:
             # Datasets are as for model.fit: of int64 labels, of batches of any size.
-            assert isinstance(self._program, TPUProgram)
-            self._program = dataclasses.replace(self._program, onto_tpu=wire.onto)
+            assert isinstance(self._program, TPUModelProgram)
+            self._program = dataclasses.replace(self._program, encode_input=wire.encode)
         self._converted = converted
 
     @property

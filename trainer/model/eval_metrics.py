@@ -15,8 +15,8 @@ RESERVED = ("loss", checkpoints.GLOBAL_STEP)
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """Metrics of the default graph.
+class EvalMetrics:
+    """EvalMetrics of the default graph.
 
     Attributes:
       values: name → tensor, to be read after the last batch.
@@ -27,7 +27,7 @@ class Metrics:
     update: Any
 
 
-def of_spec(spec: EstimatorSpec, features: Any) -> Metrics:
+def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
     """The metrics of a model, and its loss, in which each row counts alike.
 
     Args:
@@ -37,10 +37,10 @@ def of_spec(spec: EstimatorSpec, features: Any) -> Metrics:
     Raises:
       InvalidSetting: a metric has a name that evaluate() gives itself.
     """
-    return of_ops(spec.eval_metric_ops or {}, spec.loss, _rows(features))
+    return build_eval_metrics(spec.eval_metric_ops or {}, spec.loss, _rows(features))
 
 
-def of_ops(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Metrics:
+def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> EvalMetrics:
     """The metrics that ops make, and a loss.
 
     Args:
@@ -57,13 +57,13 @@ def of_ops(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Metrics:
             f"the model has a metric named {reserved[0]!r}, which evaluate() adds itself: metric "
             f"names {' and '.join(map(repr, RESERVED))} are reserved. Name yours otherwise."
         )
-    named = {**pairs(metrics), "loss": tf.compat.v1.metrics.mean(loss, weights=rows)}
+    named = {**value_update_pairs(metrics), "loss": tf.compat.v1.metrics.mean(loss, weights=rows)}
     values = {name: value for name, (value, _) in named.items()}
-    return Metrics(values, tf.group(*(update for _, update in named.values())))
+    return EvalMetrics(values, tf.group(*(update for _, update in named.values())))
 
 
-def pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Metrics by name, Keras ones among them, each as a pair (value, update op)."""
+def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """EvalMetrics by name, Keras ones among them, each as a pair (value, update op)."""
     return {name: _value_and_update(metric) for name, metric in metrics.items()}
 
 

@@ -21,13 +21,13 @@ _NARROWED = {
 """Types that infeed does not carry → the ones they are carried as."""
 
 
-class Wire:
+class FeatureCodec:
     """What input_fn gives, as it goes to a TPU, and as model_fn knows it."""
 
     def __init__(self) -> None:
         self._types: dict[str, tuple[Any, Any]] = {}
 
-    def onto(self, returned: Any, batch_size: int, mode: str) -> Any:
+    def encode(self, returned: Any, batch_size: int, mode: str) -> Any:
         """What input_fn returned, in batches of one size and in types that a TPU takes.
 
         Args:
@@ -55,7 +55,7 @@ class Wire:
             returned = returned.map(_narrowed)
         return returned
 
-    def off(self, features: Any, labels: Any, mode: str) -> tuple[Any, Any]:
+    def decode(self, features: Any, labels: Any, mode: str) -> tuple[Any, Any]:
         """Features and labels of a batch, in the types that input_fn gave them."""
         kinds = self._types.get(mode)
         if kinds is None:

@@ -13,7 +13,7 @@ def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
 
-def check(name: str, pair: Any) -> None:
+def validate_host_function(name: str, pair: Any) -> None:
     """Refuses what is no pair of a function and the tensors it takes; None passes.
 
     Raises:

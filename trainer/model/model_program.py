@@ -16,7 +16,7 @@ _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 
 @dataclass(frozen=True)
-class Program:
+class ModelProgram:
     """What every mode runs.
 
     Attributes:
@@ -36,7 +36,7 @@ class Program:
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec,)
 
     def __post_init__(self) -> None:
-        names = arguments(self.model_fn)
+        names = unbound_argument_names(self.model_fn)
         if "features" not in names:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'features'. Declare "
@@ -63,7 +63,7 @@ class Program:
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
         """How many steps a training loop makes: one, unless the config has a TPUConfig."""
         if self.config.has_tpu_config:
-            return iterations_per_loop.plan(self.config.tpu_config)
+            return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
         # The hooks of a plain Estimator's program count on being called for each step.
         return iterations_per_loop.FixedIterations(1)
 
@@ -103,7 +103,7 @@ class Program:
             "params": self.model_params(mode, is_export=is_export, for_tpu=for_tpu),
             "config": config or self.config,
         }
-        names = arguments(self.model_fn)
+        names = unbound_argument_names(self.model_fn)
         if labels is not None and "labels" not in names:
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} has no argument 'labels', and the input_fn "
@@ -129,12 +129,12 @@ class Program:
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """What input_fn returns for one mode: a Dataset, or tensors."""
         available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
-        names = arguments(input_fn)
+        names = unbound_argument_names(input_fn)
         return input_fn(**{name: available[name] for name in names if name in available})
 
 
 @dataclass(frozen=True)
-class TPUProgram(Program):
+class TPUModelProgram(ModelProgram):
     """A program whose functions find more in params, so that they can run on a TPU.
 
     Attributes:
@@ -144,11 +144,11 @@ class TPUProgram(Program):
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
-    onto_tpu: Callable[[Any, int, str], Any] | None = None
+    encode_input: Callable[[Any, int, str], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
         """How many steps a training loop makes."""
-        return iterations_per_loop.plan(self.config.tpu_config)
+        return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
 
@@ -197,7 +197,7 @@ def _batch_size_argument(mode: str) -> str:
     return "predict_batch_size" if mode == ModeKeys.PREDICT else f"{mode}_batch_size"
 
 
-def arguments(function: Callable[..., Any]) -> list[str]:
+def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
     """The names that a function's caller is to fill, without those that a partial has bound.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @contextmanager
-def attributes(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
+def patched_attributes(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
     """Within it a class or a module has these values; afterwards its own again."""
     own = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():

@@ -7,7 +7,7 @@ from typing import Any
 from tpuserve.errors import InvalidSetting
 from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.hooks.training_hooks import HostCallHook
-from trainer.model import host_call as host_functions
+from trainer.model import host_call as host_calls
 from trainer.model import spec_validation
 from trainer.model.host_call import call_on_host as call_on_host
 
@@ -63,16 +63,20 @@ class EstimatorSpec(NamedTupleMixin):
     def __post_init__(self) -> None:
         _check_what_both_have(self)
         _set(self, "predictions", {} if self.predictions is None else self.predictions)
-        _set(self, "eval_metric_ops", spec_validation.metric_ops(_name(self), self.eval_metric_ops))
+        _set(
+            self,
+            "eval_metric_ops",
+            spec_validation.validate_metric_ops(_name(self), self.eval_metric_ops),
+        )
         if self.mode == ModeKeys.PREDICT:
-            outputs = spec_validation.export_outputs(
+            outputs = spec_validation.validate_export_outputs(
                 _name(self), self.export_outputs, self.predictions
             )
             _set(self, "export_outputs", outputs)
         _set_hooks(
             self, "training_chief_hooks", "training_hooks", "evaluation_hooks", "prediction_hooks"
         )
-        spec_validation.scaffold(_name(self), self.scaffold)
+        spec_validation.validate_scaffold(_name(self), self.scaffold)
 
     def as_estimator_spec(self) -> "EstimatorSpec":
         """Itself."""
@@ -122,9 +126,11 @@ class TPUEstimatorSpec(NamedTupleMixin):
     def __post_init__(self) -> None:
         _check_what_both_have(self)
         if self.mode == ModeKeys.PREDICT and self.export_outputs is not None:
-            spec_validation.export_outputs(_name(self), self.export_outputs, self.predictions)
+            spec_validation.validate_export_outputs(
+                _name(self), self.export_outputs, self.predictions
+            )
         for name in ("eval_metrics", "host_call"):
-            host_functions.check(f"{_name(self)} {name}", getattr(self, name))
+            host_calls.validate_host_function(f"{_name(self)} {name}", getattr(self, name))
         _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
     def as_estimator_spec(self) -> EstimatorSpec:
@@ -166,14 +172,16 @@ def _check_what_both_have(spec: AnySpec) -> None:
             f"Missing {' and '.join(missing)} in the {name} of mode {spec.mode!r}. Return it from "
             f"model_fn."
         )
-    spec_validation.train_op(name, spec.train_op)
-    _set(spec, "loss", spec_validation.scalar_loss(name, spec.loss))
-    spec_validation.predictions(name, spec.predictions)
+    spec_validation.validate_train_op(name, spec.train_op)
+    _set(spec, "loss", spec_validation.validate_scalar_loss(name, spec.loss))
+    spec_validation.validate_predictions(name, spec.predictions)
 
 
 def _set_hooks(spec: AnySpec, *names: str) -> None:
     for each in names:
-        _set(spec, each, spec_validation.hooks(_name(spec), each, getattr(spec, each)))
+        _set(
+            spec, each, spec_validation.validate_spec_hooks(_name(spec), each, getattr(spec, each))
+        )
 
 
 def _refuse_other_mode(spec: AnySpec, changes: Mapping[str, Any]) -> None:

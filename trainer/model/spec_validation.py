@@ -9,7 +9,7 @@ from tensorflow.python.saved_model import model_utils
 from tpuserve.errors import InvalidSetting, InvalidType
 
 
-def train_op(owner: str, value: Any) -> None:
+def validate_train_op(owner: str, value: Any) -> None:
     """Refuses a train_op that is no op of this graph.
 
     Raises:
@@ -20,7 +20,7 @@ def train_op(owner: str, value: Any) -> None:
         _demand_operation(f"{owner} train_op", value)
 
 
-def scalar_loss(owner: str, value: Any) -> Any:
+def validate_scalar_loss(owner: str, value: Any) -> Any:
     """The loss as a scalar, where it has one element.
 
     Raises:
@@ -38,7 +38,7 @@ def scalar_loss(owner: str, value: Any) -> Any:
     return value if value.shape.rank in (0, None) else tf.reshape(value, [])
 
 
-def predictions(owner: str, value: Any) -> None:
+def validate_predictions(owner: str, value: Any) -> None:
     """Refuses predictions that are no tensors of this graph.
 
     Raises:
@@ -52,7 +52,7 @@ def predictions(owner: str, value: Any) -> None:
         _demand_tensor(f"{owner} predictions", value)
 
 
-def export_outputs(owner: str, value: Any, predicted: Any) -> dict[str, Any]:
+def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str, Any]:
     """The outputs by signature name, the default one included.
 
     Raises:
@@ -75,7 +75,7 @@ def export_outputs(owner: str, value: Any, predicted: Any) -> dict[str, Any]:
         raise InvalidSetting(f"{owner} export_outputs: {error}") from error
 
 
-def metric_ops(owner: str, value: Any) -> dict[str, Any]:
+def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
     """Metrics by name, each a pair (value, update) or a Keras metric.
 
     Raises:
@@ -109,16 +109,16 @@ def is_keras_metric(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("update_state", "result", "updates"))
 
 
-def hooks(owner: str, name: str, value: Any) -> tuple[Any, ...]:
+def validate_spec_hooks(owner: str, name: str, value: Any) -> tuple[Any, ...]:
     """Hooks as a tuple.
 
     Raises:
       InvalidType: one is no SessionRunHook.
     """
-    return checked_hooks(f"{owner} {name}", value)
+    return validate_hooks(f"{owner} {name}", value)
 
 
-def checked_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
+def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
     """Hooks as a tuple; the title says whose they are.
 
     Raises:
@@ -138,7 +138,7 @@ def checked_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(value or ())
 
 
-def scaffold(owner: str, value: Any) -> None:
+def validate_scaffold(owner: str, value: Any) -> None:
     """Refuses what is no Scaffold.
 
     Raises:

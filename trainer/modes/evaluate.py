@@ -9,19 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.backends import monitored_session as sessions
-from trainer.backends.base import Place
+from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.execution import graceful_shutdown
 from trainer.hooks import eval_summary, progress
-from trainer.model.model_program import Program
+from trainer.model.model_program import ModelProgram
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 def evaluate(
-    program: Program,
+    program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: Place,
+    place: ExecutionBackend,
     *,
     steps: int | None = None,
     hooks: Sequence[Any] = (),
@@ -64,20 +64,20 @@ def evaluate(
             if model.batches_done
             else []
         )
-        ending = graceful_shutdown.training_around()
+        ending = graceful_shutdown.current_training_shutdown()
         all_hooks = [
             *hooks,
             *model.hooks,
             *(model.spec.evaluation_hooks or ()),
             *counted,
-            *([graceful_shutdown.StopWithTraining(ending)] if ending else []),
+            *([graceful_shutdown.StopWithTrainingHook(ending)] if ending else []),
             final,
         ]
         scaffold = checkpoints.scaffold_with_saver(model.spec.scaffold, program.config)
         with (
             contextlib.closing(reporter),
             place.running(),
-            sessions.monitored(
+            sessions.create_monitored_session(
                 program.config,
                 place,
                 scaffold,
@@ -89,14 +89,14 @@ def evaluate(
             while not session.should_stop():
                 session.run(model.metrics.update)
     if ending is not None and ending.is_asked_for:
-        raise graceful_shutdown.Terminated
+        raise graceful_shutdown.GracefulExit
     progress.estimator_logger.info(
         "Saving dict for global step %d: %s",
         final.final_ops_values[checkpoints.GLOBAL_STEP],
         ", ".join(f"{each} = {_in_words(v)}" for each, v in sorted(final.final_ops_values.items())),
     )
     results = {each: _plain(value) for each, value in final.final_ops_values.items()}
-    eval_summary.write_eval_summary(directory_of(program.model_dir, name), results, checkpoint)
+    eval_summary.write_eval_summary(eval_directory(program.model_dir, name), results, checkpoint)
     logger.info(
         "evaluated %s: %s",
         checkpoint or "initial values",
@@ -105,7 +105,7 @@ def evaluate(
     return results
 
 
-def directory_of(model_dir: str, name: str | None = None) -> str:
+def eval_directory(model_dir: str, name: str | None = None) -> str:
     """Where the results of an evaluation are written."""
     return str(tf.io.gfile.join(model_dir, f"eval_{name}" if name else "eval"))
 

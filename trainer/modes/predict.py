@@ -11,17 +11,17 @@ import numpy as np
 
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
-from trainer.backends.base import Place
+from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
-from trainer.model.model_program import Program
+from trainer.model.model_program import ModelProgram
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 def predict(
-    program: Program,
+    program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: Place,
+    place: ExecutionBackend,
     *,
     predict_keys: Sequence[str] | str | None = None,
     hooks: Sequence[Any] = (),
@@ -68,9 +68,9 @@ def _close_unfinished() -> None:
 
 
 def _predictions(
-    program: Program,
+    program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: Place,
+    place: ExecutionBackend,
     predict_keys: Sequence[str] | str | None,
     hooks: Sequence[Any],
     checkpoint_path: str | None,
@@ -87,7 +87,7 @@ def _predictions(
         )
         all_hooks = [*hooks, *model.hooks, *(model.spec.prediction_hooks or ())]
         scaffold = checkpoints.scaffold_with_saver(model.spec.scaffold, program.config)
-        predicting = sessions.monitored(
+        predicting = sessions.create_monitored_session(
             program.config,
             place,
             scaffold,

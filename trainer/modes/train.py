@@ -9,22 +9,22 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
-from trainer.backends.base import Place
+from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.execution import graceful_shutdown, protobuf_compat, train_loop
 from trainer.hooks import progress, summaries
 from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.training_hooks import StepLimitHook, StepRangeHook
-from trainer.model.model_program import Program
+from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 def train(
-    program: Program,
+    program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: Place,
+    place: ExecutionBackend,
     *,
     hooks: Sequence[Any] = (),
     steps: int | None = None,
@@ -61,7 +61,7 @@ def train(
     ):
         logger.info("nothing to train: step %d is reached, in %s", max_steps, newest)
         return
-    with graceful_shutdown.watched() as ending, place.graph(config) as global_step:
+    with graceful_shutdown.sigterm_watcher() as ending, place.graph(config) as global_step:
         plan = program.iteration_plan()
         training = place.training(program, input_fn, global_step, newest, plan)
         scaffold = checkpoints.scaffold_with_saver(training.spec.scaffold, config)
@@ -112,7 +112,7 @@ def train(
                 closing.callback(each.close)
             closing.enter_context(place.running())
             session = closing.enter_context(
-                sessions.monitored(
+                sessions.create_monitored_session(
                     config,
                     place,
                     scaffold,
@@ -130,7 +130,10 @@ def train(
 
 
 def _summary_hooks(
-    program: Program, steps_in_one_run: train_loop.Loop, scaffold: Any, start: StepRangeHook
+    program: ModelProgram,
+    steps_in_one_run: train_loop.TrainLoop,
+    scaffold: Any,
+    start: StepRangeHook,
 ) -> list[Any]:
     every_n_steps = program.config.save_summary_steps
     if not every_n_steps:
@@ -141,7 +144,7 @@ def _summary_hooks(
 
 
 def _profile_hooks(
-    program: Program, steps_in_one_run: train_loop.Loop, start: StepRangeHook
+    program: ModelProgram, steps_in_one_run: train_loop.TrainLoop, start: StepRangeHook
 ) -> list[ProfileStepsHook]:
     steps = program.config.profile_steps
     if steps is None or not program.config.is_chief:
@@ -150,11 +153,11 @@ def _profile_hooks(
 
 
 def _checkpoint_hooks(
-    program: Program, scaffold: Any, others: Sequence[Any], saving_listeners: Sequence[Any]
+    program: ModelProgram, scaffold: Any, others: Sequence[Any], saving_listeners: Sequence[Any]
 ) -> list[Any]:
     """The hook that saves checkpoints, unless the program has brought one."""
     config = program.config
-    protobuf_compat.admit()
+    protobuf_compat.patch_graph_io()
     own = [each for each in others if isinstance(each, tf.compat.v1.train.CheckpointSaverHook)]
     if own:
         own[0]._listeners.extend(saving_listeners)

@@ -64,7 +64,7 @@ def train_and_evaluate(
         # It has nothing to end in peace.
         distributed.run_parameter_server(estimator.config)
         return None
-    with graceful_shutdown.watched():
+    with graceful_shutdown.sigterm_watcher():
         if role == tf_config.EVALUATOR:
             distributed.evaluate_continuously(evaluators, estimator.model_dir, train_spec.max_steps)
         elif role == tf_config.WORKER:

@@ -121,7 +121,7 @@ class _EvaluateBetweenLoops(tf.compat.v1.train.SessionRunHook):
                 continue
             try:
                 evaluator.evaluate()
-            except graceful_shutdown.Terminated:
+            except graceful_shutdown.GracefulExit:
                 # Training stops after this loop, and saves what it has come to.
                 return
             except _SWALLOWED_BY_SESSIONS as error:

@@ -5,10 +5,10 @@ import pytest
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import Pipeline, System, Topology
+from trainer.distribution.topology import BatchTopology, Pipeline, TpuSlice
 
 V1_SHARD, V1, V2, BROADCAST, SLICED = InputPipelineConfig
-ONE_HOST, FOUR_HOSTS = System(1, 8), System(4, 32, job="worker")
+ONE_HOST, FOUR_HOSTS = TpuSlice(1, 8), TpuSlice(4, 32, job="worker")
 REFUSED = None
 MODES = ("train", "eval", "infer")
 
@@ -33,26 +33,26 @@ TABLE: list[Any] = [
 
 
 def topology(
-    system: System,
+    system: TpuSlice,
     input_mode: int = V1,
     mode: str = "train",
     batch_size: int | None = 64,
     **options: Any,
-) -> Topology:
+) -> BatchTopology:
     config = TPUConfig(
         num_shards=options.get("shards"),
         num_cores_per_replica=options.get("cores"),
         per_host_input_for_training=input_mode,
         eval_training_input_configuration=options.get("eval", V1),
     )
-    return Topology(system, config, mode, batch_size)
+    return BatchTopology(system, config, mode, batch_size)
 
 
 @pytest.mark.parametrize(
     ("system", "input_mode", "options", "inputs", "models", "calls", "fed"), TABLE
 )
 def test_batch_size_table_row(
-    system: System,
+    system: TpuSlice,
     input_mode: int,
     options: dict[str, Any],
     inputs: tuple[int | None, ...],
@@ -98,7 +98,7 @@ def test_predict_on_many_hosts_takes_one_replica_of_all_cores() -> None:
 
 
 def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() -> None:
-    real, emulated = topology(System(2, 8), cores=2), topology(System(2, 8, True), cores=2)
+    real, emulated = topology(TpuSlice(2, 8), cores=2), topology(TpuSlice(2, 8, True), cores=2)
     assert [real.host_of(each) for each in range(4)] == [0, 0, 1, 1]
     assert [real.ordinal_of(each, 1) for each in range(4)] == [1, 3, 1, 3]
     assert [emulated.ordinal_of(each, 1) for each in range(4)] == [1, 3, 5, 7]
@@ -106,8 +106,8 @@ def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() ->
 
 def test_hosts_of_an_emulated_system_are_this_process() -> None:
     here = "/replica:0/task:0/device:CPU:0"
-    assert topology(System(2, 8, True, job="worker")).host_device(1) == here
-    assert topology(System(1, 8)).host_device(0) == here
+    assert topology(TpuSlice(2, 8, True, job="worker")).host_device(1) == here
+    assert topology(TpuSlice(1, 8)).host_device(0) == here
 
 
 def test_replicas_of_each_host_are_counted_where_a_host_has_some() -> None:
@@ -128,13 +128,13 @@ def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (topology(System(0, 0)), "Cannot find any TPU cores in the system"),
+        (topology(TpuSlice(0, 0)), "Cannot find any TPU cores in the system"),
         (topology(ONE_HOST, shards=4), "num_shards is not set correctly: it is 4, .* 8 replicas"),
         (topology(ONE_HOST, cores=2, shards=8), "num_shards is not set correctly"),
         (topology(ONE_HOST, cores=16), "num_cores_per_replica is 16, .* at most 8"),
         (topology(FOUR_HOSTS, cores=16), "a host has 8 cores.*PER_HOST_V2"),
-        (topology(System(1, 6), cores=4), "num_cores_per_replica is 4, .* evenly"),
-        (topology(System(3, 24), V2, cores=16), "num_cores_per_replica is 16, .* evenly"),
+        (topology(TpuSlice(1, 6), cores=4), "num_cores_per_replica is 4, .* evenly"),
+        (topology(TpuSlice(3, 24), V2, cores=16), "num_cores_per_replica is 16, .* evenly"),
         (topology(ONE_HOST, batch_size=12), "train_batch_size is 12, .* 8. .* such as 8 or 16"),
         (topology(ONE_HOST, mode="eval", batch_size=4), "eval_batch_size is 4, .* such as 8"),
         (topology(ONE_HOST, mode="infer", batch_size=9), "predict_batch_size is 9"),
@@ -143,7 +143,7 @@ def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) 
         (topology(ONE_HOST, batch_size=0), "train_batch_size is 0"),
     ],
 )
-def test_what_cannot_run_is_refused(wrong: Topology, message: str) -> None:
+def test_what_cannot_run_is_refused(wrong: BatchTopology, message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):
         wrong.check()
 

@@ -4,19 +4,19 @@ import pytest
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import System, Topology
+from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.distribution.tpu_context import TPUContext
 
 
-def topology(cores_per_replica: int | None = None, is_emulated: bool = False) -> Topology:
+def topology(cores_per_replica: int | None = None, is_emulated: bool = False) -> BatchTopology:
     config = TPUConfig(
         num_cores_per_replica=cores_per_replica,
         per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
     )
-    return Topology(System(4, 32, is_emulated, job="worker"), config, "train", 64)
+    return BatchTopology(TpuSlice(4, 32, is_emulated, job="worker"), config, "train", 64)
 
 
-def context_of_host(host: int, found: Topology) -> TPUContext:
+def context_of_host(host: int, found: BatchTopology) -> TPUContext:
     return TPUContext.for_input_fn(found, found.pipelines[host])
 
 
@@ -74,12 +74,14 @@ def test_an_assignment_says_where_the_cores_of_a_replica_are() -> None:
 
     # Two hosts of two cores; the mesh numbers the hosts against the order of the coordinates.
     coordinates = [[[1, 0, 0, 0], [1, 0, 0, 1]], [[0, 0, 0, 0], [0, 0, 0, 1]]]
-    mesh = tf.tpu.experimental.Topology(mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates)
+    mesh = tf.tpu.experimental.BatchTopology(
+        mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates
+    )
     assigned = tf.tpu.experimental.DeviceAssignment.build(
         mesh, computation_shape=[1, 1, 1, 2], num_replicas=2
     )
     config = TPUConfig(num_cores_per_replica=2)
-    found = Topology(System(2, 4, job="worker"), config, "train", 8)
+    found = BatchTopology(TpuSlice(2, 4, job="worker"), config, "train", 8)
     context = TPUContext.for_model_fn(found, assigned)
     assert context.device_assignment is assigned
     assert context.device_for_replica(0) == ("/job:worker/task:1/device:CPU:0", 0)

@@ -76,12 +76,12 @@ def test_the_handler_is_there_only_while_training_and_not_over_a_users_own() -> 
     def own(number: int, frame: object) -> None: ...
 
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    with graceful_shutdown.watched():
+    with graceful_shutdown.sigterm_watcher():
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     signal.signal(signal.SIGTERM, own)
     try:
-        with graceful_shutdown.watched():
+        with graceful_shutdown.sigterm_watcher():
             assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -91,7 +91,7 @@ def test_a_second_sigterm_ends_at_once() -> None:
     program = (
         "import os, signal\n"
         "from trainer import termination\n"
-        "with termination.watched() as ending:\n"
+        "with termination.sigterm_watcher() as ending:\n"
         "    ending.after_create_session(None, None)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -106,7 +106,7 @@ def test_asked_to_end_the_process_ends_in_peace() -> None:
     said = []
 
     def train() -> None:
-        with graceful_shutdown.watched() as ending:
+        with graceful_shutdown.sigterm_watcher() as ending:
             ending.after_create_session(None, None)
             os.kill(os.getpid(), signal.SIGTERM)
             said.append("the loop ends")
@@ -120,8 +120,8 @@ def test_asked_to_end_the_process_ends_in_peace() -> None:
 
 def test_where_nothing_trains_the_process_ends_at_once() -> None:
     def train_and_wait() -> None:
-        with graceful_shutdown.watched():
-            with graceful_shutdown.watched() as ending:
+        with graceful_shutdown.sigterm_watcher():
+            with graceful_shutdown.sigterm_watcher() as ending:
                 ending.after_create_session(None, None)
             os.kill(os.getpid(), signal.SIGTERM)
             raise AssertionError("it goes on")

@@ -3,12 +3,12 @@ from trainer.execution import iterations_per_loop
 
 
 def test_a_number_of_steps_is_made_until_fewer_are_left() -> None:
-    plan = iterations_per_loop.plan(TPUConfig(10))
+    plan = iterations_per_loop.build_iteration_plan(TPUConfig(10))
     assert (plan.most, plan.next(None), plan.next(25), plan.next(3)) == (10, 10, 10, 3)
 
 
 def test_a_time_starts_with_one_step_and_then_fits_as_many_as_it_can() -> None:
-    plan = iterations_per_loop.plan(TPUConfig("30s"))
+    plan = iterations_per_loop.build_iteration_plan(TPUConfig("30s"))
     assert plan.next(None) == 1
     # A slow first step, then steps of a tenth of a second.
     plan.record(1, 3.0)

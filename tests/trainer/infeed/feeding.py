@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import System, Topology
+from trainer.distribution.topology import BatchTopology, TpuSlice
 
 v1 = tf.compat.v1
 
 
 def topology(
     hosts: int, cores: int, mode: Any, batch_size: int, cores_per_replica: int | None = None
-) -> Topology:
+) -> BatchTopology:
     """Hosts with so many cores each, fed in one of the input modes.
 
     Args:
@@ -25,17 +25,17 @@ def topology(
       batch_size: the global one.
       cores_per_replica: see TPUConfig.
     """
-    system = System(hosts, hosts * cores, job="tpu_worker")
+    system = TpuSlice(hosts, hosts * cores, job="tpu_worker")
     if mode == InputPipelineConfig.SLICED:
-        return Topology(
+        return BatchTopology(
             system, TPUConfig(eval_training_input_configuration=mode), "eval", batch_size
         )
     config = TPUConfig(num_cores_per_replica=cores_per_replica, per_host_input_for_training=mode)
-    return Topology(system, config, "train", batch_size)
+    return BatchTopology(system, config, "train", batch_size)
 
 
 def fed(
-    input_fn: Callable[..., Any], topology: Topology, *runs: int, **options: Any
+    input_fn: Callable[..., Any], topology: BatchTopology, *runs: int, **options: Any
 ) -> list[list[infeed.Batch]]:
     """What each replica dequeues, batch by batch.
 
@@ -43,10 +43,10 @@ def fed(
       input_fn: takes the pipeline, gives a Dataset or tensors.
       topology: whom to feed.
       runs: iterations of each run of `enqueue`; one run of one batch if there are none.
-      options: of `infeed.build`.
+      options: of `infeed.build_infeed`.
     """
     with tf.Graph().as_default() as graph:
-        built = infeed.build(input_fn, topology, **options)
+        built = infeed.build_infeed(input_fn, topology, **options)
         dequeued = []
         for replica in range(topology.replicas):
             with tf.name_scope(f"replica_{replica}"):
@@ -67,7 +67,7 @@ def _run(run: Any, names: Any) -> Any:
     return tf.nest.pack_sequence_as(names, flat)
 
 
-def session(graph: Any, topology: Topology) -> Any:
+def session(graph: Any, topology: BatchTopology) -> Any:
     """A session of a graph whose infeed ops work on queues.
 
     A dequeue in the name scope "replica_1" takes from replica 1's first core, "replica_1_core_2"

@@ -127,7 +127,7 @@ def test_nests_come_out_as_they_went_in() -> None:
 def test_shards_have_static_shapes() -> None:
     with tf.Graph().as_default():
         system = topology(1, 4, Mode.PER_HOST_V1, batch_size=8)
-        batch = infeed.build(lambda _: _numbers(0, 8), system).dequeue()
+        batch = infeed.build_infeed(lambda _: _numbers(0, 8), system).dequeue()
         assert batch.features.shape.as_list() == [2]
 
 
@@ -153,7 +153,7 @@ def test_tensors_that_are_fed_are_one_batch_a_run(caplog: Any) -> None:
         )
 
     with tf.Graph().as_default():
-        found = infeed.build(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
+        found = infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
     assert found.max_iterations == 1
     assert "one batch of the input a session.run: placeholder" in caplog.text
 
@@ -161,7 +161,7 @@ def test_tensors_that_are_fed_are_one_batch_a_run(caplog: Any) -> None:
 def test_a_dataset_has_no_limit_to_a_run() -> None:
     with tf.Graph().as_default():
         system = topology(1, 1, Mode.PER_HOST_V1, batch_size=2)
-        assert infeed.build(lambda _: _numbers(0, 2), system).max_iterations is None
+        assert infeed.build_infeed(lambda _: _numbers(0, 2), system).max_iterations is None
 
 
 def test_predictions_keep_their_order_whatever_is_allowed() -> None:
@@ -188,7 +188,7 @@ def _tasks(nodes: Any, op: str) -> list[tuple[str, str, int]]:
 
 def test_enqueues_are_on_the_host_of_their_core() -> None:
     with tf.Graph().as_default() as graph:
-        infeed.build(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4))
+        infeed.build_infeed(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4))
         functions = graph.as_graph_def().library.function
         found = _tasks([node for each in functions for node in each.node_def], "InfeedEnqueueTuple")
     assert found == [("0", "0", 0), ("1", "0", 1), ("2", "1", 0), ("3", "1", 1)]
@@ -196,7 +196,9 @@ def test_enqueues_are_on_the_host_of_their_core() -> None:
 
 def test_input_pipelines_are_on_their_own_hosts() -> None:
     with tf.Graph().as_default() as graph:
-        infeed.build(lambda _: _numbers(0, 2), topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
+        infeed.build_infeed(
+            lambda _: _numbers(0, 2), topology(2, 2, Mode.PER_HOST_V1, batch_size=4)
+        )
         found = _tasks(graph.as_graph_def().node, "IteratorV2")
     assert [task for _, task, _ in found] == ["0", "1"]
 

@@ -24,7 +24,7 @@ def _graph() -> Iterator[None]:
 def _build(element: Any, dims: Any, **options: Any) -> infeed.Infeed:
     """An infeed for one replica of two rows, on two cores."""
     dataset = tf.data.Dataset.from_tensors(element)
-    return infeed.build(lambda _: dataset, _system(), input_partition_dims=dims, **options)
+    return infeed.build_infeed(lambda _: dataset, _system(), input_partition_dims=dims, **options)
 
 
 def _system() -> Any:
@@ -97,12 +97,14 @@ def test_one_core_can_be_fed_all_of_it() -> None:
 
 def test_cores_of_one_replica_may_be_on_several_hosts() -> None:
     coordinates = [[[host, 0, 0, core] for core in range(2)] for host in range(2)]
-    mesh = tf.tpu.experimental.Topology(mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates)
+    mesh = tf.tpu.experimental.BatchTopology(
+        mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates
+    )
     assignment = tf.tpu.experimental.DeviceAssignment.build(
         mesh, computation_shape=[2, 1, 1, 2], num_replicas=1
     )
     mode = InputPipelineConfig.PER_HOST_V2
-    infeed.build(
+    infeed.build_infeed(
         lambda _: tf.data.Dataset.from_tensors(_image()),
         topology(2, 2, mode, batch_size=2, cores_per_replica=4),
         input_partition_dims=[[1, 4]],

@@ -34,7 +34,7 @@ def _graph() -> Iterator[None]:
 def _build(element: Any, mode: int = Mode.PER_HOST_V1, **options: Any) -> infeed.Infeed:
     """An infeed for two replicas and 4 rows, of a Dataset of one element."""
     dataset = tf.data.Dataset.from_tensors(element)
-    return infeed.build(lambda _: dataset, topology(1, 2, mode, batch_size=4), **options)
+    return infeed.build_infeed(lambda _: dataset, topology(1, 2, mode, batch_size=4), **options)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_strings_are_refused() -> None:
 
 def test_tensors_are_held_to_the_same_types() -> None:
     with pytest.raises(InvalidType, match=r"features\['x'\] \(int64\[4\]\)"):
-        infeed.build(
+        infeed.build_infeed(
             lambda _: {"x": tf.ones([4], tf.int64)},
             topology(1, 2, Mode.PER_HOST_V1, batch_size=4),
         )
@@ -81,7 +81,7 @@ def test_an_unknown_number_of_rows_is_refused_with_drop_remainder() -> None:
     dataset = tf.data.Dataset.range(8).map(lambda n: tf.cast(n, tf.int32)).batch(4)
     system = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
     with pytest.raises(InvalidSetting, match=r"features \(int32\[\?\]\).*drop_remainder=True"):
-        infeed.build(lambda _: dataset, system)
+        infeed.build_infeed(lambda _: dataset, system)
 
 
 @pytest.mark.usefixtures("_first_dimensions")
@@ -99,7 +99,7 @@ def test_any_other_unknown_dimension_is_refused(smaller_batches: Any) -> None:
     )
     system = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
     with pytest.raises(InvalidSetting, match=r"features \(float32\[4, \?\]\).*tf.ensure_shape"):
-        infeed.build(lambda _: dataset, system, smaller_batches=smaller_batches)
+        infeed.build_infeed(lambda _: dataset, system, smaller_batches=smaller_batches)
 
 
 @pytest.mark.parametrize("smaller_batches", ["refuse", "tile", "pad"])
@@ -126,13 +126,13 @@ def test_rows_must_agree_where_they_are_counted() -> None:
 @pytest.mark.parametrize("nothing", [{}, ({}, None), (), None])
 def test_an_input_without_tensors_is_refused(nothing: Any) -> None:
     with pytest.raises(InvalidSetting, match="Give features|no tensor"):
-        infeed.build(lambda _: nothing, topology(1, 2, Mode.PER_HOST_V1, batch_size=4))
+        infeed.build_infeed(lambda _: nothing, topology(1, 2, Mode.PER_HOST_V1, batch_size=4))
 
 
 @pytest.mark.parametrize("returned", ["features", {"x": [1, 2]}, lambda: None])
 def test_what_is_neither_a_dataset_nor_tensors_is_refused(returned: Any) -> None:
     with pytest.raises(InvalidType, match=r"no tensor.*tf.data.Dataset"):
-        infeed.build(lambda _: returned, topology(1, 2, Mode.PER_HOST_V1, batch_size=4))
+        infeed.build_infeed(lambda _: returned, topology(1, 2, Mode.PER_HOST_V1, batch_size=4))
 
 
 def test_an_element_of_three_parts_is_refused() -> None:
@@ -142,13 +142,13 @@ def test_an_element_of_three_parts_is_refused() -> None:
 
 def test_per_host_v2_needs_a_dataset() -> None:
     with pytest.raises(InvalidType, match="PER_HOST_V2.*return a tf.data.Dataset"):
-        infeed.build(lambda _: tf.ones([2]), topology(1, 2, Mode.PER_HOST_V2, batch_size=4))
+        infeed.build_infeed(lambda _: tf.ones([2]), topology(1, 2, Mode.PER_HOST_V2, batch_size=4))
 
 
 def test_predicting_needs_a_dataset() -> None:
     system = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
     with pytest.raises(InvalidType, match=r"Predicting.*return a tf.data.Dataset"):
-        infeed.build(lambda _: tf.ones([4]), system, smaller_batches="pad")
+        infeed.build_infeed(lambda _: tf.ones([4]), system, smaller_batches="pad")
 
 
 def test_all_pipelines_must_agree() -> None:
@@ -161,7 +161,7 @@ def test_all_pipelines_must_agree() -> None:
         r"features\['c'\] \(float32\[2\]\) is new"
     )
     with pytest.raises(InvalidSetting, match=expected):
-        infeed.build(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
+        infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
 
 
 def test_pipelines_of_other_shapes_are_named() -> None:
@@ -169,7 +169,7 @@ def test_pipelines_of_other_shapes_are_named() -> None:
         return tf.data.Dataset.from_tensors(tf.ones([2, 1 + pipeline.index]))
 
     with pytest.raises(InvalidSetting, match=r"features \(float32\[2, 1\]\) is features \(.*2, 2"):
-        infeed.build(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
+        infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
 
 
 def test_labels_on_one_host_only_are_refused() -> None:
@@ -178,7 +178,7 @@ def test_labels_on_one_host_only_are_refused() -> None:
         return tf.data.Dataset.from_tensors((tf.ones([2]), labels))
 
     with pytest.raises(InvalidSetting, match=r"labels \(float32\[2\]\) is new"):
-        infeed.build(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
+        infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
 
 
 @pytest.mark.parametrize(

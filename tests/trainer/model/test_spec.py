@@ -128,4 +128,4 @@ def test_a_tpu_spec_is_an_estimator_spec_with_its_host_functions_called() -> Non
 
 def test_what_is_no_list_of_hooks_is_refused_with_what_to_give() -> None:
     with pytest.raises(InvalidType, match=r"train\(\) hooks is 40\. Give a list .* steps="):
-        spec_validation.checked_hooks("train() hooks", 40)  # type: ignore[arg-type]
+        spec_validation.validate_hooks("train() hooks", 40)  # type: ignore[arg-type]

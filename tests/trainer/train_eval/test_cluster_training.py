@@ -16,7 +16,7 @@ from tests import processes
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
-from trainer.backends.local import OffTpu, place
+from trainer.backends.local import LocalBackend, place
 
 pytestmark = pytest.mark.slow
 
@@ -139,4 +139,4 @@ def test_a_worker_waits_for_its_chief_no_longer_than_it_may(tmp_path: Path) -> N
         tf.compat.v1.get_variable("w", [])
         scaffold = tf.compat.v1.train.Scaffold()
         with pytest.raises(tf.errors.DeadlineExceededError, match="not ready"):
-            sessions.monitored(config, OffTpu(), scaffold, [], is_chief=False)
+            sessions.create_monitored_session(config, LocalBackend(), scaffold, [], is_chief=False)

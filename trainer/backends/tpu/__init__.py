@@ -1,11 +1,10 @@
-"""The run on a TPU, real or emulated: one replicated program, fed by the hosts.
+"""The TPU backend: one replicated program on a real or emulated TPU, fed by the hosts.
 
-`training`, `evaluation` and `prediction` build a mode's program each; `replicated` puts a step
-into the loop that all replicas run, `outfeed` brings results to the host, `feeding` drives both
-ends while the main thread runs the loop, and `system` finds the TPU. On an emulated system the
-same graph is lowered before it runs.
+`training`, `evaluation` and `prediction` build the graph of one mode each. `step` holds the
+replicated step and its loop, `transfer` moves batches and results between host and cores, and
+`diagnostics` translates errors. An emulated system runs the same graph after lowering.
 """
 
-from trainer.backends.tpu.backend import OnTpu, place
+from trainer.backends.tpu.backend import TpuBackend, place
 
-__all__ = ["OnTpu", "place"]
+__all__ = ["TpuBackend", "place"]

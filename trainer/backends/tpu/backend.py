@@ -5,40 +5,40 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from trainer.backends.base import Evaluation, Prediction, Training
+from trainer.backends.base import EvalGraph, PredictGraph, TrainGraph
 from trainer.backends.tpu import evaluation, lowered_targets, prediction, system, training
 from trainer.backends.tpu.diagnostics import nan_errors, xla_error_locations
-from trainer.backends.tpu.mode_context import Setting
-from trainer.backends.tpu.transfer.error_rendezvous import Rendezvous
+from trainer.backends.tpu.mode_context import TpuModeContext
+from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.config.run_config import RunConfig
-from trainer.distribution.topology import Topology
+from trainer.distribution.topology import BatchTopology
 from trainer.execution import run_graph
 from trainer.execution.iterations_per_loop import IterationPlan
-from trainer.execution.keyboard_interrupt import Interruption
-from trainer.model.model_program import TPUProgram
+from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
+from trainer.model.model_program import TPUModelProgram
 
 
-class OnTpu:
-    """A TPU system, real or emulated; see `trainer.backends.base.Place`."""
+class TpuBackend:
+    """A TPU system, real or emulated; see `trainer.backends.base.ExecutionBackend`."""
 
-    def __init__(self, config: RunConfig, setting: Setting) -> None:
+    def __init__(self, config: RunConfig, setting: TpuModeContext) -> None:
         self._config, self._setting = config, setting
-        self._interruption = Interruption()
-        self._places = xla_error_locations.Places()
+        self._interruption = KeyboardInterruptHook()
+        self._places = xla_error_locations.SourceLocations()
         self.master = setting.device.master
 
     def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
         """A graph that sums over replicas stay in."""
-        return run_graph.fresh(config)
+        return run_graph.new_run_graph(config)
 
     def training(
         self,
-        program: TPUProgram,
+        program: TPUModelProgram,
         input_fn: Callable[..., Any],
         global_step: Any,
         checkpoint: str | None,
         plan: IterationPlan,
-    ) -> Training:
+    ) -> TrainGraph:
         """See `trainer.backends.tpu.training`."""
         built = training.build(
             self._watched(program),
@@ -52,11 +52,11 @@ class OnTpu:
 
     def evaluation(
         self,
-        program: TPUProgram,
+        program: TPUModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         steps: int | None,
-    ) -> Evaluation:
+    ) -> EvalGraph:
         """See `trainer.backends.tpu.evaluation`."""
         built = evaluation.build(
             self._watched(program),
@@ -69,11 +69,11 @@ class OnTpu:
 
     def prediction(
         self,
-        program: TPUProgram,
+        program: TPUModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         select: Callable[[Any], Any],
-    ) -> Prediction:
+    ) -> PredictGraph:
         """See `trainer.backends.tpu.prediction`."""
         built = prediction.build(
             self._watched(program),
@@ -99,20 +99,22 @@ class OnTpu:
             ):
                 yield
         except Exception as error:
-            readable = xla_error_locations.explain(error, self._places) or nan_errors.explain(error)
+            readable = xla_error_locations.explain_xla_error(
+                error, self._places
+            ) or nan_errors.explain_nan_error(error)
             if readable is None:
                 raise
             raise readable from error
 
-    def _watched(self, program: TPUProgram) -> TPUProgram:
-        return dataclasses.replace(program, model_fn=self._places.of(program.model_fn))
+    def _watched(self, program: TPUModelProgram) -> TPUModelProgram:
+        return dataclasses.replace(program, model_fn=self._places.recording(program.model_fn))
 
     def _hooks(self) -> tuple[Any, ...]:
         topology, device = self._setting.topology, self._setting.device
         return (*system.hooks(topology, device, self._config), self._interruption)
 
 
-def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:
+def place(program: TPUModelProgram, mode: str, batch_axis: Any) -> TpuBackend:
     """The TPU system that a mode of a program runs on.
 
     Raises:
@@ -120,9 +122,11 @@ def place(program: TPUProgram, mode: str, batch_axis: Any) -> OnTpu:
       InvalidSetting: the program does not fit it.
     """
     device = system.find(program.config, mode)
-    topology = Topology(
+    topology = BatchTopology(
         device.system, program.config.tpu_config, mode, program.batch_sizes.get(mode)
     )
     topology.check()
     system.say(topology, device)
-    return OnTpu(program.config, Setting(topology, device, Rendezvous(), batch_axis))
+    return TpuBackend(
+        program.config, TpuModeContext(topology, device, ErrorRendezvous(), batch_axis)
+    )

@@ -8,32 +8,32 @@ import numpy as np
 import tensorflow as tf
 
 from tpuserve.errors import InvalidType
-from trainer.backends.base import Evaluation
+from trainer.backends.base import EvalGraph
 from trainer.backends.tpu import lowered_targets
-from trainer.backends.tpu.mode_context import Setting
+from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.step import tpu_loop
 from trainer.backends.tpu.transfer import outfeed_results
-from trainer.backends.tpu.transfer.infeed_outfeed_hook import Feeding
+from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.checkpoints import warm_start
-from trainer.distribution.topology import Topology
+from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
 from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.model import eval_metrics
 from trainer.model.host_call import call_on_host
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 def build(
-    program: TPUProgram,
+    program: TPUModelProgram,
     input_fn: Callable[..., Any],
     checkpoint: str | None,
     steps: int | None,
-    setting: Setting,
-) -> Evaluation:
+    setting: TpuModeContext,
+) -> EvalGraph:
     """The model in evaluation on all replicas.
 
     A last batch that is smaller than the others is spread over several steps, in which each
@@ -67,15 +67,15 @@ def build(
         return sent.enqueue(tensors, "eval_metrics or host_call tensor ")
 
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = tpu_loop.repeat(step, iterations, topology, replica.device_assignment)
+    _, done = tpu_loop.build_tpu_loop(step, iterations, topology, replica.device_assignment)
     (spec,) = found
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
     received = sent.dequeue()
     ready = lowered_targets.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
     done, enqueue, *received = ready.targets
     metrics = _Metrics(spec, sent, topology)
-    per_loop = iterations_per_loop.fixed(program.config.tpu_config)
-    feeding = Feeding(
+    per_loop = iterations_per_loop.fixed_iterations(program.config.tpu_config)
+    feeding = InfeedOutfeedHook(
         fed,
         enqueue,
         setting.rendezvous,
@@ -91,10 +91,10 @@ def build(
         scaffold=spec.scaffold_fn() if spec.scaffold_fn is not None else None,
         evaluation_hooks=spec.evaluation_hooks,
     )
-    pace = _Pace(metrics, iterations, per_loop, steps, feeding.announce)
+    pace = _Pace(metrics, iterations, per_loop, steps, feeding.send_next_batch_signal)
     writers = [SummaryWritersHook()] if spec.host_call else []
-    return Evaluation(
-        eval_metrics.Metrics(metrics.values, done.op),
+    return EvalGraph(
+        eval_metrics.EvalMetrics(metrics.values, done.op),
         outside,
         (*fed.hooks, feeding, pace, *writers),
         lambda: metrics.whole_batches,
@@ -104,7 +104,7 @@ def build(
 class _Metrics:
     """The host's part: metric ops that are fed with the real rows of what the replicas sent."""
 
-    def __init__(self, spec: TPUEstimatorSpec, sent: Outfeed, topology: Topology) -> None:
+    def __init__(self, spec: TPUEstimatorSpec, sent: Outfeed, topology: BatchTopology) -> None:
         self._results = outfeed_results.Results(sent, topology)
         # The rows that are real are known only when they are here.
         self._places = sent.pack(
@@ -116,7 +116,7 @@ class _Metrics:
             if spec.eval_metrics
             else {}
         )
-        built = eval_metrics.of_ops(metrics, self._places["loss"], self._weights)
+        built = eval_metrics.build_eval_metrics(metrics, self._places["loss"], self._weights)
         self.values = built.values
         self._updates = [built.update]
         if spec.host_call:

@@ -11,7 +11,7 @@ from trainer.backends.tpu.system import Device
 
 
 @dataclass(frozen=True)
-class Ready:
+class LoweredTargets:
     """What a session runs.
 
     Attributes:
@@ -24,16 +24,16 @@ class Ready:
     end_outfeeds: Any = None
 
 
-def ready(targets: Sequence[Any], device: Device) -> Ready:
+def ready(targets: Sequence[Any], device: Device) -> LoweredTargets:
     """The targets themselves on a real TPU; on an emulated one what they are lowered to."""
     if not device.is_emulated:
-        return Ready(list(targets))
+        return LoweredTargets(list(targets))
     lowered = lower_in_place(targets, compiled=device.is_compiled)
     for target, twin in zip(targets, lowered.targets, strict=True):
         # A queue does not know the shapes that infeed and outfeed know.
         if tf.is_tensor(twin):
             twin.set_shape(target.shape)
-    return Ready(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
+    return LoweredTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
 
 def session_config(config: Any, device: Device) -> Any:

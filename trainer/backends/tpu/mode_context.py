@@ -6,15 +6,15 @@ from typing import Any
 
 from trainer import infeed
 from trainer.backends.tpu import system
-from trainer.backends.tpu.replica_program import ReplicatedProgram, replicated
-from trainer.backends.tpu.transfer.error_rendezvous import Rendezvous
-from trainer.distribution.topology import Topology
+from trainer.backends.tpu.replica_program import ReplicaProgram, make_replica_program
+from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
+from trainer.distribution.topology import BatchTopology
 from trainer.infeed import Infeed
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 
 
 @dataclass(frozen=True)
-class Setting:
+class TpuModeContext:
     """The system that a mode runs on.
 
     Attributes:
@@ -24,26 +24,26 @@ class Setting:
       batch_axis: see TPUEstimator.
     """
 
-    topology: Topology
+    topology: BatchTopology
     device: system.Device
-    rendezvous: Rendezvous
+    rendezvous: ErrorRendezvous
     batch_axis: Any = None
 
     def fed(
-        self, program: TPUProgram, input_fn: Callable[..., Any], **how: Any
-    ) -> tuple[ReplicatedProgram, Infeed]:
+        self, program: TPUModelProgram, input_fn: Callable[..., Any], **how: Any
+    ) -> tuple[ReplicaProgram, Infeed]:
         """The program as a replica sees it, and the way its batches come.
 
         Args:
           program: what runs.
           input_fn: gives the input.
-          how: more arguments of `trainer.infeed.build`.
+          how: more arguments of `trainer.infeed.build_infeed`.
         """
         config = program.config.tpu_config
         is_emulated = self.device.is_emulated
         cores = system.assignment(self.topology, self.device, program.config)
-        replica = replicated(program, self.topology, cores)
-        way = infeed.build(
+        replica = make_replica_program(program, self.topology, cores)
+        way = infeed.build_infeed(
             replica.input_of(input_fn, self.topology.mode),
             self.topology,
             batch_axis=self.batch_axis,

@@ -6,19 +6,19 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.backends.base import Prediction
+from trainer.backends.base import PredictGraph
 from trainer.backends.tpu import lowered_targets
-from trainer.backends.tpu.mode_context import Setting
+from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.step import tpu_loop
 from trainer.backends.tpu.transfer import outfeed_results
-from trainer.backends.tpu.transfer.infeed_outfeed_hook import Feeding
+from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.checkpoints import warm_start
-from trainer.distribution.topology import Topology
+from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
 from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.model.host_call import call_on_host
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 # What one message of the runtime can hold.
@@ -26,12 +26,12 @@ _MOST_BYTES = 2**30
 
 
 def build(
-    program: TPUProgram,
+    program: TPUModelProgram,
     input_fn: Callable[..., Any],
     checkpoint: str | None,
     select: Callable[[Any], Any],
-    setting: Setting,
-) -> Prediction:
+    setting: TpuModeContext,
+) -> PredictGraph:
     """The model in prediction on all replicas.
 
     Args:
@@ -75,7 +75,7 @@ def build(
         return enqueue
 
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = tpu_loop.repeat(step, iterations, topology, replica.device_assignment)
+    _, done = tpu_loop.build_tpu_loop(step, iterations, topology, replica.device_assignment)
     (spec,) = found
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
     received = sent.dequeue()
@@ -91,7 +91,7 @@ def build(
             host_call.run(session, step)
         steps.append(step)
 
-    feeding = Feeding(
+    feeding = InfeedOutfeedHook(
         fed,
         enqueue,
         setting.rendezvous,
@@ -101,12 +101,12 @@ def build(
         end_infeed=ready.end_infeeds,
         end_outfeed=ready.end_outfeeds,
     )
-    per_loop = iterations_per_loop.fixed(program.config.tpu_config)
+    per_loop = iterations_per_loop.fixed_iterations(program.config.tpu_config)
 
     def batches(session: Any) -> Iterator[Any]:
         while not session.should_stop():
             steps.clear()
-            feeding.announce(per_loop)
+            feeding.send_next_batch_signal(per_loop)
             session.run(done.op, {iterations: per_loop})
             for each in list(steps):
                 if not each.rows.any():
@@ -122,7 +122,7 @@ def build(
         scaffold=scaffold,
         prediction_hooks=spec.prediction_hooks,
     )
-    return Prediction(batches, outside, (*fed.hooks, feeding, *host_call.hooks))
+    return PredictGraph(batches, outside, (*fed.hooks, feeding, *host_call.hooks))
 
 
 class _HostCall:
@@ -148,7 +148,7 @@ class _HostCall:
             session.run(self._fetches, dict(zip(self._places, arrays, strict=True)))
 
 
-def _check_size(sent: Outfeed, topology: Topology) -> None:
+def _check_size(sent: Outfeed, topology: BatchTopology) -> None:
     total = topology.replicas * sum(
         each.shape.num_elements() * each.dtype.size for each in sent.specs
     )

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config import hyperparameters
-from trainer.distribution.topology import Pipeline, Topology
+from trainer.distribution.topology import BatchTopology, Pipeline
 from trainer.distribution.tpu_context import TPUContext
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 
 
 @dataclass(frozen=True)
-class ReplicatedProgram(TPUProgram):
+class ReplicaProgram(TPUModelProgram):
     """A program whose functions find in params what is theirs of the batch and of the system.
 
     Attributes:
@@ -21,7 +21,7 @@ class ReplicatedProgram(TPUProgram):
       pipeline: the input pipeline that input_fn is called for.
     """
 
-    topology: Topology | None = None
+    topology: BatchTopology | None = None
     device_assignment: Any = None
     pipeline: Pipeline | None = None
 
@@ -52,10 +52,10 @@ class ReplicatedProgram(TPUProgram):
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
         """What input_fn returns for one mode, as it is fed."""
         returned = super().call_input_fn(input_fn, mode)
-        if self.onto_tpu is None:
+        if self.encode_input is None:
             return returned
         assert self.topology is not None
-        return self.onto_tpu(returned, self.topology.batch_size_for_input_fn, mode)
+        return self.encode_input(returned, self.topology.batch_size_for_input_fn, mode)
 
     def input_of(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
         """A function that calls input_fn for a pipeline."""
@@ -66,9 +66,11 @@ class ReplicatedProgram(TPUProgram):
         return call
 
 
-def replicated(
-    program: TPUProgram, topology: Topology, device_assignment: Any
-) -> ReplicatedProgram:
+def make_replica_program(
+    program: TPUModelProgram, topology: BatchTopology, device_assignment: Any
+) -> ReplicaProgram:
     """The program of a TPU run."""
-    fields = {each.name: getattr(program, each.name) for each in dataclasses.fields(TPUProgram)}
-    return ReplicatedProgram(**fields, topology=topology, device_assignment=device_assignment)
+    fields = {
+        each.name: getattr(program, each.name) for each in dataclasses.fields(TPUModelProgram)
+    }
+    return ReplicaProgram(**fields, topology=topology, device_assignment=device_assignment)

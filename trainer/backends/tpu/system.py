@@ -16,7 +16,7 @@ from tensorflow.python.tpu import tpu_system_metadata
 from tpuserve import devices
 from tpuserve.errors import TpuNotFound
 from trainer.config.run_config import RunConfig
-from trainer.distribution.topology import VERBS, System, Topology
+from trainer.distribution.topology import VERBS, BatchTopology, TpuSlice
 from trainer.model.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -63,7 +63,7 @@ class Device:
       is_compiled, asked_by: see `tpuserve.devices.TpuSystem`.
     """
 
-    system: System
+    system: TpuSlice
     master: str = ""
     is_compiled: bool = True
     asked_by: str = ""
@@ -82,7 +82,7 @@ def find(config: RunConfig, mode: str) -> Device:
     """
     hardware = devices.find_tpu_system()
     if hardware.is_emulated:
-        system = System(hardware.hosts, hardware.tpu_cores, is_emulated=True)
+        system = TpuSlice(hardware.hosts, hardware.tpu_cores, is_emulated=True)
         is_compiled = hardware.is_compiled and config.tpu_config.compile_emulated
         return Device(system, is_compiled=is_compiled, asked_by=hardware.asked_by)
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
@@ -95,7 +95,7 @@ def find(config: RunConfig, mode: str) -> Device:
     )
 
 
-def say(topology: Topology, device: Device) -> None:
+def say(topology: BatchTopology, device: Device) -> None:
     """Logs what was chosen, from what."""
     how = ""
     if device.is_emulated:
@@ -118,14 +118,14 @@ def say(topology: Topology, device: Device) -> None:
         )
 
 
-def assignment(topology: Topology, device: Device, config: RunConfig) -> Any:
+def assignment(topology: BatchTopology, device: Device, config: RunConfig) -> Any:
     """Which cores each replica has; None for one core each, in the order of their numbers."""
     if not topology.is_model_parallel:
         return None
     per_replica = topology.cores_per_replica
     if device.is_emulated:
         cores = topology.system.cores
-        mesh = topologies.Topology(
+        mesh = topologies.BatchTopology(
             mesh_shape=[cores, 1, 1, 1],
             device_coordinates=np.array(
                 [[[core, 0, 0, 0] for core in range(cores)]], dtype=np.int32
@@ -136,14 +136,14 @@ def assignment(topology: Topology, device: Device, config: RunConfig) -> Any:
         places[..., 0] = numbers.reshape(topology.replicas, per_replica)
         return device_assignments.DeviceAssignment(mesh, places)
     return device_assignments.device_assignment(
-        topologies.Topology(serialized=_initialise(device, config, topology.system.job)),
+        topologies.BatchTopology(serialized=_initialise(device, config, topology.system.job)),
         computation_shape=_BOXES[per_replica],
         num_replicas=topology.replicas,
     )
 
 
 @contextmanager
-def up(topology: Topology, device: Device, config: RunConfig) -> Iterator[None]:
+def up(topology: BatchTopology, device: Device, config: RunConfig) -> Iterator[None]:
     """The system initialised, until the last such block is left; an emulated one needs nothing."""
     if device.is_emulated:
         yield
@@ -157,7 +157,7 @@ def up(topology: Topology, device: Device, config: RunConfig) -> Iterator[None]:
         _leave(device, config, topology.system.job)
 
 
-def hooks(topology: Topology, device: Device, config: RunConfig) -> tuple[Any, ...]:
+def hooks(topology: BatchTopology, device: Device, config: RunConfig) -> tuple[Any, ...]:
     """Hooks of sessions on the system, for the case that it goes away; none on an emulated one."""
     if device.is_emulated:
         return ()
@@ -223,7 +223,7 @@ def _run(master: str, config: RunConfig, build: Callable[[], Any]) -> Any:
         return session.run(build())
 
 
-def _ask(master: str, config: RunConfig, mode: str) -> System:
+def _ask(master: str, config: RunConfig, mode: str) -> TpuSlice:
     """What a master says about its system."""
     cluster = config.session_config.cluster_def if config.session_config is not None else None
     # Eager, it would tell of this process, whatever the master is.
@@ -238,4 +238,4 @@ def _ask(master: str, config: RunConfig, mode: str) -> System:
             f"the master's address and its TPU workers, or pass use_tpu=False."
         )
     job = config.tpu_job(mode) if master not in ("", "local") else None
-    return System(hosts=found.num_hosts, cores=found.num_cores, job=job)
+    return TpuSlice(hosts=found.num_hosts, cores=found.num_cores, job=job)

@@ -9,36 +9,36 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from tpuserve.lowering.ir import op_traits
 from trainer import infeed
-from trainer.backends.base import Training
+from trainer.backends.base import TrainGraph
 from trainer.backends.tpu import lowered_targets
 from trainer.backends.tpu.diagnostics import nan_errors
-from trainer.backends.tpu.mode_context import Setting
+from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.step import host_savers, step_outputs, tpu_loop
-from trainer.backends.tpu.step.captured_tensors import Observed
-from trainer.backends.tpu.step.step_outputs import Kept
-from trainer.backends.tpu.transfer.infeed_outfeed_hook import Feeding
+from trainer.backends.tpu.step.captured_tensors import TensorCapture
+from trainer.backends.tpu.step.step_outputs import StepOutputVariables
+from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig
 from trainer.execution import iterations_per_loop
-from trainer.execution.train_loop import Loop
+from trainer.execution.train_loop import TrainLoop
 from trainer.hooks import summaries
 from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.model.host_call import call_on_host
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 def build(
-    program: TPUProgram,
+    program: TPUModelProgram,
     input_fn: Callable[..., Any],
     global_step: Any,
     checkpoint: str | None,
     plan: iterations_per_loop.IterationPlan,
-    setting: Setting,
-) -> Training:
+    setting: TpuModeContext,
+) -> TrainGraph:
     """The model in training on all replicas.
 
     Args:
@@ -47,17 +47,17 @@ def build(
     """
     config, topology = program.config.tpu_config, setting.topology
     replica, fed = setting.fed(program, input_fn)
-    values, sent = Kept(topology.replicas), Outfeed(topology)
-    observed = Observed(values)
+    values, sent = StepOutputVariables(topology.replicas), Outfeed(topology)
+    observed = TensorCapture(values)
     step = _Step(replica, fed, values, sent, observed, config.experimental_host_call_every_n_steps)
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = tpu_loop.repeat(step.build, iterations, topology, replica.device_assignment)
+    _, done = tpu_loop.build_tpu_loop(step.build, iterations, topology, replica.device_assignment)
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
     received = tf.nest.flatten(sent.concatenated()) if sent.is_used else []
     ready = lowered_targets.ready([done, fed.enqueue, *received], setting.device)
     done, enqueue, *received = ready.targets
     host_call = step.host_call(received)
-    make_feeding = config.experimental_feed_hook or Feeding
+    make_feeding = config.experimental_feed_hook or InfeedOutfeedHook
     feeding = make_feeding(
         fed,
         enqueue,
@@ -68,14 +68,16 @@ def build(
         end_outfeed=ready.end_outfeeds,
         sleep_secs=config.initial_infeed_sleep_secs or 0,
     )
-    loss = step_outputs.read(step.loss, done, step.loss_name)
+    loss = step_outputs.read_after(step.loss, done, step.loss_name)
     with tf.control_dependencies([done]):
         step_after = tf.identity(global_step.read_value(), name="global_step_after")
-    observed.hand_out(done)
+    observed.restore_for_hooks(done)
     summaries.add_loss_summary(loss)
     train_op = tf.group(*_checks(done))
-    return Training(
-        Loop(iterations, train_op, loss, step_after, plan.most, feeding.announce),
+    return TrainGraph(
+        TrainLoop(
+            iterations, train_op, loss, step_after, plan.most, feeding.send_next_batch_signal
+        ),
         step.spec_outside(loss, train_op),
         (*fed.hooks, feeding, *([SummaryWritersHook()] if received else [])),
     )
@@ -106,9 +108,9 @@ class _Step:
         self,
         program: Any,
         fed: infeed.Infeed,
-        values: Kept,
+        values: StepOutputVariables,
         sent: Outfeed,
-        observed: Observed,
+        observed: TensorCapture,
         host_call_every_n_steps: int,
     ) -> None:
         self._program, self._fed, self._values = program, fed, values
@@ -129,8 +131,8 @@ class _Step:
         with tf.control_dependencies([spec.train_op]):
             loss = tf.identity(tf.cast(tf.reshape(spec.loss, []), tf.float32))
         self.loss = self._values.keep(loss, "loss")
-        self._observed.summaries_since(before)
-        self._observed.tensors_of(spec.training_hooks or (), {id(spec.loss): self.loss})
+        self._observed.capture_summaries_since(before)
+        self._observed.capture_hook_tensors(spec.training_hooks or (), {id(spec.loss): self.loss})
         operations = [spec.train_op, *self._values.writes]
         host_call = getattr(spec, "host_call", None)
         if host_call is not None and tf.nest.flatten(host_call[1]):
@@ -177,7 +179,7 @@ class _Step:
     def spec_outside(self, loss: Any, train_op: Any) -> EstimatorSpec:
         """The spec as the main graph sees it, once the step is in the loop."""
         spec = self._spec
-        host_savers.build_outside(spec.training_hooks or ())
+        host_savers.rebuild_savers_on_host(spec.training_hooks or ())
         chief_hooks, scaffold = None, None
         if isinstance(spec, TPUEstimatorSpec):
             scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None

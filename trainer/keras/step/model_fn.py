@@ -11,14 +11,14 @@ from trainer.keras.model.converted_model import Converted
 from trainer.keras.model.tracing import eagerly
 from trainer.keras.step.features import Weighted, apart, for_model, labels_and_weights
 from trainer.keras.step.steps import Steps
-from trainer.model.feature_codec import Wire
+from trainer.model.feature_codec import FeatureCodec
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 def of(
-    converted: Converted, class_weight: Mapping[int, float] | None, wire: Wire
+    converted: Converted, class_weight: Mapping[int, float] | None, wire: FeatureCodec
 ) -> Callable[..., TPUEstimatorSpec]:
     """A model_fn that does what a Keras model does.
 
@@ -35,7 +35,7 @@ def of(
             converted.check_compiled()
         # The context is there in a run on a TPU alone.
         if "context" in params:
-            features, labels = wire.off(features, labels, mode)
+            features, labels = wire.decode(features, labels, mode)
         features, weights = apart(features, converted.inputs)
         x = for_model(features, converted.inputs, converted.where)
         batch = labels_and_weights(labels)

@@ -24,5 +24,7 @@ def moments(replicas: int) -> Iterator[None]:
     def all_reduce(reduce_op: Any, value: Any, options: Any = None) -> Any:
         return tf.nest.map_structure(cross_replica_sum, value)
 
-    with patching.attributes(tf.distribute.get_replica_context(), {"all_reduce": all_reduce}):
+    with patching.patched_attributes(
+        tf.distribute.get_replica_context(), {"all_reduce": all_reduce}
+    ):
         yield

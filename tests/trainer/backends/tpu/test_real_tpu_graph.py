@@ -11,12 +11,12 @@ import trainer
 from tests.trainer import programs
 from tpuserve.lowering.ir import op_traits
 from trainer.backends.tpu import evaluation, prediction, training
-from trainer.backends.tpu.mode_context import Setting
+from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.system import Device
-from trainer.backends.tpu.transfer.error_rendezvous import Rendezvous
-from trainer.distribution.topology import System, Topology
+from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
+from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph
-from trainer.model.model_program import TPUProgram
+from trainer.model.model_program import TPUModelProgram
 
 pytestmark = pytest.mark.slow
 
@@ -42,14 +42,16 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
         else trainer.InputPipelineConfig.BROADCAST
     )
     config = trainer.RunConfig(settings, model_dir=str(model_dir))
-    system = System(hosts, 4 * hosts, job="worker")
-    program = TPUProgram(model_fn, {"rate": 0.5}, config, str(model_dir), batch_sizes={mode: 16})
-    topology = Topology(system, settings, mode, 16)
+    system = TpuSlice(hosts, 4 * hosts, job="worker")
+    program = TPUModelProgram(
+        model_fn, {"rate": 0.5}, config, str(model_dir), batch_sizes={mode: 16}
+    )
+    topology = BatchTopology(system, settings, mode, 16)
     topology.check()
-    setting = Setting(topology, Device(system, "grpc://somewhere:1"), Rendezvous())
-    with run_graph.fresh(config) as global_step:
+    setting = TpuModeContext(topology, Device(system, "grpc://somewhere:1"), ErrorRendezvous())
+    with run_graph.new_run_graph(config) as global_step:
         if mode == "train":
-            plan = iterations_per_loop.plan(settings)
+            plan = iterations_per_loop.build_iteration_plan(settings)
             training.build(program, input_fn, global_step, None, plan, setting)
         elif mode == "eval":
             evaluation.build(program, input_fn, None, 3, setting)

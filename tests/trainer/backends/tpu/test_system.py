@@ -11,7 +11,7 @@ import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
 from trainer.backends.tpu import system
-from trainer.distribution.topology import System, Topology
+from trainer.distribution.topology import BatchTopology, TpuSlice
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_without_a_master_and_a_tpu_it_says_how_to_emulate_one() -> None:
 def test_an_emulated_system_goes_before_a_master() -> None:
     with tpuserve.emulated_tpu(cores=8, hosts=2):
         found = system.find(config("grpc://somewhere:1"), "train")
-    wanted = System(2, 8, is_emulated=True)
+    wanted = TpuSlice(2, 8, is_emulated=True)
     assert found == system.Device(wanted, is_compiled=True, asked_by="emulated_tpu()")
 
 
@@ -101,20 +101,20 @@ def test_a_session_on_a_master_runs_there(master: str) -> None:
 
 def test_the_replicas_of_an_emulated_system_have_cores_of_their_own() -> None:
     settings = trainer.TPUConfig(num_cores_per_replica=2)
-    emulated = System(1, 8, is_emulated=True)
-    topology = Topology(emulated, settings, "train", 8)
+    emulated = TpuSlice(1, 8, is_emulated=True)
+    topology = BatchTopology(emulated, settings, "train", 8)
     cores = system.assignment(topology, system.Device(emulated), config())
     assert cores.num_replicas == 4
     assert [cores.coordinates(3, core)[0] for core in range(2)] == [6, 7]
 
 
 def test_a_session_that_is_lost_has_the_system_initialised_again(master: str) -> None:
-    real, emulated = System(1, 8, job="worker"), System(1, 8, is_emulated=True)
+    real, emulated = TpuSlice(1, 8, job="worker"), TpuSlice(1, 8, is_emulated=True)
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     resolved = trainer.RunConfig(trainer.TPUConfig(), cluster=local)
     for each in (config(master), resolved):
-        topology = Topology(real, each.tpu_config, "train", 8)
+        topology = BatchTopology(real, each.tpu_config, "train", 8)
         (hook,) = system.hooks(topology, system.Device(real, master), each)
         hook.after_create_session(None, None)
-    topology = Topology(emulated, resolved.tpu_config, "train", 8)
+    topology = BatchTopology(emulated, resolved.tpu_config, "train", 8)
     assert system.hooks(topology, system.Device(emulated), resolved) == ()

@@ -8,7 +8,7 @@ MESSAGE = "Gradient for {name} is NaN or infinite"
 _SAID = re.compile(MESSAGE.format(name=r"(?P<name>\S+)"))
 
 
-class VariableIsNotANumber(tf.compat.v1.train.NanLossDuringTrainingError):
+class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
     """Training has made a variable NaN or infinite."""
 
     def __init__(self, text: str) -> None:
@@ -19,12 +19,12 @@ class VariableIsNotANumber(tf.compat.v1.train.NanLossDuringTrainingError):
         return self._text
 
 
-def explain(error: BaseException) -> VariableIsNotANumber | None:
+def explain_nan_error(error: BaseException) -> NanVariableError | None:
     """What to raise from an error of the check; None for another error."""
     said = _SAID.search(str(error)) if isinstance(error, tf.errors.InvalidArgumentError) else None
     if said is None:
         return None
-    return VariableIsNotANumber(
+    return NanVariableError(
         f"{said[0]}: after a training loop the variable is no number any more. Lower the "
         f"learning rate, clip the gradients, or look for a log or a division of zero; training "
         f"can go on from the last checkpoint."

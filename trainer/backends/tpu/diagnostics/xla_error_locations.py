@@ -14,14 +14,14 @@ from tpuserve.runtime import xla_errors
 _LIBRARIES = str(Path(tf.__file__).parents[1])
 
 
-class Places:
+class SourceLocations:
     """Where the lines of a model_fn are that make its ops."""
 
     def __init__(self) -> None:
         """No model_fn has run."""
         self._tracebacks: dict[str, Any] = {}
 
-    def of(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
+    def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
         """The model_fn, which from now on leaves behind where it makes its ops."""
 
         @wraps(model_fn)
@@ -48,7 +48,7 @@ class Places:
         return f"{frame.filename}:{frame.lineno}: {source}"
 
 
-def explain(error: BaseException, places: Places) -> UnsupportedOnTpu | None:
+def explain_xla_error(error: BaseException, places: SourceLocations) -> UnsupportedOnTpu | None:
     """What to raise from an error that says that XLA refuses ops; None for another error."""
     lines = []
     for each in xla_errors.find_unsupported_ops(str(error)):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from trainer.backends.tpu.step import step_outputs
-from trainer.backends.tpu.step.step_outputs import Kept
+from trainer.backends.tpu.step.step_outputs import StepOutputVariables
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -27,16 +27,16 @@ _SUMMARISED = {
 }
 
 
-class Observed:
+class TensorCapture:
     """What a step is asked to keep, and who gets it."""
 
-    def __init__(self, values: Kept) -> None:
+    def __init__(self, values: StepOutputVariables) -> None:
         """Nothing is observed yet."""
         self._kept = values
         self._summaries: list[tuple[Any, Any]] = []
         self._logged: list[tuple[Any, Any, Any]] = []
 
-    def summaries_since(self, before: int) -> None:
+    def capture_summaries_since(self, before: int) -> None:
         """Keeps what the summary ops show that the step has made; built inside of it.
 
         Args:
@@ -46,7 +46,7 @@ class Observed:
             operation = summary.op
             position = _SUMMARISED.get(operation.type)
             shown = None if position is None else operation.inputs[position]
-            if shown is None or not Kept.can_keep(shown):
+            if shown is None or not StepOutputVariables.can_keep(shown):
                 logger.warning(
                     "no summary %r on a TPU: %s needs a tensor of static shape there",
                     operation.name,
@@ -55,7 +55,7 @@ class Observed:
                 continue
             self._summaries.append((operation, self._kept.keep(shown, "summary")))
 
-    def tensors_of(self, hooks: Sequence[Any], known: dict[int, Any]) -> None:
+    def capture_hook_tensors(self, hooks: Sequence[Any], known: dict[int, Any]) -> None:
         """Keeps the tensors of the step that logging hooks and NaN hooks want; built inside of it.
 
         Args:
@@ -66,14 +66,14 @@ class Observed:
         for hook in hooks:
             for tag, wanted in _wanted_by(hook).items():
                 tensor = _found(wanted, inside)
-                if tensor is None or not Kept.can_keep(tensor):
+                if tensor is None or not StepOutputVariables.can_keep(tensor):
                     continue
                 variable = known.get(id(tensor))
                 if variable is None:
                     variable = known[id(tensor)] = self._kept.keep(tensor, "logged")
                 self._logged.append((hook, tag, variable))
 
-    def hand_out(self, after: Any) -> None:
+    def restore_for_hooks(self, after: Any) -> None:
         """Makes the summaries anew, and gives hooks their tensors; built outside.
 
         Args:
@@ -81,10 +81,10 @@ class Observed:
         """
         for operation, variable in self._summaries:
             tag = tensor_util.constant_value(operation.inputs[0])
-            value = step_outputs.read(variable, after, f"{operation.name}_of_last_step")
+            value = step_outputs.read_after(variable, after, f"{operation.name}_of_last_step")
             tf.compat.v1.add_to_collection(_SUMMARIES, _summary(operation, tag, value))
         for hook, tag, variable in self._logged:
-            tensor = step_outputs.read(variable, after, "logged_of_last_step")
+            tensor = step_outputs.read_after(variable, after, "logged_of_last_step")
             if isinstance(hook, tf.compat.v1.train.NanTensorHook):
                 hook._loss_tensor = tensor
             else:

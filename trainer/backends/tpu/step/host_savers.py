@@ -8,7 +8,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-def build_outside(hooks: Iterable[Any]) -> None:
+def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
     """Builds anew, in the default graph, the savers that were built inside of the step.
 
     What a step has inside is not to be run from outside. A saver keeps its variables and options.

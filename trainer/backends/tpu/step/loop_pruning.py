@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function as defined_function
 
 
-def run_only_what_is_wanted(loop: Any) -> None:
+def prune_while_body(loop: Any) -> None:
     """Gives a While a body in which only that runs which its results need.
 
     Args:

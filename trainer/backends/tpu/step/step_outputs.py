@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 
-class Kept:
+class StepOutputVariables:
     """The values that a step keeps."""
 
     def __init__(self, replicas: int) -> None:
@@ -46,7 +46,7 @@ class Kept:
         return tensor.shape.is_fully_defined() and tensor.dtype not in (tf.string, tf.resource)
 
 
-def read(variable: Any, after: Any, name: str) -> Any:
+def read_after(variable: Any, after: Any, name: str) -> Any:
     """The tensor outside of the loop that has the kept value, once an op has run."""
     with tf.control_dependencies([after]):
         return tf.identity(variable.read_value(), name=name)

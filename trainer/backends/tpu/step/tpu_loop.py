@@ -1,22 +1,20 @@
 """A step put into the loop that all replicas run, with TensorFlow's own TPU ops."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 from tensorflow.python.tpu import tpu
 
-from trainer.backends.tpu.step.loop_pruning import run_only_what_is_wanted
-
-if TYPE_CHECKING:
-    from trainer.distribution.topology import Topology
+from trainer.backends.tpu.step.loop_pruning import prune_while_body
+from trainer.distribution.topology import BatchTopology
 
 
-def repeat(
+def build_tpu_loop(
     step: Callable[[Any], Any],
     iterations: Any,
-    topology: "Topology",
+    topology: BatchTopology,
     device_assignment: Any = None,
 ) -> tuple[Any, Any]:
     """The ops that compile, and that run, a step a number of times on every replica.
@@ -55,7 +53,7 @@ def repeat(
     )
     graph = tf.compat.v1.get_default_graph()
     (loop,) = (each for each in graph.get_operations()[before:] if each.type == "While")
-    run_only_what_is_wanted(loop)
+    prune_while_body(loop)
     _forget_what_is_inside(graph)
     return compiled, outputs[0][0]
 

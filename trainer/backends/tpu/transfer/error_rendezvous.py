@@ -11,7 +11,7 @@ import tensorflow as tf
 logger = logging.getLogger("tensorflow.trainer")
 
 
-class Kind(IntEnum):
+class ErrorKind(IntEnum):
     """What an error says; what says most goes before what came first."""
 
     CAUSE = 0
@@ -21,18 +21,18 @@ class Kind(IntEnum):
     CONSEQUENCE = 2
 
 
-def kind_of(error: BaseException) -> Kind:
+def classify_error(error: BaseException) -> ErrorKind:
     """Whether an error is a cause, or comes of another one."""
     if isinstance(error, tf.errors.AbortedError | tf.errors.UnavailableError):
-        return Kind.LOSS
+        return ErrorKind.LOSS
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
-        return Kind.CONSEQUENCE
+        return ErrorKind.CONSEQUENCE
     # What TensorFlow says of a session that was closed before it was run.
     is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
-    return Kind.CONSEQUENCE if is_closed else Kind.CAUSE
+    return ErrorKind.CONSEQUENCE if is_closed else ErrorKind.CAUSE
 
 
-class Rendezvous:
+class ErrorRendezvous:
     """Collects errors; at the end raises the one that the others follow from.
 
     As a context manager it takes the error of the block as one more, and raises in its place.
@@ -49,7 +49,7 @@ class Rendezvous:
         with self._lock:
             self._errors.append((source, error))
 
-    def at_end(self, function: Callable[[], None]) -> None:
+    def on_exit(self, function: Callable[[], None]) -> None:
         """Has a function called when the block is left, however it is."""
         self._at_end.append(function)
 
@@ -57,13 +57,13 @@ class Rendezvous:
     def cause(self) -> BaseException | None:
         """The first error that does not come of another one."""
         first = self._first()
-        return first if first is not None and kind_of(first) is Kind.CAUSE else None
+        return first if first is not None and classify_error(first) is ErrorKind.CAUSE else None
 
     def _first(self) -> BaseException | None:
         with self._lock:
-            return min((each for _, each in self._errors), key=kind_of, default=None)
+            return min((each for _, each in self._errors), key=classify_error, default=None)
 
-    def __enter__(self) -> "Rendezvous":
+    def __enter__(self) -> "ErrorRendezvous":
         return self
 
     def __exit__(

@@ -15,7 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import TpuRunError
-from trainer.backends.tpu.transfer.error_rendezvous import Kind, Rendezvous, kind_of
+from trainer.backends.tpu.transfer.error_rendezvous import (
+    ErrorKind,
+    ErrorRendezvous,
+    classify_error,
+)
 from trainer.infeed import Infeed
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -26,14 +30,14 @@ _GRACE_SECS = 5.0
 _LEAVE_SECS = 3.0
 
 
-class Feeding(tf.compat.v1.train.SessionRunHook):
+class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
     """Starts, feeds, watches and ends the two threads of a session."""
 
     def __init__(
         self,
         infeed: Infeed,
         enqueue: Any,
-        rendezvous: Rendezvous,
+        rendezvous: ErrorRendezvous,
         *,
         results: Any = None,
         on_result: Callable[[Any, Any], None] | None = None,
@@ -67,14 +71,14 @@ class Feeding(tf.compat.v1.train.SessionRunHook):
         self._sleep_secs = sleep_secs
         self._session: Any = None
         self._workers: dict[str, _Worker] = {}
-        rendezvous.at_end(self.close)
+        rendezvous.on_exit(self.close)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Leaves a session behind that was lost, and what was announced for it."""
         self.close()
         self._session = session
 
-    def announce(self, iterations: int) -> None:
+    def send_next_batch_signal(self, iterations: int) -> None:
         """Says, before a loop runs, how many steps it has."""
         if not self._workers:
             self._workers["infeed"] = _Worker("infeed", self._feed, self._session, self._failed)
@@ -83,7 +87,7 @@ class Feeding(tf.compat.v1.train.SessionRunHook):
                     "outfeed", self._take, self._session, self._failed
                 )
         for each in self._workers.values():
-            each.announce(iterations)
+            each.send_next_batch_signal(iterations)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Waits for the results of the loop, where that was asked for.
@@ -150,7 +154,7 @@ class Feeding(tf.compat.v1.train.SessionRunHook):
             # The input, and with it a loop, has ended early.
             return
         self._rendezvous.record(worker.name, error)
-        is_cause = kind_of(error) is Kind.CAUSE
+        is_cause = classify_error(error) is ErrorKind.CAUSE
         if is_cause:
             logger.error(
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
@@ -194,7 +198,7 @@ class _Worker:
         )
         self._thread.start()
 
-    def announce(self, iterations: int) -> None:
+    def send_next_batch_signal(self, iterations: int) -> None:
         """Adds a loop."""
         self._announced.put(iterations)
 

@@ -1,22 +1,20 @@
 """The way of results, from the cores to the host."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig
-
-if TYPE_CHECKING:
-    from trainer.distribution.topology import Topology
+from trainer.distribution.topology import BatchTopology
 
 
 class Outfeed:
     """What each replica sends in a step, and how the host gets it."""
 
-    def __init__(self, topology: "Topology") -> None:
+    def __init__(self, topology: BatchTopology) -> None:
         """Nothing is sent until `enqueue` is called."""
         self._topology = topology
         self._specs: list[Any] = []

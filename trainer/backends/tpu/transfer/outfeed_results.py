@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from trainer.backends.tpu.transfer.outfeed import Outfeed
 from trainer.config.run_config import InputPipelineConfig
-from trainer.distribution.topology import Topology
+from trainer.distribution.topology import BatchTopology
 
 MASK = "mask"
 
@@ -18,7 +18,7 @@ MASK = "mask"
 class Results:
     """Reads what an outfeed that has a mask brings."""
 
-    def __init__(self, sent: Outfeed, topology: Topology) -> None:
+    def __init__(self, sent: Outfeed, topology: BatchTopology) -> None:
         """The nest that was sent is a dict, with the rows' mask in "mask"."""
         self._sent = sent
         # Under BROADCAST all replicas have the same rows.

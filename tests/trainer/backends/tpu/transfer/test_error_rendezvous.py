@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from trainer.backends.tpu.transfer.error_rendezvous import Rendezvous
+from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 
 pytestmark = pytest.mark.slow
 
@@ -12,7 +12,7 @@ CAUSE, LATER = ValueError("out of paper"), ValueError("out of ink")
 
 
 def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
-    rendezvous = Rendezvous()
+    rendezvous = ErrorRendezvous()
     try:
         with rendezvous:
             for each in recorded:
@@ -53,9 +53,9 @@ def test_what_came_of_a_cause_is_not_told() -> None:
 
 
 def test_ctrl_c_is_nobodys_error() -> None:
-    rendezvous = Rendezvous()
+    rendezvous = ErrorRendezvous()
     ended: list[str] = []
-    rendezvous.at_end(lambda: ended.append("thread"))
+    rendezvous.on_exit(lambda: ended.append("thread"))
     rendezvous.record("infeed", CAUSE)
     with pytest.raises(KeyboardInterrupt), rendezvous:
         raise KeyboardInterrupt

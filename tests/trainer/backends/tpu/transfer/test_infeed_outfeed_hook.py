@@ -10,7 +10,7 @@ import tensorflow as tf
 import tpuserve
 import trainer
 from tests.trainer import programs
-from trainer.backends.tpu.transfer.infeed_outfeed_hook import Feeding
+from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
 
 pytestmark = pytest.mark.slow
 
@@ -33,14 +33,14 @@ def estimator(model_dir: Path, model_fn: Any = programs.slope_model_fn, **settin
     )
 
 
-class Counting(Feeding):
+class Counting(InfeedOutfeedHook):
     """Adds up what is announced."""
 
     announced: list[int]
 
-    def announce(self, iterations: int) -> None:
+    def send_next_batch_signal(self, iterations: int) -> None:
         self.announced.append(iterations)
-        super().announce(iterations)
+        super().send_next_batch_signal(iterations)
 
 
 def test_a_feed_hook_of_the_users_takes_the_place_of_ours(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.infeed.tensor_nest import Leaf
+from trainer.infeed.tensor_nest import TensorLeaf
 
 
 @dataclass(frozen=True)
-class Whole:
+class BatchSpec:
     """What a whole batch is.
 
     Attributes:
@@ -27,12 +27,12 @@ class Whole:
       shards: in how many equal parts a batch is split for the replicas.
     """
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[TensorLeaf, ...]
     axes: tuple[int | None, ...]
     rows: int
     shards: int = 1
 
-    def filled(self) -> tuple[Leaf, ...]:
+    def filled(self) -> tuple[TensorLeaf, ...]:
         """The tensors with their number of rows."""
         return tuple(
             leaf if axis is None else leaf.with_dimension(axis, self.rows)
@@ -40,7 +40,7 @@ class Whole:
         )
 
 
-def pad(dataset: Any, whole: Whole) -> Any:
+def pad_final_batch(dataset: Any, whole: BatchSpec) -> Any:
     """Fills a smaller batch up with its own first row.
 
     That row is known to be valid input, zeros may not be.
@@ -60,7 +60,7 @@ def pad(dataset: Any, whole: Whole) -> Any:
     return _endless(dataset.filter(_has_rows(whole)).map(_as_it_is(padded)), whole)
 
 
-def tile(dataset: Any, whole: Whole) -> Any:
+def spread_final_batch(dataset: Any, whole: BatchSpec) -> Any:
     """Makes several batches of a smaller one, with one real row, or none, in each shard.
 
     A shard computes one loss, the mean over its rows, which rows of filler would spoil. So a
@@ -93,22 +93,22 @@ def tile(dataset: Any, whole: Whole) -> Any:
     return _endless(dataset.flat_map(_as_it_is(tiled)), whole)
 
 
-def _may_be_smaller(whole: Whole) -> bool:
+def _may_be_smaller(whole: BatchSpec) -> bool:
     return any(
         axis is not None and leaf.size(axis) is None
         for leaf, axis in zip(whole.leaves, whole.axes, strict=True)
     )
 
 
-def _all_real(whole: Whole) -> Callable[..., Any]:
+def _all_real(whole: BatchSpec) -> Callable[..., Any]:
     return _as_it_is(lambda *tensors: (*tensors, tf.ones([whole.rows], tf.int32)))
 
 
-def _has_rows(whole: Whole) -> Callable[..., Any]:
+def _has_rows(whole: BatchSpec) -> Callable[..., Any]:
     return _as_it_is(lambda *tensors: _rows(tensors, whole) > 0)
 
 
-def _rows(tensors: tuple[Any, ...], whole: Whole) -> Any:
+def _rows(tensors: tuple[Any, ...], whole: BatchSpec) -> Any:
     """How many rows a batch has, int32, once it is known that all its tensors agree."""
     found = [
         (leaf.path, tf.shape(tensor)[axis])
@@ -134,7 +134,7 @@ def _rows(tensors: tuple[Any, ...], whole: Whole) -> Any:
 
 
 def _picked(
-    tensors: tuple[Any, ...], indices: Any, is_real: Any, found: Any, whole: Whole
+    tensors: tuple[Any, ...], indices: Any, is_real: Any, found: Any, whole: BatchSpec
 ) -> tuple[Any, ...]:
     """The rows at these indices, and their mask; a whole batch is taken as it is."""
 
@@ -155,7 +155,7 @@ def _picked(
     return (*batch, mask)
 
 
-def _endless(dataset: Any, whole: Whole) -> Any:
+def _endless(dataset: Any, whole: BatchSpec) -> Any:
     """The batches, then the last of them again and again with a mask of zeros."""
     nothing = tuple(tf.zeros(each.spec.shape, each.spec.dtype) for each in whole.filled())
     no_row = tf.zeros([whole.rows], tf.int32)
