@@ -74,9 +74,7 @@ def test_an_assignment_says_where_the_cores_of_a_replica_are() -> None:
 
     # Two hosts of two cores; the mesh numbers the hosts against the order of the coordinates.
     coordinates = [[[1, 0, 0, 0], [1, 0, 0, 1]], [[0, 0, 0, 0], [0, 0, 0, 1]]]
-    mesh = tf.tpu.experimental.BatchTopology(
-        mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates
-    )
+    mesh = tf.tpu.experimental.Topology(mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates)
     assigned = tf.tpu.experimental.DeviceAssignment.build(
         mesh, computation_shape=[1, 1, 1, 2], num_replicas=2
     )

@@ -97,9 +97,7 @@ def test_one_core_can_be_fed_all_of_it() -> None:
 
 def test_cores_of_one_replica_may_be_on_several_hosts() -> None:
     coordinates = [[[host, 0, 0, core] for core in range(2)] for host in range(2)]
-    mesh = tf.tpu.experimental.BatchTopology(
-        mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates
-    )
+    mesh = tf.tpu.experimental.Topology(mesh_shape=[2, 1, 1, 2], device_coordinates=coordinates)
     assignment = tf.tpu.experimental.DeviceAssignment.build(
         mesh, computation_shape=[2, 1, 1, 2], num_replicas=1
     )

@@ -125,7 +125,7 @@ def assignment(topology: BatchTopology, device: Device, config: RunConfig) -> An
     per_replica = topology.cores_per_replica
     if device.is_emulated:
         cores = topology.system.cores
-        mesh = topologies.BatchTopology(
+        mesh = topologies.Topology(
             mesh_shape=[cores, 1, 1, 1],
             device_coordinates=np.array(
                 [[[core, 0, 0, 0] for core in range(cores)]], dtype=np.int32
@@ -136,7 +136,7 @@ def assignment(topology: BatchTopology, device: Device, config: RunConfig) -> An
         places[..., 0] = numbers.reshape(topology.replicas, per_replica)
         return device_assignments.DeviceAssignment(mesh, places)
     return device_assignments.device_assignment(
-        topologies.BatchTopology(serialized=_initialise(device, config, topology.system.job)),
+        topologies.Topology(serialized=_initialise(device, config, topology.system.job)),
         computation_shape=_BOXES[per_replica],
         num_replicas=topology.replicas,
     )
