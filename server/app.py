@@ -142,7 +142,7 @@ class Server:
             rest = base.reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
             rpc = base.reserve(on_error, settings.host, settings.port, "--port")
             if settings.grpc_socket_path:
-                ports.check_socket(settings.grpc_socket_path, "--grpc_socket_path")
+                ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
                 # Told before TensorFlow is waited for.
                 Repository(settings.model_base_path).aspired()
@@ -235,13 +235,13 @@ def run(
     Raises:
       TpuserveError: the server cannot start, or has failed.
     """
-    logs.configure()
+    logs.configure_logging()
     malloc.be_returnable()
     sys.setswitchinterval(_SWITCH_SECONDS)
     if signals is None:
         signals = StopSignals()
         signals.install()
-    stop, serving = signals.request, signals.serving
+    stop, serving = signals.request_stop, signals.mark_serving
     failures: list[str] = []
 
     def on_failure(reason: str) -> None:
@@ -254,7 +254,7 @@ def run(
     if settings.mixed_precision not in ("", "bfloat16"):
         logger.warning("--mixed_precision=%s: only bfloat16 is known", settings.mixed_precision)
     saved_models = SavedModels(settings, platform.session_config if platform else b"")
-    server = Server(settings, load or saved_models, on_failure, saved_models.aside, platform)
+    server = Server(settings, load or saved_models, on_failure, saved_models.executor, platform)
     is_closed = False
 
     def before_serving() -> None:

@@ -51,7 +51,7 @@ def _block() -> range:
 
 def _is_free(port: int) -> bool:
     try:
-        ports.reserve("0.0.0.0", port, "--port").close()
+        ports.bind_port("0.0.0.0", port, "--port").close()
     except PortInUse:
         return False
     return True

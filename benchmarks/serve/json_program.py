@@ -76,7 +76,7 @@ def main() -> None:
     # As `server.app` does.
     malloc.be_returnable()
     app = plain if sys.argv[1] == "plain" else ours()
-    with ports.reserve(_HOST, 0, "--rest_api_port") as listener:
+    with ports.bind_port(_HOST, 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, partial(print, file=sys.stderr))
         server.start()
         print(listener.getsockname()[1], flush=True)

@@ -74,7 +74,7 @@ def write(directory: Path, megabytes: int) -> Path:
 
 def measure(base: Path, cycles: int) -> list[float]:
     """Resident megabytes of the server after each load, request and unload of the large model."""
-    with ports.reserve(_HOST, 0, "--port") as held:
+    with ports.bind_port(_HOST, 0, "--port") as held:
         port = int(held.getsockname()[1])
     process = subprocess.Popen(
         [

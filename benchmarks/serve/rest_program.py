@@ -68,7 +68,7 @@ def main() -> None:
     side = sys.argv[1]
     with (
         tempfile.TemporaryDirectory() as temporary,
-        ports.reserve(_HOST, 0, "--rest_api_port") as listener,
+        ports.bind_port(_HOST, 0, "--rest_api_port") as listener,
     ):
         app = echo if side == "echo" else ours(Path(temporary) / "1", "threads" in side)
         server = RestServer(app, listener, 1, partial(print, file=sys.stderr))

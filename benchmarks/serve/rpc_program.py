@@ -109,7 +109,7 @@ def serve_ours(port: int, directory: Path) -> Any:
 def main() -> None:
     """Serves until standard input ends."""
     side = sys.argv[1]
-    with ports.reserve(_HOST, 0, "--port") as reserved:
+    with ports.bind_port(_HOST, 0, "--port") as reserved:
         port = int(reserved.getsockname()[1])
     with tempfile.TemporaryDirectory() as temporary:
         if side == "ours":

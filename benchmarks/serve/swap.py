@@ -109,7 +109,7 @@ def serving(base: Path, *flags: str, watch: Path | None = None) -> Iterator[tupl
       watch: where Python's standstills are written to.
     """
     program = ["tpuserve"] if watch is None else ["benchmarks.serve.standstill", str(watch)]
-    held = [ports.reserve(_HOST, 0, "--port") for _ in range(2)]
+    held = [ports.bind_port(_HOST, 0, "--port") for _ in range(2)]
     rpc, rest = (int(each.getsockname()[1]) for each in held)
     for each in held:
         each.close()

@@ -101,7 +101,7 @@ def start_rpc(shared: Shared, reserved: socket.socket | None) -> Face:
     with reserved or nullcontext():
         _start(face, settings, settings.port, "--port")
     if reserved is not None:
-        logger.info("gRPC on %s", ports.joined(settings.host, settings.port))
+        logger.info("gRPC on %s", ports.format_address(settings.host, settings.port))
     if settings.grpc_socket_path:
         logger.info("gRPC on unix:%s", settings.grpc_socket_path)
     return face
@@ -125,7 +125,7 @@ def start_rest(shared: Shared, reserved: socket.socket, models: Iterable[str]) -
     face = RestServer(app, reserved, grace_seconds, shared.on_failure, tls=shared.tls)
     _start(face, settings, settings.rest_api_port, "--rest_api_port")
     scheme = "https" if shared.tls is not None else "http"
-    address = f"{scheme}://{ports.joined(settings.host, settings.rest_api_port)}"
+    address = f"{scheme}://{ports.format_address(settings.host, settings.rest_api_port)}"
     for name in models:
         logger.info("REST API on %s/v1/models/%s", address, quote(name, safe=""))
     return face
@@ -138,8 +138,8 @@ def _start(face: Face, settings: Settings, port: int, flag: str) -> None:
         path = settings.grpc_socket_path
         # gRPC tells which of its addresses it was in its text alone.
         if path and f"unix:{path}" in str(error):
-            raise ports.no_socket(path, "--grpc_socket_path") from error
-        raise ports.in_use(settings.host, port, flag) from error
+            raise ports.unix_socket_error(path, "--grpc_socket_path") from error
+        raise ports.port_in_use_error(settings.host, port, flag) from error
 
 
 def join(face: Face, deadline: float) -> bool:
@@ -153,4 +153,4 @@ def join(face: Face, deadline: float) -> bool:
 
 def reserve(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
     """The socket that keeps a port until its face listens; None for port 0."""
-    return on_error.enter_context(ports.reserve(host, port, flag)) if port else None
+    return on_error.enter_context(ports.bind_port(host, port, flag)) if port else None

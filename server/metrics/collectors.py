@@ -1,4 +1,4 @@
-"""Metrics of one name each: what they hold, under a lock of their own."""
+"""Metric types: counters, histograms and gauges, each with its own lock."""
 
 import threading
 from bisect import bisect_left
@@ -10,117 +10,140 @@ from server.metrics import exposition
 
 Labels: TypeAlias = tuple[str, ...]
 
-# Model names in requests are clients' own: past so many, what they count goes to one series.
+# Clients choose the model names in requests. Beyond this number of series, new label values are
+# counted in one common series.
 MAX_SERIES = 2000
-_OTHERS = "(others)"
+_OTHER_VALUES = "(others)"
 
 
-class Family(Protocol):
-    """All series of one name."""
+class Collector(Protocol):
+    """A metric with all its series, one per set of label values."""
 
     @property
     def name(self) -> str:
-        """As in the registry, "/tensorflow/serving/request_count"."""
+        """The metric's name in the registry, such as "/tensorflow/serving/request_count"."""
 
     def lines(self) -> Iterable[str]:
-        """Its lines of the exposition, the first saying what kind it is."""
+        """Return the metric's exposition lines; the first line states the metric type."""
 
 
 class Counter:
-    """Numbers that only grow, one per set of label values."""
+    """A number that only grows, one per set of label values."""
 
     def __init__(self, name: str, labels: Labels = ()) -> None:
-        """Takes its name and the names of its labels."""
+        """Create a counter with its name and the names of its labels."""
         self.name = name
         self._labels = labels
         self._values: dict[Labels, int] = {}
         self._lock = threading.Lock()
 
     def add(self, values: Labels = (), amount: int = 1) -> None:
-        """Counts up one series, by the values of its labels in their order."""
+        """Add an amount to the series with these label values, given in the labels' order."""
         with self._lock:
-            known = self._values.get(values)
-            if known is None:
-                values = _bounded(self._values, values)
-                known = self._values.get(values, 0)
-            self._values[values] = known + amount
+            current = self._values.get(values)
+            if current is None:
+                values = _limit_series(self._values, values)
+                current = self._values.get(values, 0)
+            self._values[values] = current + amount
 
     @property
-    def first(self) -> int:
-        """The value of its first series in the order of labels; 0 if it has none."""
+    def first_value(self) -> int:
+        """The value of the first series in the order of label values; 0 without any series."""
         with self._lock:
             return self._values[min(self._values)] if self._values else 0
 
     def lines(self) -> Iterable[str]:
-        """Its lines of the exposition."""
+        """Return the metric's exposition lines."""
         with self._lock:
             values = dict(self._values)
-        yield exposition.kind(self.name, "counter")
-        for each, value in sorted(values.items()):
-            yield exposition.sample(self.name, zip(self._labels, each, strict=True), value)
+        yield exposition.type_line(self.name, "counter")
+        for label_values, value in sorted(values.items()):
+            yield exposition.sample_line(
+                self.name, zip(self._labels, label_values, strict=True), value
+            )
 
 
 class Histogram:
-    """How often which amounts were seen, one set of buckets per set of label values."""
+    """A distribution of amounts in buckets, one set of buckets per set of label values."""
 
     def __init__(self, name: str, labels: Labels, bounds: Sequence[float]) -> None:
-        """Takes the upper bounds of its buckets, increasing; a last one without is added."""
+        """Create a histogram.
+
+        Args:
+          name: the metric's name in the registry.
+          labels: the names of the labels.
+          bounds: the increasing upper bounds of the buckets; a last bucket without bound is added.
+        """
         self.name = name
         self._labels = labels
         self._bounds = tuple(bounds)
-        self._cells: dict[Labels, _Cell] = {}
+        self._series: dict[Labels, _Series] = {}
         self._lock = threading.Lock()
 
     def add(self, values: Labels, amount: float) -> None:
-        """Counts one amount in one series, by the values of its labels in their order."""
+        """Record an amount in the series with these label values, given in the labels' order."""
         bucket = bisect_left(self._bounds, amount)
         with self._lock:
-            cell = self._cells.get(values)
-            if cell is None:
-                values = _bounded(self._cells, values)
-                cell = self._cells.setdefault(values, _Cell([0] * (len(self._bounds) + 1)))
-            cell.counts[bucket] += 1
-            cell.sum += amount
+            one_series = self._series.get(values)
+            if one_series is None:
+                values = _limit_series(self._series, values)
+                one_series = self._series.setdefault(values, _Series([0] * (len(self._bounds) + 1)))
+            one_series.counts[bucket] += 1
+            one_series.sum += amount
 
     def lines(self) -> Iterable[str]:
-        """Its lines of the exposition; buckets are cumulative."""
+        """Return the metric's exposition lines; bucket counts are cumulative."""
         with self._lock:
-            cells = {each: (list(cell.counts), cell.sum) for each, cell in self._cells.items()}
-        yield exposition.kind(self.name, "histogram")
-        bounds = (*map(exposition.bound, self._bounds), "+Inf")
-        for each, (counts, total) in sorted(cells.items()):
-            labels = tuple(zip(self._labels, each, strict=True))
-            so_far = 0
+            series = {
+                values: (list(one_series.counts), one_series.sum)
+                for values, one_series in self._series.items()
+            }
+        yield exposition.type_line(self.name, "histogram")
+        bounds = (*map(exposition.format_bound, self._bounds), "+Inf")
+        for values, (counts, total) in sorted(series.items()):
+            labels = tuple(zip(self._labels, values, strict=True))
+            cumulative = 0
             for bound, count in zip(bounds, counts, strict=True):
-                so_far += count
-                yield exposition.sample(self.name, (*labels, ("le", bound)), so_far, "_bucket")
-            yield exposition.sample(self.name, labels, total, "_sum")
-            yield exposition.sample(self.name, labels, so_far, "_count")
+                cumulative += count
+                yield exposition.sample_line(
+                    self.name, (*labels, ("le", bound)), cumulative, "_bucket"
+                )
+            yield exposition.sample_line(self.name, labels, total, "_sum")
+            yield exposition.sample_line(self.name, labels, cumulative, "_count")
 
 
 class Gauge:
-    """Numbers that are looked up when they are asked for, so that nothing keeps them current."""
+    """A number that is computed at each export, one per set of label values."""
 
     def __init__(
         self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]
     ) -> None:
-        """Takes what tells the numbers, by the values of its labels in their order."""
+        """Create a gauge.
+
+        Args:
+          name: the metric's name in the registry.
+          labels: the names of the labels.
+          read: returns label values → number.
+        """
         self.name = name
         self._labels = labels
         self._read = read
 
     def lines(self) -> Iterable[str]:
-        """Its lines of the exposition."""
-        yield exposition.kind(self.name, "gauge")
-        for each, value in sorted(self._read().items()):
-            yield exposition.sample(self.name, zip(self._labels, each, strict=True), value)
+        """Return the metric's exposition lines."""
+        yield exposition.type_line(self.name, "gauge")
+        for label_values, value in sorted(self._read().items()):
+            yield exposition.sample_line(
+                self.name, zip(self._labels, label_values, strict=True), value
+            )
 
 
 @dataclass
-class _Cell:
+class _Series:
     counts: list[int]
     sum: float = 0
 
 
-def _bounded(cells: Mapping[Labels, object], values: Labels) -> Labels:
-    return values if len(cells) < MAX_SERIES else (_OTHERS,) * len(values)
+def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
+    """Return the label values of a new series, or those of the common series at the limit."""
+    return values if len(series) < MAX_SERIES else (_OTHER_VALUES,) * len(values)

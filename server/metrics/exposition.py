@@ -1,6 +1,6 @@
-"""The lines that Prometheus reads, as TensorFlow Serving writes them.
+"""Prometheus's text exposition format, as TensorFlow Serving writes it.
 
-Written here because client libraries add "_total" to counters and HELP lines to all.
+Client libraries are not used because they add "_total" to the names of counters and HELP lines.
 Source: tensorflow_serving/util/prometheus_exporter.cc;
 https://prometheus.io/docs/instrumenting/exposition_formats.
 """
@@ -12,27 +12,31 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def kind(name: str, what: str) -> str:
-    """The line that opens a metric: "# TYPE :tensorflow:serving:request_count counter"."""
-    return f"# TYPE {exported(name)} {what}"
+def type_line(name: str, metric_type: str) -> str:
+    """Format a metric's first line, such as "# TYPE :tensorflow:serving:request_count counter"."""
+    return f"# TYPE {exported_name(name)} {metric_type}"
 
 
-def sample(name: str, labels: Iterable[tuple[str, str]], value: float, suffix: str = "") -> str:
-    """The line of one value."""
-    inside = ",".join(f'{label}="{each.translate(_ESCAPES)}"' for label, each in labels)
-    return f"{exported(name)}{suffix}{{{inside}}} {number(value)}"
+def sample_line(
+    name: str, labels: Iterable[tuple[str, str]], value: float, suffix: str = ""
+) -> str:
+    """Format the line of one value."""
+    label_text = ",".join(
+        f'{label}="{value_text.translate(_ESCAPES)}"' for label, value_text in labels
+    )
+    return f"{exported_name(name)}{suffix}{{{label_text}}} {format_number(value)}"
 
 
-def exported(name: str) -> str:
-    """A name of the registry as it is exported: "/a/b" → ":a:b"."""
+def exported_name(name: str) -> str:
+    """Convert a name of the registry to its exported form: "/a/b" → ":a:b"."""
     return _NOT_IN_NAMES.sub(":", name)
 
 
-def number(value: float) -> str:
-    """A value: integers as such, so that a sum of many is exact."""
+def format_number(value: float) -> str:
+    """Format a value; integers are printed without exponent, so that large sums stay exact."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def bound(value: float) -> str:
-    """The upper bound of a bucket, with six digits: 188.9568 → "188.957"."""
+def format_bound(value: float) -> str:
+    """Format the upper bound of a bucket with six digits: 188.9568 → "188.957"."""
     return f"{value:g}"

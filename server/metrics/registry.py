@@ -1,40 +1,40 @@
-"""All metrics of one server."""
+"""The registry of one server's metrics."""
 
 import threading
 from typing import TypeVar
 
-from server.metrics.collectors import Counter, Family
+from server.metrics.collectors import Collector, Counter
 
-_Kind = TypeVar("_Kind", bound=Family)
+_Collector = TypeVar("_Collector", bound=Collector)
 
 
 class Registry:
-    """Metrics by name; each server has its own, so that two in one process do not mix."""
+    """Metrics by name. Each server has a registry of its own; a process may run several servers."""
 
     def __init__(self) -> None:
-        """Makes an empty one."""
-        self._families: dict[str, Family] = {}
+        """Create an empty registry."""
+        self._collectors: dict[str, Collector] = {}
         self._lock = threading.Lock()
 
-    def add(self, family: _Kind) -> _Kind:
-        """The metric itself, which from here on is exported; it replaces one of its name."""
+    def add(self, collector: _Collector) -> _Collector:
+        """Register a metric in the place of any metric of the same name, and return the metric."""
         with self._lock:
-            self._families[family.name] = family
-        return family
+            self._collectors[collector.name] = collector
+        return collector
 
     def exposition(self) -> bytes:
-        """The text that Prometheus reads, in the order of names."""
+        """Return the metrics in Prometheus's text format, in the order of names."""
         with self._lock:
-            families = sorted(self._families.items())
-        lines = [line for _, family in families for line in family.lines()]
+            collectors = sorted(self._collectors.items())
+        lines = [line for _, collector in collectors for line in collector.lines()]
         return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
 
     def first_value(self, name: str) -> int | None:
-        """The value of a counter's first series; None where no counter has the name.
+        """Return the value of a counter's first series; None if no counter has the name.
 
         Args:
-          name: as in the registry, "/tensorflow/serving/request_count".
+          name: the metric's name in the registry, such as "/tensorflow/serving/request_count".
         """
         with self._lock:
-            family = self._families.get(name)
-        return family.first if isinstance(family, Counter) else None
+            collector = self._collectors.get(name)
+        return collector.first_value if isinstance(collector, Counter) else None

@@ -1,12 +1,12 @@
-"""Where log lines go and how they look, for the whole process."""
+"""Configuration of the process's loggers: the stream and the format of log lines."""
 
 import logging.config
 
 
-def configure() -> None:
-    """Sends every logger's lines to stderr, with the time.
+def configure_logging() -> None:
+    """Send the lines of every logger to stderr, with the time.
 
-    Of uvicorn and TensorFlow only warnings and errors are shown.
+    Only warnings and errors of uvicorn and TensorFlow are shown.
     """
     logging.config.dictConfig(
         {
@@ -14,7 +14,7 @@ def configure() -> None:
             "disable_existing_loggers": False,
             "formatters": {
                 "line": {"format": "%(asctime)s %(levelname).1s %(name)s: %(message)s"},
-                # Lines of JSON have their time in them.
+                # The JSON lines of the access log contain the time.
                 "bare": {"format": "%(message)s"},
             },
             "handlers": {
@@ -22,7 +22,7 @@ def configure() -> None:
                 "access": {"class": "logging.StreamHandler", "formatter": "bare"},
             },
             "root": {"level": "INFO", "handlers": ["stderr"]},
-            # What these say of a good start and end, the server says in its own lines.
+            # The server logs its own start and stop.
             "loggers": {
                 "uvicorn": {"level": "WARNING"},
                 "tensorflow": {"level": "WARNING"},

@@ -1,104 +1,107 @@
-"""Ports, taken before anything slow begins."""
+"""Binding of TCP ports, and checks of UNIX sockets, before the slow part of start-up."""
 
 import errno
 import socket
 
 from tpuserve.errors import InvalidSetting, PortInUse
 
-# All addresses of a machine, of whichever kind: one socket serves both.
-_EVERYWHERE = ("0.0.0.0", "::")
-_ANSWER_SECONDS = 1
+# "All addresses": one dual-stack socket serves IPv4 and IPv6.
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+_CONNECT_TIMEOUT_SECONDS = 1
 
 
-def reserve(host: str, port: int, flag: str) -> socket.socket:
-    """A socket bound to an address and not listening: clients are refused until it is.
+def bind_port(host: str, port: int, flag: str) -> socket.socket:
+    """Bind a TCP socket without listening: clients are refused until the server listens.
 
     Args:
-      host: of IPv4, or of IPv6 without brackets. 0.0.0.0 is every address of this machine, those
-        of IPv6 too where it has it, as to gRPC.
-      port: 0 for any that is free.
-      flag: the flag that the port comes from, for error texts.
+      host: an IPv4 address, or an IPv6 address without brackets. 0.0.0.0 means every IPv4 address
+        of this machine and, where the machine has IPv6, every IPv6 address, as in gRPC.
+      port: the port number; 0 for any free port.
+      flag: the flag that set the port, for error messages.
 
     Raises:
-      PortInUse: something listens there already.
-      InvalidSetting: this machine cannot listen on that address or port.
+      PortInUse: another process listens on the port.
+      InvalidSetting: this machine cannot listen on the address or the port.
     """
     try:
-        return _bound(host, port)
+        return _bind_any_family(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise in_use(host, port, flag) from error
+            raise port_in_use_error(host, port, flag) from error
         raise InvalidSetting(
-            f"cannot listen on {joined(host, port)} ({flag}): {error.strerror or error}. Give an "
-            f"address of this machine in --host and a port that you may use."
+            f"cannot listen on {format_address(host, port)} ({flag}): {error.strerror or error}. "
+            f"Give an address of this machine in --host and a port that you may use."
         ) from error
 
 
-def check_socket(path: str, flag: str) -> None:
-    """Sees that nobody listens at a UNIX socket: gRPC would take it from them, unnoticed.
+def check_unix_socket_is_free(path: str, flag: str) -> None:
+    """Check that no process listens on a UNIX socket; gRPC would silently replace the socket.
+
+    A socket file left by a server that was killed is no hindrance.
 
     Args:
-      path: where one may lie that a server has left which was killed; that is no hindrance.
-      flag: the flag that the path comes from, for error texts.
+      path: the path of the UNIX socket.
+      flag: the flag that set the path, for error messages.
 
     Raises:
-      PortInUse: somebody listens.
+      PortInUse: another process listens on the socket.
     """
-    with socket.socket(socket.AF_UNIX) as made:
-        made.settimeout(_ANSWER_SECONDS)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_CONNECT_TIMEOUT_SECONDS)
         try:
-            made.connect(path)
+            probe.connect(path)
         except TimeoutError:
-            # As many wait for who listens as may.
+            # The listener's queue of connections is full: a process listens.
             pass
         except OSError:
             return
     raise PortInUse(
-        f"{flag} is {path}, and something else listens there. Stop it, or give another path."
+        f"{flag} is {path}, and another process listens on this socket. Stop that process, or give "
+        f"another path."
     )
 
 
-def joined(host: str, port: int) -> str:
-    """An address as one text, "127.0.0.1:8500" or "[::1]:8500"."""
+def format_address(host: str, port: int) -> str:
+    """Format an address as "127.0.0.1:8500" or "[::1]:8500"."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    if host in _EVERYWHERE and socket.has_dualstack_ipv6():
+def port_in_use_error(host: str, port: int, flag: str) -> PortInUse:
+    """Create the error for a port on which another process listens."""
+    return PortInUse(
+        f"{flag} is {port}, and another process listens on {format_address(host, port)}. Stop that "
+        f"process, or give another port."
+    )
+
+
+def unix_socket_error(path: str, flag: str) -> InvalidSetting:
+    """Create the error for a UNIX socket that cannot be created."""
+    return InvalidSetting(
+        f"cannot listen on unix:{path} ({flag}). Give a path of at most 107 bytes, in a directory "
+        f"that exists and that you may write to."
+    )
+
+
+def _bind_any_family(host: str, port: int) -> socket.socket:
+    if host in _ALL_ADDRESSES and socket.has_dualstack_ipv6():
         try:
             return _bind(socket.AF_INET6, "::", port)
         except OSError as error:
-            # Built for IPv6 and without an address of it, as containers often are.
+            # Containers often have a kernel with IPv6 and no IPv6 address.
             if host == "::" or error.errno == errno.EADDRINUSE:
                 raise
     return _bind(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)
 
 
 def _bind(family: int, host: str, port: int) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        # Without it a restarted server would wait for its predecessor's connections to expire.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+        # Otherwise a restarted server waits until its predecessor's connections have expired.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
-
-
-def in_use(host: str, port: int, flag: str) -> PortInUse:
-    """The error for a port that is taken."""
-    return PortInUse(
-        f"{flag} is {port}, and something else listens on {joined(host, port)}. Stop it, or give "
-        f"another port."
-    )
-
-
-def no_socket(path: str, flag: str) -> InvalidSetting:
-    """The error for a UNIX socket that cannot be made."""
-    return InvalidSetting(
-        f"cannot listen on unix:{path} ({flag}). Give a path of 107 bytes at most, in a directory "
-        f"that is there and may be written to."
-    )
+    return bound

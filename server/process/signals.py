@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, as something to wait for."""
+"""SIGTERM and Ctrl-C as a condition that the main thread waits for."""
 
 import logging
 import os
@@ -13,54 +13,55 @@ logger = logging.getLogger(__name__)
 
 
 class StopSignals:
-    """Collects the wishes to stop that reach a process, by signal or from within.
+    """Collects requests to stop the process, from signals and from other threads.
 
-    Before `serving` nothing can be lost, so a signal ends the process as soon as Python's code
-    runs again, with status 0. A second one ends it wherever it is.
+    Before `mark_serving` no request can be lost: the first signal exits the process with status 0
+    as soon as Python code runs again. Afterwards the first signal ends `wait`, and a second signal
+    exits the process at once.
     """
 
     def __init__(self) -> None:
-        """Makes one that hears nothing until `install`."""
-        # Of all that can carry a reason, this may be used in a handler that interrupts a reader.
+        """Create an object that handles no signals until `install`."""
+        # SimpleQueue.put is reentrant: a signal handler may interrupt a reader of this queue.
         self._reasons: SimpleQueue[str] = SimpleQueue()
-        # The kernel may hand a signal to any thread, and Python's handler runs in the main one
-        # alone, once that is awake. So the main thread waits for a byte: Python writes one
-        # whichever thread is interrupted.
-        self._wakes, self._wake = socket.socketpair()
-        self._wake.setblocking(False)
+        # The kernel may deliver a signal to any thread, and Python runs the handler in the main
+        # thread only, once that thread runs Python code. Python writes a byte to the wake-up file
+        # descriptor whichever thread the signal interrupts, so the main thread waits for the byte.
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
+        self._wakeup_writer.setblocking(False)
         self._is_serving = False
         self._is_stopping = False
-        self._before: dict[signal.Signals, Any] = {}
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def install(self) -> None:
-        """Takes over SIGTERM and SIGINT; to be called in the main thread."""
-        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        """Handle SIGTERM and SIGINT. Call this in the main thread."""
+        signal.set_wakeup_fd(self._wakeup_writer.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._handle)
+            self._previous_handlers[number] = signal.signal(number, self._handle)
 
     def uninstall(self) -> None:
-        """Gives them back to who had them before; to be called in the main thread."""
+        """Restore the previous signal handlers. Call this in the main thread."""
         signal.set_wakeup_fd(-1)
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._wakes.close()
-        self._wake.close()
+        self._wakeup_reader.close()
+        self._wakeup_writer.close()
 
-    def serving(self) -> None:
-        """From here on requests may be in flight: a signal is kept for `wait`."""
+    def mark_serving(self) -> None:
+        """Declare that requests may be in flight: from now on a signal ends `wait` only."""
         self._is_serving = True
 
     def wait(self) -> str:
-        """Blocks until it is time to stop; why it is."""
+        """Block until the process is asked to stop, and return the reason."""
         while self._reasons.empty():
-            select.select([self._wakes], [], [])
-            self._wakes.recv(1)
+            select.select([self._wakeup_reader], [], [])
+            self._wakeup_reader.recv(1)
         return self._reasons.get()
 
-    def request(self, reason: str) -> None:
-        """Asks for a stop from within the process, from any thread."""
+    def request_stop(self, reason: str) -> None:
+        """Ask the process to stop, from any thread."""
         self._reasons.put(reason)
-        self._wake.send(b"\0")
+        self._wakeup_writer.send(b"\0")
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name

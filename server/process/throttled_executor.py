@@ -1,4 +1,4 @@
-"""Work that leaves the processor to requests."""
+"""An executor for background work that leaves processor time to requests."""
 
 import contextlib
 import os
@@ -10,22 +10,23 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# It gets a tenth of what a request gets where there is not enough for both.
+# At this nice value a thread gets a tenth of the processor time of a request's thread where the
+# two compete.
 _NICE = 10
-# Of all processors, what works at most; the rest of the time it rests. Priorities alone do not keep
-# it from where a request is about to go on.
-_SHARE = 1 / 8
-# After one piece of work the next may begin, however long it was.
-_LONGEST_REST_SECONDS = 0.1
+# The share of all processors that background work uses at most. Priorities alone do not keep the
+# work off the processor on which a request is about to continue.
+_PROCESSOR_SHARE = 1 / 8
+# The longest pause after one piece of work, however long the work took.
+_LONGEST_PAUSE_SECONDS = 0.1
 
 _PROCESSORS = os.cpu_count() or 1
 
 
-class Background:
-    """Runs things in threads that others go before, with rests; directly until `begin`.
+class ThrottledExecutor:
+    """Runs work in threads of low priority, with pauses; runs work inline until `enable`.
 
-    It is for what computes outside of Python: who goes last and holds Python's lock would keep
-    all the others waiting for it.
+    Use the executor for work that computes outside of Python. A thread of low priority that holds
+    the GIL would delay every other thread.
     """
 
     def __init__(
@@ -36,37 +37,39 @@ class Background:
         clock: Callable[[], float] = time.thread_time,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Takes how many things run at once, and how many processors there are.
+        """Create the executor; its threads start with the first work after `enable`.
 
         Args:
-          clock: processor time of the calling thread, in seconds.
-          sleep: rests for so many seconds.
+          threads: how many pieces of work run at the same time.
+          processors: how many processors the machine has.
+          clock: returns the processor time of the calling thread, in seconds.
+          sleep: pauses the calling thread for a number of seconds.
         """
-        self._threads = ThreadPoolExecutor(threads, "background", initializer=_go_last)
-        self._has_begun = False
+        self._threads = ThreadPoolExecutor(threads, "background", initializer=_lower_priority)
+        self._is_enabled = False
         self._clock, self._sleep = clock, sleep
-        # Seconds for each second of work.
-        self._rest = max(0.0, 1 / (_SHARE * processors) - 1)
+        # Seconds of pause per second of work.
+        self._pause_per_second = max(0.0, 1 / (_PROCESSOR_SHARE * processors) - 1)
 
-    def begin(self) -> None:
-        """From here on there are requests to go before."""
-        self._has_begun = True
+    def enable(self) -> None:
+        """Turn throttling on, once the server answers requests."""
+        self._is_enabled = True
 
     def __call__(self, work: Callable[[], Result]) -> Result:
-        """What the work gives, or raises."""
-        if not self._has_begun:
+        """Run the work, wait for it, and return its result or raise its exception."""
+        if not self._is_enabled:
             return work()
-        result, worked_seconds = self._threads.submit(self._timed, work).result()
-        self._sleep(min(worked_seconds * self._rest, _LONGEST_REST_SECONDS))
+        result, work_seconds = self._threads.submit(self._run_timed, work).result()
+        self._sleep(min(work_seconds * self._pause_per_second, _LONGEST_PAUSE_SECONDS))
         return result
 
-    def _timed(self, work: Callable[[], Result]) -> tuple[Result, float]:
-        began = self._clock()
-        return work(), self._clock() - began
+    def _run_timed(self, work: Callable[[], Result]) -> tuple[Result, float]:
+        start = self._clock()
+        return work(), self._clock() - start
 
 
-def _go_last() -> None:
-    """Has the calling thread go last, where threads have priorities of their own."""
+def _lower_priority() -> None:
+    """Lower the priority of the calling thread, on systems with priorities per thread."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))

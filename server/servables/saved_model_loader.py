@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from server.config.settings import LOAD_THREADS, Settings
-from server.process.throttled_executor import Background, Result
+from server.process.throttled_executor import Result, ThrottledExecutor
 from server.servables import symlinks
 from server.servables.servable import Model
 
@@ -31,7 +31,7 @@ class SavedModels:
           session_config: a serialised ConfigProto, to which that of the settings is added.
         """
         self._settings = settings
-        self.aside = Background(settings.num_load_threads or LOAD_THREADS)
+        self.executor = ThrottledExecutor(settings.num_load_threads or LOAD_THREADS)
         self._session_config = session_config
         self._is_prepared = False
         self._is_serving = False
@@ -41,7 +41,7 @@ class SavedModels:
     def serving(self) -> None:
         """From here on requests are answered, and loads keep out of their way."""
         self._is_serving = True
-        self.aside.begin()
+        self.executor.enable()
 
     def __call__(self, directory: Path) -> Model:
         """The model of a version.
@@ -67,7 +67,7 @@ class SavedModels:
         from tpuserve.runtime import load_plan, loader, subprocess_prepare
 
         # The runtime makes its threads with the first model; they are as the one that asks.
-        aside = self.aside if self._has_loaded else _here
+        aside = self.executor if self._has_loaded else _here
         model = loader.load(
             directory,
             settings.saved_model_tags,

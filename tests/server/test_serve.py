@@ -188,7 +188,7 @@ def test_a_port_in_use_is_one_line(base_path: Path) -> None:
         port = taken.getsockname()[1]
         status, (line,) = serve(base_path, "--host=127.0.0.1", f"--rest_api_port={port}")
     assert status == 1
-    assert f"--rest_api_port is {port}, and something else listens" in line
+    assert f"--rest_api_port is {port}, and another process listens" in line
 
 
 def test_an_unknown_flag_is_one_line(base_path: Path) -> None:

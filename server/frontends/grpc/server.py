@@ -58,7 +58,7 @@ class RpcServer:
           limits: of predictions in flight; None where the data plane has them.
           metrics: where requests are counted, and a reload finds the counters it is asked for.
         """
-        self.address = ports.joined(host, port)
+        self.address = ports.format_address(host, port)
         self._grace_seconds = grace_seconds
         self._stopped: threading.Event | None = None
         self._tls = tls

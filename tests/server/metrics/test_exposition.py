@@ -3,7 +3,7 @@
 import pytest
 
 from server.metrics import Registry
-from server.metrics import exposition as text
+from server.metrics import exposition as exposition_format
 from server.metrics.collectors import MAX_SERIES, Counter, Gauge, Histogram
 
 
@@ -19,14 +19,14 @@ def exposition(registry: Registry) -> list[str]:
     ],
 )
 def test_what_names_may_not_hold_is_a_colon(name: str, exported: str) -> None:
-    assert text.exported(name) == exported
+    assert exposition_format.exported_name(name) == exported
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(3, "3"), (3.0, "3"), (0.5, "0.5"), (12345678, "12345678")]
 )
 def test_values_are_exact(value: float, shown: str) -> None:
-    assert text.number(value) == shown
+    assert exposition_format.format_number(value) == shown
 
 
 def test_counter_has_a_line_per_set_of_labels_and_no_help() -> None:

@@ -6,30 +6,30 @@ import tempfile
 import pytest
 
 from server.process import ports
-from server.process.ports import reserve
+from server.process.ports import bind_port
 from tpuserve.errors import InvalidSetting, PortInUse
 
 
 def test_port_in_use_is_named_with_its_flag() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(PortInUse, match=rf"^--port is {port}, and something else listens"):
-            reserve("127.0.0.1", port, "--port")
+        with pytest.raises(PortInUse, match=rf"^--port is {port}, and another process listens"):
+            bind_port("127.0.0.1", port, "--port")
 
 
 def test_port_in_use_is_noticed_from_the_wildcard_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(PortInUse):
-        reserve("0.0.0.0", other.getsockname()[1], "--port")
+        bind_port("0.0.0.0", other.getsockname()[1], "--port")
 
 
 def test_address_of_another_machine_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="cannot listen on 192.0.2.1:0"):
-        reserve("192.0.2.1", 0, "--port")
+        bind_port("192.0.2.1", 0, "--port")
 
 
 def test_name_that_no_machine_has_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"cannot listen on no\.such\.host\.invalid:0"):
-        reserve("no.such.host.invalid", 0, "--port")
+        bind_port("no.such.host.invalid", 0, "--port")
 
 
 def connect(family: int, host: str, port: int) -> None:
@@ -41,38 +41,38 @@ def connect(family: int, host: str, port: int) -> None:
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_every_address_is_one_of_both_kinds(host: str) -> None:
-    with reserve(host, 0, "--port") as reserved:
+    with bind_port(host, 0, "--port") as reserved:
         reserved.listen()
         port = reserved.getsockname()[1]
         connect(socket.AF_INET, "127.0.0.1", port)
         connect(socket.AF_INET6, "::1", port)
         with pytest.raises(PortInUse):
-            reserve("0.0.0.0", port, "--port")
+            bind_port("0.0.0.0", port, "--port")
 
 
 def test_machine_without_ipv6_listens_on_every_address_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    with reserve("0.0.0.0", 0, "--port") as reserved:
+    with bind_port("0.0.0.0", 0, "--port") as reserved:
         assert reserved.family == socket.AF_INET
         reserved.listen()
         connect(socket.AF_INET, "127.0.0.1", reserved.getsockname()[1])
 
 
 def test_addresses_are_shown_as_clients_write_them() -> None:
-    assert ports.joined("127.0.0.1", 8500) == "127.0.0.1:8500"
-    assert ports.joined("::1", 8500) == "[::1]:8500"
+    assert ports.format_address("127.0.0.1", 8500) == "127.0.0.1:8500"
+    assert ports.format_address("::1", 8500) == "[::1]:8500"
 
 
 def test_socket_that_somebody_listens_at_is_left_to_them() -> None:
     # A path of a socket is short: that of a test's own directory may be too long.
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as first:
         path = f"{directory}/s"
-        ports.check_socket(path, "--grpc_socket_path")
+        ports.check_unix_socket_is_free(path, "--grpc_socket_path")
         first.bind(path)
         # As a server that was killed leaves it.
-        ports.check_socket(path, "--grpc_socket_path")
+        ports.check_unix_socket_is_free(path, "--grpc_socket_path")
         first.listen()
-        with pytest.raises(PortInUse, match=f"--grpc_socket_path is {path}, and something else"):
-            ports.check_socket(path, "--grpc_socket_path")
+        with pytest.raises(PortInUse, match=f"--grpc_socket_path is {path}, and another process"):
+            ports.check_unix_socket_is_free(path, "--grpc_socket_path")

@@ -22,7 +22,7 @@ def start_tensorflows() -> str:
     """The address of TensorFlow's profiler server, started on a port of this machine's choice."""
     import tensorflow as tf
 
-    with ports.reserve(_HOST, 0, "--enable_profiler") as reserved:
+    with ports.bind_port(_HOST, 0, "--enable_profiler") as reserved:
         port = reserved.getsockname()[1]
     tf.profiler.experimental.server.start(port)
     return f"{_HOST}:{port}"

@@ -355,7 +355,7 @@ def test_every_address_is_served_of_both_kinds_while_its_port_is_kept(
     from server.frontends.grpc.server import RpcServer
 
     # As the server does it, which takes its ports before it loads.
-    with ports.reserve("0.0.0.0", 0, "--port") as reserved:
+    with ports.bind_port("0.0.0.0", 0, "--port") as reserved:
         port = reserved.getsockname()[1]
         server = RpcServer(dataplane, "0.0.0.0", port, 10)
         server.start()

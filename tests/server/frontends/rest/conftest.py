@@ -21,7 +21,7 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(app: ASGIApp, patience: Patience | None = None) -> Address:
-            listener = stack.enter_context(ports.reserve("127.0.0.1", 0, "--rest_api_port"))
+            listener = stack.enter_context(ports.bind_port("127.0.0.1", 0, "--rest_api_port"))
             server = RestServer(app, listener, 5, pytest.fail, patience=patience)
             server.start()
             stack.callback(server.join)

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     settings = Settings(Path("/models/half"), max_request_bytes=int(sys.argv[1]))
     dataplane = DataPlane(manager, metrics=metrics)
     app = build(dataplane, settings, metrics=metrics, admission=AdmissionController(1000))
-    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+    with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, sys.exit)
         server.start()
         print(listener.getsockname()[1], flush=True)

@@ -89,7 +89,7 @@ def application() -> ASGIApp:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[Address]:
-    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+    with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         server = RestServer(application(), listener, 5, pytest.fail)
         server.start()
         yield listener.getsockname()

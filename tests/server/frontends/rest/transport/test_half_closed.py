@@ -90,7 +90,7 @@ def test_client_that_goes_while_the_model_runs_does_no_harm(
 
 @pytest.fixture
 def tls_address(dataplane: DataPlane) -> Iterator[Address]:
-    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+    with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         tls = TlsConfig(OURS.key, OURS.certificate)
         server = RestServer(build(dataplane), listener, 5, pytest.fail, tls=tls)
         server.start()

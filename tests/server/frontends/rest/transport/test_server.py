@@ -17,7 +17,7 @@ from tests.server.fakes import FakeLoader
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+    with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         yield listener
 
 

@@ -26,7 +26,7 @@ MUTUAL = dataclasses.replace(SERVER, custom_ca=AUTHORITY.certificate, client_ver
 
 @pytest.fixture
 def address(dataplane: DataPlane, request: pytest.FixtureRequest) -> Iterator[Address]:
-    with ports.reserve("127.0.0.1", 0, "--rest_api_port") as listener:
+    with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         server = RestServer(build(dataplane), listener, 5, pytest.fail, tls=request.param)
         server.start()
         yield listener.getsockname()
