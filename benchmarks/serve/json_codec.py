@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.serve.rest import Side, serving
 from server.codec import json_parser, requests, responses
-from server.codec.array_to_json import Text
+from server.codec.array_to_json import JsonText
 from server.process import malloc
 from server.servables.servable import Array
 from tpuserve.saved_model.signature import Signature, TensorSpec
@@ -40,10 +40,10 @@ def theirs(body: bytes, model: Answer) -> bytes:
     return json.dumps({"predictions": model(array).tolist()}).encode()
 
 
-def ours(body: bytes, model: Answer) -> Text:
+def ours(body: bytes, model: Answer) -> JsonText:
     """What ours does."""
-    arrays = requests.decode(json_parser.parse(body), _SIGNATURE)
-    return responses.encode_rows({"y": model(arrays["x"])})
+    arrays = requests.decode_inputs(json_parser.parse_json(body), _SIGNATURE)
+    return responses.encode_row_format({"y": model(arrays["x"])})
 
 
 def images() -> Mapping[str, bytes]:
@@ -63,7 +63,7 @@ def _body(value: Any) -> bytes:
     return json.dumps({"instances": value}).encode()
 
 
-def _seconds(work: Callable[[bytes, Answer], Text], body: bytes, model: Answer) -> float:
+def _seconds(work: Callable[[bytes, Answer], JsonText], body: bytes, model: Answer) -> float:
     started = time.process_time()
     work(body, model)
     return time.process_time() - started

@@ -1,1 +1,4 @@
-"""The JSON of the REST API ↔ arrays. Source: TensorFlow Serving's RESTful API."""
+"""Converts between the JSON of the REST API and arrays.
+
+Source: https://www.tensorflow.org/tfx/serving/api_rest, tensorflow_serving/util/json_tensor.cc.
+"""

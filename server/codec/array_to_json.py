@@ -1,4 +1,4 @@
-"""Arrays as JSON text on one line."""
+"""Encodes arrays as JSON on one line."""
 
 import base64
 import math
@@ -14,21 +14,23 @@ from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 from tpuserve.saved_model import dtypes
 
-Text: TypeAlias = bytes | bytearray
-"""JSON; a bytearray where it is large, to be extended without a copy."""
+JsonText: TypeAlias = bytes | bytearray
+"""Encoded JSON. Large texts are a bytearray, which is extended without a copy."""
 
 _KINDS = {np.dtype(object): "string"}
-_KINDS.update((np.dtype(each), "float") for each in ("float32", "float64"))
+_KINDS.update((np.dtype(dtype), "float") for dtype in ("float32", "float64"))
 _KINDS.update(
-    (np.dtype(each), "other")
-    for each in ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")
+    (np.dtype(dtype), "other")
+    for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")
 )
-# Up to so many floats are written faster one by one.
+# Up to this size `floats.encode_small` is faster.
 _FEW = 48
-# More numbers than this are written some at a time: all at once would take several times the
-# memory of the text, and go through it more slowly than what a processor has at hand.
-MANY = 1 << 14
-_TO_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
+CHUNK_SIZE = 1 << 14
+"""Larger arrays are encoded in chunks of so many numbers.
+
+Encoding at once would take several times the memory of the text, and exceed the CPU's caches.
+"""
+_MUST_BE_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
     b'"': b'\\"',
     b"\\": b"\\\\",
@@ -40,110 +42,128 @@ _ESCAPES = {
 }
 
 
-def encode(name: str, array: Array) -> Text:
-    """The JSON of one tensor: "[[1, 2], [3, 4]]".
+def encode_tensor(name: str, array: Array) -> JsonText:
+    """Encode a tensor as JSON, for example as "[[1, 2], [3, 4]]".
 
-    Strings are written as they are, whatever their bytes, and as {"b64": "..."} where the
-    tensor's name ends in "_bytes".
+    Strings keep their bytes. If the tensor's name ends in "_bytes", strings are encoded as
+    {"b64": "..."} objects.
+
+    Args:
+      name: The alias of the tensor in its signature.
+      array: An array of any shape. A scalar is encoded without brackets.
 
     Raises:
-      InvalidTensor: a type that JSON has no form for.
+      InvalidTensor: JSON cannot represent the type.
     """
     kind = _KINDS.get(array.dtype)
     if kind == "string":
-        return nested(_strings(name, array), array.shape)
+        return nest(_encode_strings(name, array), array.shape)
     if kind is None:
         raise InvalidTensor(
             "Failed to write JSON value for tensor type: " + dtypes.runtime_name(array.dtype.name)
         )
     if not array.ndim:
-        return encode(name, array.reshape(1))[1:-1]
+        return encode_tensor(name, array.reshape(1))[1:-1]
     if not array.size:
-        return nested([], array.shape)
+        return nest([], array.shape)
     if kind == "float" and array.size <= _FEW:
-        written = floats.encode_few(array)
-        if written is not None:
-            return written
-        return nested([each.encode() for each in floats.texts(array)], array.shape)
-    if array.size <= MANY:
-        return _numbers(array, kind)
+        encoded = floats.encode_small(array)
+        if encoded is not None:
+            return encoded
+        return nest([text.encode() for text in floats.format_elements(array)], array.shape)
+    if array.size <= CHUNK_SIZE:
+        return _encode_numbers(array, kind)
     text = bytearray()
-    _append(text, array, kind)
+    _append_chunked(text, array, kind)
     return text
 
 
-def append(text: bytearray, name: str, array: Array) -> None:
-    """Extends a text by what `encode` gives, which takes no memory of its own."""
+def append_tensor(text: bytearray, name: str, array: Array) -> None:
+    """Append what `encode_tensor` returns to a text, without a copy of large arrays."""
     kind = _KINDS.get(array.dtype)
-    if kind in ("float", "other") and array.size > MANY:
-        _append(text, array, kind)
+    if kind in ("float", "other") and array.size > CHUNK_SIZE:
+        _append_chunked(text, array, kind)
     else:
-        text += encode(name, array)
+        text += encode_tensor(name, array)
 
 
-def encode_each(name: str, array: Array) -> list[Text]:
-    """The JSON of each row of an array of one dimension or more.
+def encode_rows(name: str, array: Array) -> list[JsonText]:
+    """Encode each row of an array as JSON.
+
+    Args:
+      name: The alias of the tensor in its signature.
+      array: [n, ...].
+
+    Returns:
+      n texts.
 
     Raises:
-      InvalidTensor: a type that JSON has no form for.
+      InvalidTensor: JSON cannot represent the type.
     """
     if array.dtype == object or not array.size:
-        return [encode(name, row) for row in _rows(array)]
+        return [encode_tensor(name, row) for row in _split_rows(array)]
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
-    # Between numbers there is no bracket, so that this parts rows and nothing else.
-    between = closing[1:] + b", " + opening[1:]
-    rows: list[Text] = [*encode(name, array)[len(opening) : -len(closing)].split(between)]
+    # Numbers contain no brackets, so this text occurs between rows only.
+    separator = closing[1:] + b", " + opening[1:]
+    rows: list[JsonText] = [
+        *encode_tensor(name, array)[len(opening) : -len(closing)].split(separator)
+    ]
     return [opening[1:] + row + closing[1:] for row in rows] if array.ndim > 1 else rows
 
 
-def quote(string: bytes) -> bytes:
-    """A string of JSON; bytes that are no UTF-8 stay what they are."""
-    return b'"' + _TO_ESCAPE.sub(_escape, string) + b'"'
+def quote_string(string: bytes) -> bytes:
+    """Encode a string as JSON. Bytes that are not UTF-8 are kept."""
+    return b'"' + _MUST_BE_ESCAPED.sub(_escape, string) + b'"'
 
 
-def _escape(found: "re.Match[bytes]") -> bytes:
-    character = found.group()
+def _escape(match: "re.Match[bytes]") -> bytes:
+    character = match.group()
     return _ESCAPES.get(character) or b"\\u%04X" % ord(character)
 
 
-def _numbers(array: Array, kind: str) -> bytes:
+def _encode_numbers(array: Array, kind: str) -> bytes:
     if kind == "float":
-        return floats.encode(array)
-    # orjson takes arrays in the machine's order of bytes and rows only.
+        return floats.encode_floats(array)
+    # orjson accepts only arrays in C order and native byte order.
     array = np.ascontiguousarray(array)
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
 
 
-def _append(text: bytearray, array: Array, kind: str) -> None:
-    # As many rows at a time as hold so many numbers; a row that holds more, by its own rows.
+def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
+    # A chunk is as many rows as hold `CHUNK_SIZE` numbers. A larger row is split into its rows.
     row_size = array[0].size
     text += b"["
-    if row_size > MANY:
+    if row_size > CHUNK_SIZE:
         for position, row in enumerate(array):
             text += b", " if position else b""
-            _append(text, row, kind)
+            _append_chunked(text, row, kind)
     else:
-        rows = max(1, MANY // row_size)
+        rows = max(1, CHUNK_SIZE // row_size)
         for start in range(0, len(array), rows):
             text += b", " if start else b""
-            text += memoryview(_numbers(array[start : start + rows], kind))[1:-1]
+            text += memoryview(_encode_numbers(array[start : start + rows], kind))[1:-1]
     text += b"]"
 
 
-def _rows(array: Array) -> list[Array]:
-    # As arrays throughout: the elements of an array of objects would be bytes.
+def _split_rows(array: Array) -> list[Array]:
+    # Indexing with an ellipsis returns arrays, also for the elements of an array of objects.
     return [array[position, ...] for position in range(array.shape[0])]
 
 
-def _strings(name: str, array: Array) -> list[bytes]:
+def _encode_strings(name: str, array: Array) -> list[bytes]:
     leaves = array.reshape(-1).tolist()
     if not name.endswith("_bytes"):
-        return [quote(each) for each in leaves]
-    return [b'{"b64": "' + base64.b64encode(each) + b'"}' for each in leaves]
+        return [quote_string(leaf) for leaf in leaves]
+    return [b'{"b64": "' + base64.b64encode(leaf) + b'"}' for leaf in leaves]
 
 
-def nested(leaves: Sequence[bytes], shape: tuple[int, ...]) -> bytes:
-    """The lists of a shape, of leaves that are JSON already."""
+def nest(leaves: Sequence[bytes], shape: tuple[int, ...]) -> bytes:
+    """Put encoded leaves into nested lists of a shape.
+
+    Args:
+      leaves: The elements in row-major order, as JSON.
+      shape: At least one dimension.
+    """
     if len(shape) == 1:
         return b"[" + b", ".join(leaves) + b"]"
     for level in reversed(range(len(shape))):

@@ -1,4 +1,4 @@
-"""Floats as TensorFlow Serving writes them, a whole array at a time."""
+"""Formats whole arrays of floats as TensorFlow Serving formats each float."""
 
 import re
 import struct
@@ -8,86 +8,92 @@ import orjson
 
 from server.servables.servable import Array
 
-# Between these a number has no exponent in any of the forms, and ten to the power of what makes
-# it a whole number of nine digits is exact in a double.
+# Numbers of this range are formatted without an exponent. Scaling one to an integer of nine digits
+# takes a power of ten that a double represents exactly.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# From here on the form of six digits has an exponent.
+# From this number on the format with six digits has an exponent.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# In the shortest digits of small arrays: more than six of them, an exponent, or null. What has
-# none of these is what the form of six digits is, too.
-_UNUSUAL = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
+# Matches shortest digits that differ from the format with six digits: more than six digits, an
+# exponent, or null.
+_DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def encode(array: Array) -> bytes:
-    """The JSON of an array of floats, on one line: "[0.5, 1e-05, NaN]".
+def encode_floats(array: Array) -> bytes:
+    """Encode an array of floats as JSON on one line, for example as "[0.5, 1e-05, NaN]".
 
-    A number has six significant digits where those read back as the same number of the array's
-    type, else nine (float) or seventeen (double), and is told from a whole number by its ".0".
+    A number has six significant digits if these read back as the same number of the array's
+    type, else nine (float32) or seventeen (float64). An integral number ends in ".0".
     Source: tensorflow_serving/util/json_tensor.cc.
 
-    orjson writes the shortest digits that make a double; so it is given the doubles nearest to
-    the decimals that are wanted.
+    orjson writes the shortest digits that identify a double. So orjson receives the doubles that
+    are nearest to the rounded decimals.
 
     Args:
-      array: float32 or float64, of one dimension or more, and not empty; in any layout.
+      array: float32 or float64, of one dimension or more, not empty, in any memory layout.
     """
-    decimals, is_known = _decimals(array)
+    decimals, is_known = _round_to_decimals(array)
     text = orjson.dumps(decimals, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     if is_known.all():
         return text
-    # orjson has written null for each of the others.
-    pieces = text.split(b"null")
-    written = [each.encode() for each in texts(array[~is_known])]
-    return b"".join([*(x for pair in zip(pieces, written, strict=False) for x in pair), pieces[-1]])
+    # orjson has written null for each of the other numbers.
+    fragments = text.split(b"null")
+    others = [element.encode() for element in format_elements(array[~is_known])]
+    pairs = zip(fragments, others, strict=False)
+    return b"".join([*(part for pair in pairs for part in pair), fragments[-1]])
 
 
-def encode_few(array: Array) -> bytes | None:
-    """The JSON of an array of few floats; None where that takes a look at each: see `texts`."""
-    usual = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
-    return None if _UNUSUAL.search(usual) else usual.replace(b",", b", ")
+def encode_small(array: Array) -> bytes | None:
+    """Encode a small array of floats as JSON. None if that takes `format_elements`."""
+    shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
+    return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 
 
-def texts(array: Array) -> list[str]:
-    """The JSON of each float of an array, for few of them, or for what is rare."""
+def format_elements(array: Array) -> list[str]:
+    """Format each float of an array as JSON, one by one in Python."""
     numbers = array.reshape(-1).tolist()
     texts = [f"{number:.6g}" for number in numbers]
     if array.dtype == np.float32:
         layout = struct.Struct(f"{len(texts)}f")
-        read, digits = layout.unpack(layout.pack(*map(float, texts))), 9
+        read_back, digits = layout.unpack(layout.pack(*map(float, texts))), 9
     else:
-        read, digits = tuple(map(float, texts)), 17
-    if list(read) != numbers:
-        for place, number in enumerate(numbers):
-            if read[place] != number:
-                texts[place] = f"{number:.{digits}g}"
+        read_back, digits = tuple(map(float, texts)), 17
+    if list(read_back) != numbers:
+        for position, number in enumerate(numbers):
+            if read_back[position] != number:
+                texts[position] = f"{number:.{digits}g}"
     return [
-        each if "." in each or "e" in each else _SPECIAL.get(each) or each + ".0" for each in texts
+        text if "." in text or "e" in text else _SPECIAL.get(text) or text + ".0" for text in texts
     ]
 
 
-def _decimals(array: Array) -> tuple[Array, Array]:
-    """The doubles to be written; NaN, and False in the second array, where there is none."""
+def _round_to_decimals(array: Array) -> tuple[Array, Array]:
+    """Round each number to its decimal with six or nine digits.
+
+    Returns:
+      The doubles nearest to the decimals, NaN for numbers in another format; and whether each
+      number has such a double. Both have the shape of the array.
+    """
     size = np.abs(array, dtype=np.float64)
     is_zero = size == 0
     with np.errstate(invalid="ignore"):
         in_range = (size >= _LOWEST) & (size < _HIGHEST)
     size = np.where(in_range, size, 1.0)
-    # Floored logarithm: 0.00012 → -4, 123.0 → 2.
+    # The floored decimal logarithm: 0.00012 → -4, 123.0 → 2.
     exponent = np.full(array.shape, -4, np.int8)
     for least in _EXPONENTS:
         exponent += size >= least
-    six = _rounded(size, 5 - exponent)
+    six = _round_decimals(size, 5 - exponent)
     is_six = six.astype(array.dtype) == size
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
-        # A float has 24 bits and the power of ten 28, so that their product is exact and is
-        # rounded as the decimal itself would be.
-        six = np.where(is_six, six, _rounded(size, 8 - exponent))
+        # A float32 has 24 bits and the power of ten 28. So their product is exact in a double,
+        # and is rounded as the decimal itself would be.
+        six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range
     decimals = np.copysign(np.where(known, six, np.nan), array)
@@ -95,9 +101,9 @@ def _decimals(array: Array) -> tuple[Array, Array]:
     return decimals, known | is_zero
 
 
-def _rounded(size: Array, places: Array) -> Array:
-    # To so many decimal places, negative ones included; the division is what makes it the
-    # double nearest to the decimal.
+def _round_decimals(size: Array, places: Array) -> Array:
+    # To `places` decimal places, which may be negative. The division yields the double that is
+    # nearest to the decimal.
     up = _POWERS[np.maximum(places, 0)]
     down = _POWERS[np.maximum(-places, 0)]
     if places.min() >= 0:

@@ -1,4 +1,4 @@
-"""One JSON value → one array, exactly: nothing is converted that TensorFlow Serving refuses."""
+"""Converts JSON values to arrays, and refuses every value that TensorFlow Serving refuses."""
 
 import base64
 import binascii
@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from server.codec.json_parser import Json, show, type_name
-from server.codec.numeric_arrays import Numbers
+from server.codec.json_parser import Json, format_for_error, json_type_name
+from server.codec.numeric_arrays import RawNumericArray
 from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor, UnsupportedType
 from tpuserve.saved_model import dtypes
 
-# numpy 1 has no arrays of more dimensions.
+# NumPy 1 has no arrays of more dimensions.
 _MAX_RANK = 32
 
 _FLOATS = frozenset(("float32", "float64"))
 _NUMBERS = frozenset((int, float))
-_NESTED = frozenset((list, Numbers))
+_NESTED = frozenset((list, RawNumericArray))
+# Below this size Python's min and max are faster than NumPy's checks for overflow.
 _FEW = 64
-_MAX_SINGLE = 3.4e38
+# Slightly below the largest float32.
+_MAX_FLOAT32 = 3.4e38
 _INTEGERS: dict[str, type[Any]] = {
     "int8": np.int8,
     "int16": np.int16,
@@ -31,56 +33,59 @@ _INTEGERS: dict[str, type[Any]] = {
     "uint32": np.uint32,
     "uint64": np.uint64,
 }
-# What TensorFlow Serving reads as 32 bits, and narrows without a look.
+# TensorFlow Serving reads these as 32 bits, and narrows them without a check.
 _NARROW = frozenset(("int8", "int16", "uint8"))
 
 
 def decode_value(value: Json, dtype: str) -> Array:
-    """The array that nested lists of JSON values make.
+    """Convert nested lists of JSON values to an array. A bare value becomes a scalar.
 
-    Its shape is that of the first element at each level; a bare value makes a scalar. Whole
-    levels are looked at in one go: a look at each element would cost ten times as much.
+    The first element at each level implies the shape. Whole levels are checked at once, which
+    takes a tenth of the time of checking element by element.
 
     Args:
-      value: lists in lists of numbers, booleans, strings or {"b64": "..."} objects.
-      dtype: TensorFlow's name of the element type, "float32".
+      value: Nested lists of numbers, booleans, strings or {"b64": "..."} objects.
+      dtype: TensorFlow's name of the element type, for example "float32".
+
+    Returns:
+      The array. Strings become an array of bytes objects.
 
     Raises:
-      InvalidTensor: ragged lists, or an element that is not of the type.
-      UnsupportedType: JSON has no form for the type.
+      InvalidTensor: The lists are ragged, or an element is not of the type.
+      UnsupportedType: JSON cannot represent the type.
     """
-    if type(value) is Numbers:
-        array = value.read(dtype)
+    if type(value) is RawNumericArray:
+        array = value.to_array(dtype)
         if array is not None:
             return array
         value = value.tolist()
     if type(value) is list and value:
         types = set(map(type, value))
         if not types & _NESTED:
-            return _convert(value, types, dtype)
-    shape = shape_of(value)
+            return _convert_leaves(value, types, dtype)
+    shape = infer_shape(value)
     level = [value]
     for size in shape:
         types = set(map(type, level))
-        if Numbers in types:
-            return decode_value(_spelt_out(value), dtype)
+        if RawNumericArray in types:
+            return decode_value(_expand_raw_arrays(value), dtype)
         if types != {list} or set(map(len, level)) != {size}:
-            raise _ragged(value, shape)
+            raise _ragged_error(value, shape)
         level = list(chain.from_iterable(level))
     types = set(map(type, level))
-    if Numbers in types:
-        array = _stacked(level, shape, dtype)
-        return decode_value(_spelt_out(value), dtype) if array is None else array
+    if RawNumericArray in types:
+        array = _stack_raw_arrays(level, shape, dtype)
+        return decode_value(_expand_raw_arrays(value), dtype) if array is None else array
     if list in types:
-        raise _ragged(value, shape)
-    return _convert(level, types, dtype).reshape(shape)
+        raise _ragged_error(value, shape)
+    return _convert_leaves(level, types, dtype).reshape(shape)
 
 
-def shape_of(value: Json) -> tuple[int, ...]:
-    """The shape that the first element at each level implies.
+def infer_shape(value: Json) -> tuple[int, ...]:
+    """Return the shape that the first element at each level implies.
 
     Raises:
-      InvalidTensor: more levels than an array has dimensions.
+      InvalidTensor: The lists have more levels than an array can have dimensions.
     """
     shape: list[int] = []
     while type(value) is list:
@@ -96,37 +101,38 @@ def shape_of(value: Json) -> tuple[int, ...]:
 
 
 def is_base64(value: Json) -> bool:
-    """Whether an object stands for bytes: {"b64": "..."} and nothing else."""
+    """Return whether a value is an object {"b64": "..."}, which encodes bytes."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
-def _stacked(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    # Lists of numbers that have not been read yet, if they all are and make one array.
-    arrays = [each.read(dtype) if type(each) is Numbers else None for each in level]
-    found = [each for each in arrays if each is not None]
-    if len(found) < len(level) or len({each.shape for each in found}) > 1:
+def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
+    """Stack raw arrays of one shape. None if the level holds anything else."""
+    arrays: list[Array] = []
+    for item in level:
+        array = item.to_array(dtype) if type(item) is RawNumericArray else None
+        if array is None or (arrays and array.shape != arrays[0].shape):
+            return None
+        arrays.append(array)
+    if len(shape) + arrays[0].ndim > _MAX_RANK:
         return None
-    if len(shape) + found[0].ndim > _MAX_RANK:
-        return None
-    stacked: Array = np.stack(found).reshape((*shape, *found[0].shape))
+    stacked: Array = np.stack(arrays).reshape((*shape, *arrays[0].shape))
     return stacked
 
 
-def _spelt_out(value: Json, level: int = 0) -> Json:
-    # Only a document that is short without its numbers has some that have not been read. What
-    # is deeper than an array can be is looked at by nobody.
-    if type(value) is Numbers:
+def _expand_raw_arrays(value: Json, level: int = 0) -> Json:
+    """Replace raw arrays by lists, down to the levels that an array can have."""
+    if type(value) is RawNumericArray:
         return value.tolist()
     if type(value) is not list or level > _MAX_RANK:
         return value
-    return [_spelt_out(each, level + 1) for each in value]
+    return [_expand_raw_arrays(item, level + 1) for item in value]
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes that base64 stands for, with its padding or without.
+    """Decode base64 with or without padding.
 
     Raises:
-      InvalidTensor: no base64.
+      InvalidTensor: The text is not base64.
     """
     try:
         text = "".join(text.split())
@@ -135,21 +141,21 @@ def decode_base64(text: str) -> bytes:
         raise InvalidTensor("Unable to base64 decode") from error
 
 
-def _convert(leaves: list[Json], types: Set[type], dtype: str) -> Array:
+def _convert_leaves(leaves: list[Json], types: Set[type], dtype: str) -> Array:
     if dtype in _FLOATS:
         if not types <= _NUMBERS:
             _check_types(leaves, types, _NUMBERS, dtype)
-        return _floats(leaves, dtype)
+        return _to_floats(leaves, dtype)
     if dtype in _INTEGERS:
         _check_types(leaves, types, {int}, dtype)
-        return _integers(leaves, dtype)
+        return _to_integers(leaves, dtype)
     if dtype == "bool":
         _check_types(leaves, types, {bool}, dtype)
         return np.array(leaves, np.bool_)
     if dtype == "string":
         _check_types(leaves, types, {str, dict}, dtype)
-        return _strings(leaves)
-    shown = show(leaves[0] if leaves else leaves)
+        return _to_strings(leaves)
+    shown = format_for_error(leaves[0] if leaves else leaves)
     raise UnsupportedType(
         f"Conversion of JSON Value: {shown} to type: {dtypes.runtime_name(dtype)}"
     )
@@ -157,65 +163,66 @@ def _convert(leaves: list[Json], types: Set[type], dtype: str) -> Array:
 
 def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype: str) -> None:
     if not types <= allowed:
-        raise _mismatch(next(each for each in leaves if type(each) not in allowed), dtype)
+        raise _type_mismatch(next(leaf for leaf in leaves if type(leaf) not in allowed), dtype)
 
 
-def _floats(leaves: list[Json], dtype: str) -> Array:
+def _to_floats(leaves: list[Json], dtype: str) -> Array:
     if dtype == "float64":
         return np.array(leaves, np.float64)
-    # To change what numpy warns of costs more than the rest of a small request.
-    if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_SINGLE and max(leaves) < _MAX_SINGLE:
+    # np.errstate takes longer than the rest of a small request.
+    if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_FLOAT32 and max(leaves) < _MAX_FLOAT32:
         return np.array(leaves, np.float32)
     doubles = np.array(leaves, np.float64)
-    with np.errstate(over="ignore"):  # beyond the type's range is infinity
+    with np.errstate(over="ignore"):  # Numbers beyond the type's range become infinity.
         return doubles.astype(np.float32)
 
 
-def _integers(leaves: list[Json], dtype: str) -> Array:
+def _to_integers(leaves: list[Json], dtype: str) -> Array:
     bounds = np.iinfo(np.int32 if dtype in _NARROW else _INTEGERS[dtype])
     if leaves:
-        # Compared as Python's integers: numpy 1 wraps what does not fit.
+        # Compared as Python integers, since NumPy 1 wraps integers that do not fit.
         for extreme in (min(leaves), max(leaves)):
             if not int(bounds.min) <= extreme <= int(bounds.max):
-                raise _mismatch(extreme, dtype)
+                raise _type_mismatch(extreme, dtype)
     if dtype in _NARROW:
         return np.array(leaves, np.int32).astype(_INTEGERS[dtype])
     return np.array(leaves, _INTEGERS[dtype])
 
 
-def _strings(leaves: list[Json]) -> Array:
+def _to_strings(leaves: list[Json]) -> Array:
     array = np.empty(len(leaves), object)
-    array[:] = [_bytes(each) for each in leaves]
+    array[:] = [_to_bytes(leaf) for leaf in leaves]
     return array
 
 
-def _bytes(value: Json) -> bytes:
+def _to_bytes(value: Json) -> bytes:
     if type(value) is str:
-        # Bytes that are no UTF-8 stand in it as lone surrogates; see
-        # `server.codec.rapidjson_fallback`.
+        # `parse_json` keeps bytes that are not UTF-8 as lone surrogates.
         return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
-        raise _mismatch(value, "string")
+        raise _type_mismatch(value, "string")
     return decode_base64(value["b64"])
 
 
-def _mismatch(value: Json, dtype: str) -> InvalidTensor:
+def _type_mismatch(value: Json, dtype: str) -> InvalidTensor:
     return InvalidTensor(
-        f"JSON Value: {show(value)} Type: {type_name(value)} is not of expected type: "
-        f"{dtypes.runtime_name(dtype)}"
+        f"JSON Value: {format_for_error(value)} Type: {json_type_name(value)} "
+        f"is not of expected type: {dtypes.runtime_name(dtype)}"
     )
 
 
-def _ragged(value: Json, shape: tuple[int, ...]) -> InvalidTensor:
-    return next(_faults(value, shape, 0))
+def _ragged_error(value: Json, shape: tuple[int, ...]) -> InvalidTensor:
+    return next(_iterate_shape_errors(value, shape, 0))
 
 
-def _faults(value: Json, shape: tuple[int, ...], level: int) -> Iterator[InvalidTensor]:
-    # In the order of the document: the places that do not have the shape.
+def _iterate_shape_errors(
+    value: Json, shape: tuple[int, ...], level: int
+) -> Iterator[InvalidTensor]:
+    """Yield an error for each element that contradicts the shape, in the document's order."""
     if type(value) is not list:
         if level != len(shape):
             yield InvalidTensor(
-                f"JSON Value: {show(value)} found at incorrect level: {level} "
+                f"JSON Value: {format_for_error(value)} found at incorrect level: {level} "
                 f"expected: {len(shape)}"
             )
     elif level == len(shape):
@@ -228,5 +235,5 @@ def _faults(value: Json, shape: tuple[int, ...], level: int) -> Iterator[Invalid
             f"expected size: {shape[level]}"
         )
     else:
-        for each in value:
-            yield from _faults(each, shape, level + 1)
+        for item in value:
+            yield from _iterate_shape_errors(item, shape, level + 1)

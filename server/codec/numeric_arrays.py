@@ -1,4 +1,4 @@
-"""Large arrays of numbers in a document, taken out of it before anything parses it.
+"""Extracts large arrays of numbers from a document before the document is parsed.
 
 A parser that makes a Python object of each number spends most of a large request on that.
 """
@@ -13,22 +13,22 @@ import orjson
 
 from server.servables.servable import Array
 
-# An optional extra: without it everything works, large requests slower.
+# An optional extra. Without simdjson everything works, but large requests take longer.
 simdjson: Any
 try:
     import simdjson
 except ImportError:
     simdjson = None
 
-# Below this the usual parser is as fast.
 MIN_BYTES = 2048
-_LETTERS = b"0123456789.+-eE \t\r\n"
-_REGION = re.compile(rb"\[[0-9eE+\-.,\[\] \t\r\n]{%d,}" % MIN_BYTES)
-# What stands around a large array is within so many bytes of either end.
-_EDGE = 512
-_OTHER = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
-_TRAILING = b", \t\r\n"
-# numpy 1 has no arrays of more dimensions.
+"""The least size of an extracted array. Below, the general parser is as fast."""
+_NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
+_NUMERIC_REGION = re.compile(rb"\[[0-9eE+\-.,\[\] \t\r\n]{%d,}" % MIN_BYTES)
+# The text around a single large array lies within so many bytes of either end of the document.
+_EDGE_BYTES = 512
+_NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
+_SEPARATORS = b", \t\r\n"
+# NumPy 1 has no arrays of more dimensions.
 _MAX_RANK = 32
 
 _FLOATS: dict[str, type[Any]] = {"float32": np.float32, "float64": np.float64}
@@ -41,143 +41,163 @@ _INTEGERS: dict[str, type[Any]] = {
 }
 
 
-class Numbers:
-    """An array of numbers, still as text; its brackets and commas make a shape."""
+class RawNumericArray:
+    """A rectangular array of numbers whose numbers are still text."""
 
     def __init__(self, text: bytes, shape: tuple[int, ...], parsed: Any) -> None:
+        """Wrap a parsed text.
+
+        Args:
+          text: The JSON array.
+          shape: The shape that its brackets and commas imply.
+          parsed: The simdjson array of the text.
+        """
         self._text = text
         self._shape = shape
         self._parsed = parsed
 
-    def read(self, dtype: str) -> Array | None:
-        """The array, or None where it is not one of the type: then `tolist` tells why."""
+    def to_array(self, dtype: str) -> Array | None:
+        """Convert the numbers to an array.
+
+        Args:
+          dtype: TensorFlow's name of the element type, for example "float32".
+
+        Returns:
+          The array, or None if some number does not fit the type. Decoding the result of
+          `tolist` then raises the error that names the number.
+        """
         if dtype in _FLOATS:
-            return self._read("d", np.float64, _FLOATS[dtype])
+            return self._convert("d", np.float64, _FLOATS[dtype])
         if dtype in _INTEGERS:
-            return self._read("i", np.int64, _INTEGERS[dtype])
+            return self._convert("i", np.int64, _INTEGERS[dtype])
         return None
 
     def tolist(self) -> Any:
-        """The numbers as lists of Python's."""
+        """Return the numbers as nested lists of Python numbers."""
         return orjson.loads(self._text)
 
-    def _read(self, kind: str, wide: type[Any], narrow: type[Any]) -> Array | None:
+    def _convert(self, kind: str, wide: type[Any], narrow: type[Any]) -> Array | None:
         try:
             array = np.frombuffer(self._parsed.as_buffer(of_type=kind), wide)
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # An empty list and a list of one number leave the same brackets.
+            # An empty list and a list of one number have the same brackets.
             return None
         if wide is np.int64 and narrow is not np.int64:
-            # TensorFlow Serving asks that numbers fit 32 bits, of whatever narrower type.
+            # TensorFlow Serving checks narrower integer types against 32 bits.
             bounds = np.iinfo(np.int32)
             if array.min() < bounds.min or array.max() > bounds.max:
                 return None
-        with np.errstate(over="ignore"):  # beyond the type's range is infinity
+        with np.errstate(over="ignore"):  # Numbers beyond the type's range become infinity.
             return array.astype(narrow, copy=False).reshape(self._shape)
 
 
-def take_out(body: bytes) -> tuple[bytes, list[Numbers]] | None:
-    """A document with each of its large arrays replaced by its position: "@0", "@1" ...
+def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] | None:
+    """Replace each large array of numbers in a document by a placeholder: "@0", "@1" ...
 
     Returns:
-      The document that is left, and the arrays; None where there is nothing to gain, or
-      something that only a look at each number can tell.
+      The document with the placeholders, and the arrays. None if the document has no large
+      array, or one that only the general parser can judge.
     """
     if simdjson is None:
         return None
-    guess = _guess(body)
-    guessed = guess and _take_out(body, [guess])
-    return guessed or _take_out(body, _regions(body))
+    region = _guess_single_region(body)
+    extracted = _extract(body, [region]) if region else None
+    return extracted or _extract(body, _find_regions(body))
 
 
-def _take_out(
+def _extract(
     body: bytes, regions: Iterable[tuple[int, int]]
-) -> tuple[bytes, list[Numbers]] | None:
-    found: list[Numbers] = []
-    left: list[bytes] = []
-    end = 0
-    for first, last in regions:
-        numbers = _parse(body[first:last])
-        if numbers is None:
+) -> tuple[bytes, list[RawNumericArray]] | None:
+    arrays: list[RawNumericArray] = []
+    rest: list[bytes] = []
+    previous_end = 0
+    for start, end in regions:
+        array = _parse_array(body[start:end])
+        if array is None:
             return None
-        # Where the region is part of a string its quotes close that, and "@" is no JSON then.
-        left += [body[end:first], b'"@%d"' % len(found)]
-        found.append(numbers)
-        end = last
-    left.append(body[end:])
-    # A string of the document's own must not be taken for a place of numbers.
-    if not found or any(b"@" in each or b"\\u0040" in each for each in left[::2]):
+        # Inside of a string the placeholder's quotes make the document invalid JSON.
+        rest += [body[previous_end:start], b'"@%d"' % len(arrays)]
+        arrays.append(array)
+        previous_end = end
+    rest.append(body[previous_end:])
+    # A string of the document itself must not look like a placeholder.
+    if not arrays or any(b"@" in text or b"\\u0040" in text for text in rest[::2]):
         return None
-    return b"".join(left), found
+    return b"".join(rest), arrays
 
 
-def _guess(body: bytes) -> tuple[int, int] | None:
-    # Where the one large array is, in a document that has nothing else of length: to search
-    # through all of it takes as long as to parse it.
-    first = body.find(b"[", max(0, body.rfind(b'"', 0, _EDGE)))
-    edge = len(body) - _EDGE
-    other = _OTHER.search(body, edge)
-    last = body.rfind(b"]", edge, other.start() if other else len(body)) + 1
-    return (first, last) if 0 <= first < _EDGE and last else None
+def _guess_single_region(body: bytes) -> tuple[int, int] | None:
+    # Most large documents hold one array and little else. Searching through the whole document
+    # would take as long as parsing it.
+    start = body.find(b"[", max(0, body.rfind(b'"', 0, _EDGE_BYTES)))
+    edge = len(body) - _EDGE_BYTES
+    other = _NOT_NUMERIC.search(body, edge)
+    end = body.rfind(b"]", edge, other.start() if other else len(body)) + 1
+    return (start, end) if 0 <= start < _EDGE_BYTES and end else None
 
 
-def _regions(body: bytes) -> Iterator[tuple[int, int]]:
-    for found in _REGION.finditer(body):
-        yield found.start(), found.start() + len(found.group().rstrip(_TRAILING))
+def _find_regions(body: bytes) -> Iterator[tuple[int, int]]:
+    for match in _NUMERIC_REGION.finditer(body):
+        yield match.start(), match.start() + len(match.group().rstrip(_SEPARATORS))
 
 
-def _parse(text: bytes) -> Numbers | None:
-    shape = _SHAPES.of(text.translate(None, _LETTERS))
+def _parse_array(text: bytes) -> RawNumericArray | None:
+    shape = _SHAPES.get_shape(text.translate(None, _NOT_STRUCTURE))
     if shape is None:
         return None
     try:
-        # A parser of its own: one cannot be used again while what it has parsed is alive.
-        return Numbers(text, shape, simdjson.Parser().parse(text))
+        # A simdjson parser cannot be reused while a document that it parsed is alive.
+        return RawNumericArray(text, shape, simdjson.Parser().parse(text))
     except (ValueError, RuntimeError):
         return None
 
 
-class _Shapes:
-    """The shapes seen last: most requests to a server are of the same few.
+class _ShapeCache:
+    """Maps the brackets and commas of recent arrays to their shapes.
 
-    A skeleton is compared in a twentieth of the time that it takes to work out its shape.
+    Most requests to a server have one of few shapes. Comparing the brackets takes a twentieth of
+    the time of computing the shape.
     """
 
-    _MOST, _MAX_BYTES = 4, 1 << 20
+    _MAX_ENTRIES, _MAX_BYTES = 4, 1 << 20
 
     def __init__(self) -> None:
-        # Replaced as a whole, so that threads read it without a lock.
-        self._seen: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
+        # Replaced as a whole, so threads read the tuple without a lock.
+        self._entries: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
-    def of(self, skeleton: bytes) -> tuple[int, ...] | None:
-        """The shape of lists of which only brackets and commas are left; None where ragged."""
-        for seen, shape in self._seen:
-            if seen == skeleton:
+    def get_shape(self, structure: bytes) -> tuple[int, ...] | None:
+        """Return the shape of nested lists, or None if the lists are ragged.
+
+        Args:
+          structure: The text of the lists without anything but brackets and commas.
+        """
+        for known_structure, shape in self._entries:
+            if known_structure == structure:
                 return shape
-        found = _shape(skeleton)
-        if found is not None and len(skeleton) <= self._MAX_BYTES:
-            self._seen = ((skeleton, found), *self._seen)[: self._MOST]
-        return found
+        computed = _compute_shape(structure)
+        if computed is not None and len(structure) <= self._MAX_BYTES:
+            self._entries = ((structure, computed), *self._entries)[: self._MAX_ENTRIES]
+        return computed
 
 
-def _shape(skeleton: bytes) -> tuple[int, ...] | None:
-    rank = len(skeleton) - len(skeleton.lstrip(b"["))
+def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
+    rank = len(structure) - len(structure.lstrip(b"["))
     if rank > _MAX_RANK:
         return None
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # The first list of a level ends where so many brackets close in a row; that of the
-        # outermost with the text, and to search all of it would take as long as to parse it.
-        end = skeleton.find(b"]" * (rank - level), level) if level else len(skeleton) - rank
+        # The first list of a level ends at the first run of (rank - level) closing brackets.
+        # The outermost list ends with the text; searching for its end would take long.
+        end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None
         size = (end + rank - level - level - 1) // (len(inner) + 1)
         inner = b"[" + (inner + b",") * (size - 1) + inner + b"]"
         shape.insert(0, size)
-    return tuple(shape) if inner == skeleton else None
+    return tuple(shape) if inner == structure else None
 
 
-_SHAPES = _Shapes()
+_SHAPES = _ShapeCache()

@@ -1,11 +1,11 @@
-"""The body of a predict request → the arrays of a signature's inputs."""
+"""Decodes the body of a predict request to the input arrays of a signature."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from server.codec.json_parser import Json, show, type_name
+from server.codec.json_parser import Json, format_for_error, json_type_name
 from server.codec.json_to_array import decode_value, is_base64
-from server.codec.numeric_arrays import Numbers
+from server.codec.numeric_arrays import RawNumericArray
 from server.servables.servable import Array
 from tpuserve.errors import InvalidInputNames, InvalidJson, InvalidTensor, TpuserveError
 from tpuserve.saved_model.signature import Signature, TensorSpec
@@ -14,44 +14,51 @@ Inputs: TypeAlias = Mapping[str, TensorSpec]
 Arrays: TypeAlias = dict[str, Array]
 
 
-def signature_name(document: Json) -> str:
-    """The signature that a request body names; empty where it names none.
+def get_signature_name(document: Json) -> str:
+    """Return the signature name of a request, or "" if the request has none.
+
+    Args:
+      document: The parsed request body.
 
     Raises:
-      InvalidJson: the body is no object, or the name no string.
+      InvalidJson: The body is not an object, or the name is not a string.
     """
     if type(document) is not dict:
-        raise InvalidJson(f"JSON Value: {show(document)} Is not object")
+        raise InvalidJson(f"JSON Value: {format_for_error(document)} Is not object")
     name = document.get("signature_name", "")
     if type(name) is not str:
         raise InvalidJson(
-            f"JSON Value: {show(document)} not formatted correctly. 'signature_name' key must be a "
-            f"string value."
+            f"JSON Value: {format_for_error(document)} not formatted correctly. "
+            f"'signature_name' key must be a string value."
         )
     return name
 
 
-def is_rows(document: Json) -> bool:
-    """Whether a body lists instances, one a row, and so wants its answer row by row."""
+def is_row_format(document: Json) -> bool:
+    """Return whether a request is in row format ("instances") and not columnar ("inputs")."""
     return "instances" in document
 
 
-def decode(document: Json, signature: Signature) -> Arrays:
-    """The inputs in a request body, by alias.
+def decode_inputs(document: Json, signature: Signature) -> Arrays:
+    """Decode the inputs of a predict request.
 
     Args:
-      document: an object with "instances" (row form) or "inputs" (columnar form).
+      document: An object with the key "instances" (row format) or "inputs" (columnar format).
+      signature: The signature whose inputs the request provides.
+
+    Returns:
+      Alias → array, for each input of the signature.
 
     Raises:
-      InvalidJson: neither key or both, or a form that no API has.
-      InvalidInputNames: inputs missing, or not known to the signature.
-      InvalidTensor: ragged lists, or values that are not of the input's type.
-      UnsupportedType: JSON has no form for an input's type.
+      InvalidJson: The object has neither key or both, or the value has neither format.
+      InvalidInputNames: An input is missing, or not an input of the signature.
+      InvalidTensor: The lists are ragged, or a value is not of the input's type.
+      UnsupportedType: JSON cannot represent an input's type.
     """
     if "instances" in document and "inputs" in document:
         raise InvalidJson(
-            f"JSON Value: {show(document)} Not formatted correctly. Expected one of 'inputs' and "
-            f"'instances' keys, found both."
+            f"JSON Value: {format_for_error(document)} Not formatted correctly. "
+            f"Expected one of 'inputs' and 'instances' keys, found both."
         )
     if "instances" in document:
         return _decode_rows(document["instances"], signature.inputs)
@@ -74,10 +81,10 @@ def _decode_columns(value: Json, inputs: Inputs) -> Arrays:
 
 
 def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
-    if type(rows) is Numbers:
+    if type(rows) is RawNumericArray:
         if len(inputs) == 1:
             ((name, spec),) = inputs.items()
-            array = rows.read(spec.dtype)
+            array = rows.to_array(spec.dtype)
             if array is not None:
                 return {name: array}
         rows = rows.tolist()
@@ -95,26 +102,27 @@ def _decode_rows(rows: Json, inputs: Inputs) -> Arrays:
         )
     for position, row in enumerate(rows) if has_objects else ():
         if _is_named(row):
-            raise _failed(position, InvalidJson("Expecting value/list but got object"))
+            raise _row_error(position, InvalidJson("Expecting value/list but got object"))
     ((name, spec),) = inputs.items()
-    return {name: _stack(rows, spec.dtype)}
+    return {name: _decode_stacked(rows, spec.dtype)}
 
 
 def _decode_named_rows(rows: list[Json], inputs: Inputs) -> Arrays:
     names = inputs.keys()
     for position, row in enumerate(rows):
         if not _is_named(row):
-            kind = "list" if type_name(row) == "Array" else "value"
-            raise _failed(position, InvalidJson(f"Expecting object but got {kind}"))
+            kind = "list" if json_type_name(row) == "Array" else "value"
+            raise _row_error(position, InvalidJson(f"Expecting object but got {kind}"))
         for name in sorted(row.keys() - names):
             raise InvalidInputNames(f"JSON object: does not have named input: {name}")
         if row.keys() != names:
             raise InvalidInputNames(
                 f"Failed to process element: {position} of 'instances' list. JSON object: "
-                f"{show(row)} keys must be equal to: {','.join(sorted(names))}"
+                f"{format_for_error(row)} keys must be equal to: {','.join(sorted(names))}"
             )
     return {
-        name: _stack([row[name] for row in rows], spec.dtype, name) for name, spec in inputs.items()
+        name: _decode_stacked([row[name] for row in rows], spec.dtype, name)
+        for name, spec in inputs.items()
     }
 
 
@@ -122,43 +130,43 @@ def _is_named(row: Json) -> bool:
     return type(row) is dict and not is_base64(row)
 
 
-def _stack(rows: list[Json], dtype: str, key: str | None = None) -> Array:
+def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Array:
     try:
         return decode_value(rows, dtype)
     except TpuserveError as error:
-        # Decoded again one by one, to tell which row it is that fails.
-        raise _first_failure(rows, dtype, key) or error from None
+        # The rows are decoded again one by one, to name the row that fails.
+        raise _find_row_error(rows, dtype, key) or error from None
 
 
-def _first_failure(rows: list[Json], dtype: str, key: str | None) -> TpuserveError | None:
+def _find_row_error(rows: list[Json], dtype: str, key: str | None) -> TpuserveError | None:
     first: Array | None = None
     for position, row in enumerate(rows):
         try:
             array = decode_value(row, dtype)
         except TpuserveError as error:
-            return _failed(position, error, key)
+            return _row_error(position, error, key)
         first = array if first is None else first
-        difference = _difference(first, array)
+        difference = _compare_shapes(first, array)
         if difference is not None:
-            return _failed(position, difference, key)
+            return _row_error(position, difference, key)
     return None
 
 
-def _difference(expected: Array, found: Array) -> InvalidTensor | None:
-    if expected.size != found.size:
-        return InvalidTensor(f"Expecting tensor size: {expected.size} but got: {found.size}")
-    if expected.shape != found.shape:
+def _compare_shapes(expected: Array, actual: Array) -> InvalidTensor | None:
+    if expected.size != actual.size:
+        return InvalidTensor(f"Expecting tensor size: {expected.size} but got: {actual.size}")
+    if expected.shape != actual.shape:
         return InvalidTensor(
-            f"Expecting shape {_show_shape(expected)} but got: {_show_shape(found)}"
+            f"Expecting shape {_format_shape(expected)} but got: {_format_shape(actual)}"
         )
     return None
 
 
-def _show_shape(array: Array) -> str:
+def _format_shape(array: Array) -> str:
     return "[" + ",".join(map(str, array.shape)) + "]"
 
 
-def _failed(position: int, error: TpuserveError, key: str | None = None) -> InvalidTensor:
+def _row_error(position: int, error: TpuserveError, key: str | None = None) -> InvalidTensor:
     of_key = "" if key is None else f"key: {key} "
     return InvalidTensor(
         f"Failed to process element: {position} {of_key}of 'instances' list. Error: "

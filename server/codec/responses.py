@@ -1,6 +1,6 @@
-"""What a model has answered → the body of a response.
+"""Encodes the outputs of a model as the body of a response.
 
-The layout is TensorFlow Serving's: objects of four spaces a level, arrays on one line.
+The layout is TensorFlow Serving's: objects indented by four spaces a level, arrays on one line.
 """
 
 from collections.abc import Mapping
@@ -8,117 +8,128 @@ from collections.abc import Mapping
 import numpy as np
 
 from server.codec import array_to_json
-from server.codec.array_to_json import Text
+from server.codec.array_to_json import JsonText
 from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor
 
-_LEVEL = b"    "
+_INDENT = b"    "
 
 
-def encode_rows(outputs: Mapping[str, Array]) -> Text:
-    """{"predictions": [...]}: a value a row for one output, an object a row for several.
+def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
+    """Encode outputs in row format: {"predictions": [...]}.
+
+    A row is a value if there is one output, and an object of the outputs otherwise.
 
     Args:
-      outputs: alias → [b, ...], one b for all.
+      outputs: Alias → [b, ...], with the same b for all outputs.
 
     Raises:
-      InvalidTensor: no output, one that is no batch, or of a type that JSON has no form for.
+      InvalidTensor: There is no output, the outputs have no common batch size, or JSON cannot
+        represent a type.
     """
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
         if not array.ndim:
-            raise _no_shape(name)
-        return _list("predictions", array_to_json.encode(name, array))
-    count = _batch_size(outputs)
+            raise _missing_shape_error(name)
+        return _encode_list_member("predictions", array_to_json.encode_tensor(name, array))
+    count = _get_batch_size(outputs)
     if not count:
-        return _object({"predictions": b"[]"})
-    # Some rows at a time: all of them in pieces would take several times the memory of the text.
-    step = max(1, array_to_json.MANY // max(1, *(each.size // count for each in outputs.values())))
-    written = bytearray(b'{\n    "predictions": [')
+        return _encode_object({"predictions": b"[]"})
+    # In chunks of rows: the texts of all rows together take several times the memory of the body.
+    row_size = max(array.size // count for array in outputs.values())
+    step = max(1, array_to_json.CHUNK_SIZE // max(1, row_size))
+    encoded = bytearray(b'{\n    "predictions": [')
     for start in range(0, count, step):
         rows = [
-            array_to_json.encode_each(name, outputs[name][start : start + step])
+            array_to_json.encode_rows(name, outputs[name][start : start + step])
             for name in sorted(outputs)
         ]
         for row in zip(*rows, strict=True):
-            written += b"\n" if written.endswith(b"[") else b",\n"
-            written += _LEVEL * 2 + _object(dict(zip(sorted(outputs), row, strict=True)), level=2)
-    written += b"\n" + _LEVEL + b"]\n}"
-    return written
+            encoded += b"\n" if encoded.endswith(b"[") else b",\n"
+            members = dict(zip(sorted(outputs), row, strict=True))
+            encoded += _INDENT * 2 + _encode_object(members, level=2)
+    encoded += b"\n" + _INDENT + b"]\n}"
+    return encoded
 
 
-def encode_columns(outputs: Mapping[str, Array]) -> Text:
-    """{"outputs": ...}: the value of one output, or an object of several; of any shapes.
+def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
+    """Encode outputs in columnar format: {"outputs": ...}.
 
-    Raises:
-      InvalidTensor: no output, or one of a type that JSON has no form for.
-    """
-    _check_any(outputs)
-    if len(outputs) == 1:
-        ((name, array),) = outputs.items()
-        return _list("outputs", array_to_json.encode(name, array))
-    written = bytearray(b'{\n    "outputs": {')
-    for position, name in enumerate(sorted(outputs)):
-        written += b",\n" if position else b"\n"
-        written += _LEVEL * 2 + array_to_json.quote(name.encode()) + b": "
-        array_to_json.append(written, name, outputs[name])
-    written += b"\n" + _LEVEL + b"}\n}"
-    return written
-
-
-def encode_classifications(classes: Array | None, scores: Array | None) -> Text:
-    """{"results": [[[label, score], ...], ...]}.
+    The member is the value of a single output, or an object of several outputs.
 
     Args:
-      classes: [n, k] of bytes; None for labels that are empty.
-      scores: [n, k] of float32; None for zeros.
+      outputs: Alias → array of any shape.
 
     Raises:
-      InvalidTensor: no classification at all.
+      InvalidTensor: There is no output, or JSON cannot represent a type.
     """
-    shape = next(each.shape for each in (classes, scores, np.empty((0, 0))) if each is not None)
+    _check_not_empty(outputs)
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        return _encode_list_member("outputs", array_to_json.encode_tensor(name, array))
+    encoded = bytearray(b'{\n    "outputs": {')
+    for position, name in enumerate(sorted(outputs)):
+        encoded += b",\n" if position else b"\n"
+        encoded += _INDENT * 2 + array_to_json.quote_string(name.encode()) + b": "
+        array_to_json.append_tensor(encoded, name, outputs[name])
+    encoded += b"\n" + _INDENT + b"}\n}"
+    return encoded
+
+
+def encode_classifications(classes: Array | None, scores: Array | None) -> JsonText:
+    """Encode classifications: {"results": [[[label, score], ...], ...]}.
+
+    Args:
+      classes: [n, k] of bytes. None means empty labels.
+      scores: [n, k] of float32. None means zeros.
+
+    Raises:
+      InvalidTensor: There is no classification.
+    """
+    arrays = (classes, scores, np.empty((0, 0)))
+    shape = next(array.shape for array in arrays if array is not None)
     if not shape[0]:
         raise InvalidTensor("Cannot convert empty ClassificationResults to JSON")
     labels = np.full(shape, b"", object) if classes is None else classes
     numbers = np.zeros(shape, np.float32) if scores is None else scores
     pairs = [
-        b"[" + array_to_json.quote(label) + b", " + score + b"]"
+        b"[" + array_to_json.quote_string(label) + b", " + score + b"]"
         for label, score in zip(
             labels.reshape(-1).tolist(),
-            array_to_json.encode_each("", numbers.reshape(-1)),
+            array_to_json.encode_rows("", numbers.reshape(-1)),
             strict=True,
         )
     ]
-    return _list("results", array_to_json.nested(pairs, shape))
+    return _encode_list_member("results", array_to_json.nest(pairs, shape))
 
 
-def encode_regressions(values: Array) -> Text:
-    """{"results": [value, ...]}.
+def encode_regressions(values: Array) -> JsonText:
+    """Encode regressions: {"results": [value, ...]}.
 
     Args:
       values: [n] of float32.
 
     Raises:
-      InvalidTensor: no regression at all.
+      InvalidTensor: There is no regression.
     """
     if not values.size:
         raise InvalidTensor("Cannot convert empty RegressionResults to JSON")
-    return _list("results", array_to_json.encode("", values))
+    return _encode_list_member("results", array_to_json.encode_tensor("", values))
 
 
 def encode_error(message: str) -> bytes:
-    """{"error": message}."""
-    # A message may quote half of a surrogate pair.
-    return _object({"error": array_to_json.quote(message.encode("utf-8", "replace"))})
+    """Encode an error message: {"error": message}."""
+    # A message may quote half of a surrogate pair, which UTF-8 cannot encode.
+    return _encode_object({"error": array_to_json.quote_string(message.encode("utf-8", "replace"))})
 
 
-def _batch_size(outputs: Mapping[str, Array]) -> int:
-    _check_any(outputs)
+def _get_batch_size(outputs: Mapping[str, Array]) -> int:
+    _check_not_empty(outputs)
     expected: int | None = None
     for name in sorted(outputs):
         array = outputs[name]
         if not array.ndim:
-            raise _no_shape(name)
+            raise _missing_shape_error(name)
         expected = array.shape[0] if expected is None else expected
         if array.shape[0] != expected:
             raise InvalidTensor(
@@ -128,21 +139,21 @@ def _batch_size(outputs: Mapping[str, Array]) -> int:
     return expected or 0
 
 
-def _no_shape(name: str) -> InvalidTensor:
+def _missing_shape_error(name: str) -> InvalidTensor:
     return InvalidTensor(f"Tensor name: {name} has no shape information ")
 
 
-def _check_any(outputs: Mapping[str, Array]) -> None:
+def _check_not_empty(outputs: Mapping[str, Array]) -> None:
     if not outputs:
         raise InvalidTensor("Cannot convert empty tensor map to JSON")
 
 
-def _list(key: str, value: Text) -> Text:
-    # The list itself is closed on a line of its own, as TensorFlow Serving does it.
+def _encode_list_member(key: str, value: JsonText) -> JsonText:
+    # TensorFlow Serving puts the closing bracket of the list on a line of its own.
     before, after = b'{\n    "%s": ' % key.encode(), b"\n}"
     is_list = len(value) > 2 and value.endswith(b"]")
     if type(value) is bytearray:
-        # It is large, so that no copy of it is made.
+        # The text is large, so it is extended in place.
         value[:0] = before
         if is_list:
             value[-1:] = b"\n    ]"
@@ -151,9 +162,10 @@ def _list(key: str, value: Text) -> Text:
     return before + (value[:-1] + b"\n    ]" if is_list else value) + after
 
 
-def _object(members: Mapping[str, Text], level: int = 0) -> bytes:
-    before = b"\n" + _LEVEL * (level + 1)
-    written = b",".join(
-        before + array_to_json.quote(key.encode()) + b": " + value for key, value in members.items()
+def _encode_object(members: Mapping[str, JsonText], level: int = 0) -> bytes:
+    before = b"\n" + _INDENT * (level + 1)
+    encoded = b",".join(
+        before + array_to_json.quote_string(key.encode()) + b": " + value
+        for key, value in members.items()
     )
-    return b"{" + written + b"\n" + _LEVEL * level + b"}"
+    return b"{" + encoded + b"\n" + _INDENT * level + b"}"

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's own cases of its JSON conversion, with what reads them."""
+"""Reads TensorFlow Serving's own test cases of its JSON conversion."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ _NAMES = {
 
 
 def cases(*kinds: str) -> list[Case]:
-    """The cases of some kinds."""
-    found: list[Case] = json.loads(_FILE.read_text())["cases"]
-    return [case for case in found if not kinds or case["kind"] in kinds]
+    """Return the cases of some kinds, or all cases."""
+    all_cases: list[Case] = json.loads(_FILE.read_text())["cases"]
+    return [case for case in all_cases if not kinds or case["kind"] in kinds]
 
 
 def name_of(case: Case) -> str:
@@ -43,8 +43,8 @@ def body_of(case: Case) -> bytes:
 def signature_of(case: Case) -> Signature:
     return Signature(
         {
-            name: TensorSpec(f"{name}:0", _NAMES[each], None)
-            for name, each in case["tensorinfo"].items()
+            name: TensorSpec(f"{name}:0", _NAMES[dtype], None)
+            for name, dtype in case["tensorinfo"].items()
         },
         {},
     )
@@ -57,18 +57,19 @@ def array_of(tensor: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any]
     if name == "string":
         array = np.empty(len(values), object)
-        array[:] = [each.encode() for each in values]
+        array[:] = [text.encode() for text in values]
     elif name == "complex64":
         array = np.array([complex(*values)], name).repeat(2)
     else:
-        array = np.array([float(each) if isinstance(each, str) else each for each in values], name)
+        array = np.array(
+            [float(value) if isinstance(value, str) else value for value in values], name
+        )
     return array.reshape(tensor["shape"])
 
 
 def parsed(text: str, as_text: bool) -> Any:
-    """A document, with its numbers as they are written where that is what counts."""
+    """Parse a document, optionally with its numbers as text."""
     if not as_text:
         return json.loads(text)
-    # NaN and Infinity are numbers too.
     keep: Callable[[str], Any] = str
     return json.loads(text, parse_float=keep, parse_int=keep, parse_constant=keep)

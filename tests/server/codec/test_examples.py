@@ -1,4 +1,4 @@
-"""Examples in JSON become TensorFlow's messages; these are read back by TensorFlow."""
+"""JSON examples become messages that TensorFlow parses back to the same values."""
 
 from typing import Any
 
@@ -20,15 +20,15 @@ MESSAGES = {
 
 
 def merged(request: Any) -> list[Any]:
-    """The examples of a request, each with its context before it."""
+    """Return the examples of a request, each merged with the context."""
     with_context = request.input.example_list_with_context
-    found = [*request.input.example_list.examples, *with_context.examples]
-    for each in found:
+    messages = [*request.input.example_list.examples, *with_context.examples]
+    for message in messages:
         own = example_pb2.Example()
-        own.CopyFrom(each)
-        each.CopyFrom(with_context.context)
-        each.MergeFrom(own)
-    return found
+        own.CopyFrom(message)
+        message.CopyFrom(with_context.context)
+        message.MergeFrom(own)
+    return messages
 
 
 @pytest.mark.parametrize("method", MESSAGES)
@@ -37,35 +37,35 @@ def test_requests_of_the_reference(case: Case, method: str) -> None:
     expect = case["expect"]
     if expect["status"] != "OK":
         with pytest.raises(InvalidJson) as caught:
-            read(body_of(case))
+            decode_request(body_of(case))
         assert expect["message_contains"] in str(caught.value)
         return
     expected = text_format.Parse(expect["request_textproto"], MESSAGES[method]())
-    signature_name, found = read(body_of(case))
+    signature_name, serialized = decode_request(body_of(case))
     assert signature_name == expected.model_spec.signature_name
     # Compared as text, in which NaN equals NaN.
-    assert [str(example_pb2.Example.FromString(each)) for each in found] == [
-        str(each) for each in merged(expected)
+    assert [str(example_pb2.Example.FromString(message)) for message in serialized] == [
+        str(message) for message in merged(expected)
     ]
 
 
-def read(body: bytes) -> tuple[str, list[bytes]]:
-    request = json_parser.parse(body)
-    return requests.signature_name(request), examples.decode(request)
+def decode_request(body: bytes) -> tuple[str, list[bytes]]:
+    request = json_parser.parse_json(body)
+    return requests.get_signature_name(request), examples.decode_examples(request)
 
 
 def test_the_example_wins_over_its_context() -> None:
-    (found,) = read(b'{"context": {"a": 1, "b": 2}, "examples": [{"a": 300}]}')[1]
-    features = example_pb2.Example.FromString(found).features.feature
+    (example,) = decode_request(b'{"context": {"a": 1, "b": 2}, "examples": [{"a": 300}]}')[1]
+    features = example_pb2.Example.FromString(example).features.feature
     assert (features["a"].int64_list.value, features["b"].int64_list.value) == ([300], [2])
 
 
-def test_extremes_keep_their_worth() -> None:
+def test_extreme_values_are_kept() -> None:
     body = (
         b'{"examples": [{"i": [-9223372036854775808, -1], "f": [1e39, -1e39], "n": [], "e": ""}]}'
     )
-    (found,) = read(body)[1]
-    features = example_pb2.Example.FromString(found).features.feature
+    (example,) = decode_request(body)[1]
+    features = example_pb2.Example.FromString(example).features.feature
     assert features["i"].int64_list.value == [-(2**63), -1]
     assert features["f"].float_list.value == [float("inf"), float("-inf")]
     assert features["n"].WhichOneof("kind") is None
@@ -86,7 +86,7 @@ def test_extremes_keep_their_worth() -> None:
         (b'{"examples": [{"a": null}]}', "Feature: a has element with unexpected JSON type: Null"),
     ],
 )
-def test_other_forms_are_refused_with_their_text(body: bytes, text: str) -> None:
+def test_invalid_documents_are_refused_with_their_text(body: bytes, text: str) -> None:
     with pytest.raises(InvalidJson) as caught:
-        read(body)
+        decode_request(body)
     assert str(caught.value) == text

@@ -1,4 +1,4 @@
-"""Floats are written by the rule of six, nine or seventeen digits: the fast way like the slow."""
+"""Floats have six, nine or seventeen digits, whether formatted at once or one by one."""
 
 import math
 from typing import Any
@@ -14,17 +14,17 @@ from server.codec import floats
 drawn = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
-def by_the_rule(number: float, kind: Any) -> str:
+def format_by_the_rule(number: float, kind: Any) -> str:
     text = f"{number:.6g}"
     with np.errstate(over="ignore"):
         if kind(float(text)) != kind(number):
             text = f"{number:.{9 if kind is np.float32 else 17}g}"
     text = text.replace("nan", "NaN").replace("inf", "Infinity")
-    return text if any(each in text for each in ".eIN") else text + ".0"
+    return text if any(character in text for character in ".eIN") else text + ".0"
 
 
 def encode(numbers: list[float], kind: Any) -> list[str]:
-    return floats.encode(np.array(numbers, kind)).decode()[1:-1].split(", ")
+    return floats.encode_floats(np.array(numbers, kind)).decode()[1:-1].split(", ")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_numbers_worked_by_hand(number: float, single: str, double: str) -> None
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_random_numbers_are_written_by_the_rule(kind: Any) -> None:
+def test_random_numbers_are_written_format_by_the_rule(kind: Any) -> None:
     generator = np.random.default_rng(7)
     size = 10_000
     mixed = np.concatenate(
@@ -66,38 +66,42 @@ def test_random_numbers_are_written_by_the_rule(kind: Any) -> None:
     )
     with np.errstate(over="ignore", invalid="ignore"):
         array = mixed.astype(kind)
-    written = floats.encode(array).decode()[1:-1].split(", ")
-    assert written == [by_the_rule(each, kind) for each in array.tolist()]
+    encoded = floats.encode_floats(array).decode()[1:-1].split(", ")
+    assert encoded == [format_by_the_rule(number, kind) for number in array.tolist()]
 
 
 @drawn
 @given(st.lists(st.floats(width=32), min_size=1))
-def test_any_float_is_written_by_the_rule(numbers: list[float]) -> None:
-    assert encode(numbers, np.float32) == [by_the_rule(each, np.float32) for each in numbers]
+def test_any_float_is_written_format_by_the_rule(numbers: list[float]) -> None:
+    assert encode(numbers, np.float32) == [
+        format_by_the_rule(number, np.float32) for number in numbers
+    ]
 
 
 @drawn
 @given(st.lists(st.floats(), min_size=1))
-def test_any_double_is_written_by_the_rule(numbers: list[float]) -> None:
-    assert encode(numbers, np.float64) == [by_the_rule(each, np.float64) for each in numbers]
+def test_any_double_is_written_format_by_the_rule(numbers: list[float]) -> None:
+    assert encode(numbers, np.float64) == [
+        format_by_the_rule(number, np.float64) for number in numbers
+    ]
 
 
 @drawn
 @given(st.lists(st.floats(width=32), min_size=1))
-def test_few_floats_are_written_by_the_rule(numbers: list[float]) -> None:
-    expected = [by_the_rule(each, np.float32) for each in numbers]
-    assert floats.texts(np.array(numbers, np.float32)) == expected
+def test_few_floats_are_written_format_by_the_rule(numbers: list[float]) -> None:
+    expected = [format_by_the_rule(number, np.float32) for number in numbers]
+    assert floats.format_elements(np.array(numbers, np.float32)) == expected
 
 
 @drawn
 @given(st.lists(st.decimals(-(10**7), 10**7, places=5).map(float), min_size=1))
-def test_few_short_doubles_are_written_by_the_rule(numbers: list[float]) -> None:
-    expected = [by_the_rule(each, np.float64) for each in numbers]
-    assert floats.texts(np.array(numbers)) == expected
+def test_few_short_doubles_are_written_format_by_the_rule(numbers: list[float]) -> None:
+    expected = [format_by_the_rule(number, np.float64) for number in numbers]
+    assert floats.format_elements(np.array(numbers)) == expected
 
 
 def test_few_floats_may_be_in_any_layout() -> None:
     array = np.array([[1, 2.5], [1e-5, 10]], np.float32)
-    assert floats.texts(array.T) == ["1.0", "1e-05", "2.5", "10.0"]
-    assert floats.texts(array[::2, ::-1]) == ["2.5", "1.0"]
-    assert floats.texts(np.array(2.5)) == ["2.5"]
+    assert floats.format_elements(array.T) == ["1.0", "1e-05", "2.5", "10.0"]
+    assert floats.format_elements(array[::2, ::-1]) == ["2.5", "1.0"]
+    assert floats.format_elements(np.array(2.5)) == ["2.5"]

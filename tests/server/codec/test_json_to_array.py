@@ -1,4 +1,4 @@
-"""Values become arrays exactly, or not at all."""
+"""JSON values are converted exactly, or refused."""
 
 import math
 from typing import Any
@@ -29,9 +29,7 @@ from tpuserve.errors import InvalidTensor, UnsupportedType
         ("int32", [[[1], [2], [3]]], np.array([[[1], [2], [3]]], np.int32)),
     ],
 )
-def test_value_keeps_its_exact_worth(
-    dtype: str, value: Any, expected: np.ndarray[Any, Any]
-) -> None:
+def test_value_is_converted_exactly(dtype: str, value: Any, expected: np.ndarray[Any, Any]) -> None:
     array = decode_value(value, dtype)
     assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
     assert np.array_equal(array, expected)
@@ -88,7 +86,7 @@ def test_ragged_lists_are_refused(value: Any, text: str) -> None:
     assert str(caught.value).startswith(text)
 
 
-def test_more_levels_than_an_array_has_are_refused() -> None:
+def test_more_levels_than_an_array_can_have_are_refused() -> None:
     value: Any = 1.0
     for _ in range(100):
         value = [value]
@@ -101,7 +99,7 @@ def test_bad_base64_is_refused() -> None:
         decode_value({"b64": "a*b"}, "string")
 
 
-def test_bytes_that_are_no_utf8_are_kept() -> None:
+def test_bytes_that_are_not_utf8_are_kept() -> None:
     assert decode_value("\udcff\u00fc", "string").item() == b"\xff\xc3\xbc"
 
 
@@ -110,6 +108,6 @@ def test_base64_may_be_broken_into_lines() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "shown"), [("float16", "half"), ("bfloat16", "bfloat16")])
-def test_type_without_a_form_in_json_is_unsupported(dtype: str, shown: str) -> None:
+def test_type_that_json_cannot_represent_is_unsupported(dtype: str, shown: str) -> None:
     with pytest.raises(UnsupportedType, match=f"^Conversion of JSON Value: 1.0 to type: {shown}$"):
         decode_value([1.0], dtype)

@@ -1,4 +1,4 @@
-"""Large arrays of numbers are read at one go, and never otherwise than one by one."""
+"""Extracted arrays are decoded exactly as the general parser decodes them."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from server.codec import json_parser, numeric_arrays, requests
-from server.codec.numeric_arrays import Numbers
+from server.codec.numeric_arrays import RawNumericArray
 from tests.server.fakes import spec
 from tpuserve.errors import InvalidInput
 from tpuserve.saved_model.signature import Signature
@@ -18,17 +18,17 @@ LARGE = np.arange(2400, dtype=np.float32).reshape(20, 30, 4) / 8
 ROWS = orjson.dumps(LARGE.tolist())
 
 
-def decoded(body: bytes, dtype: str = "float32") -> Any:
+def decode(body: bytes, dtype: str = "float32") -> Any:
     signature = Signature({"x": spec(dtype)}, {})
     try:
-        return requests.decode(json_parser.parse(body), signature)["x"]
+        return requests.decode_inputs(json_parser.parse_json(body), signature)["x"]
     except InvalidInput as error:
         return str(error)
 
 
-def slowly(body: bytes, monkeypatch: pytest.MonkeyPatch, dtype: str) -> Any:
+def decode_without_extraction(body: bytes, monkeypatch: pytest.MonkeyPatch, dtype: str) -> Any:
     monkeypatch.setattr(numeric_arrays, "simdjson", None)
-    return decoded(body, dtype)
+    return decode(body, dtype)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def slowly(body: bytes, monkeypatch: pytest.MonkeyPatch, dtype: str) -> Any:
         b'{"instances": [{"x": %s}]}' % ROWS,
     ],
 )
-def test_large_array_is_taken_out_wherever_it_stands(body: bytes) -> None:
-    taken = numeric_arrays.take_out(body)
-    assert taken is not None
-    assert len(taken[0]) < 100
-    assert np.array_equal(decoded(body).reshape(LARGE.shape), LARGE)
+def test_large_array_is_extracted_from_every_position(body: bytes) -> None:
+    extracted = numeric_arrays.extract_numeric_arrays(body)
+    assert extracted is not None
+    assert len(extracted[0]) < 100
+    assert np.array_equal(decode(body).reshape(LARGE.shape), LARGE)
 
 
 PADDING = b"1," * 1200
@@ -87,15 +87,17 @@ PADDING = b"1," * 1200
         b"[[%s1],%s null %s]" % (PADDING, b"[" * 400, b"]" * 400),
         b"[%s [%s1], null %s]" % (b"[null," * 20, PADDING, b"]" * 20),
         b"[" * 2000 + b"1" + b"]" * 2000,
+        b"[%s [%s1], null %s]" % (b"[null," * 490, PADDING, b"]" * 490),
+        b"[%s %s%s1%s, null %s]" % (b"[null," * 490, b"[" * 21, PADDING, b"]" * 21, b"]" * 490),
     ],
 )
 @pytest.mark.parametrize("key", [b"instances", b"inputs"])
-def test_every_array_is_read_or_refused_as_it_is_the_slow_way(
+def test_every_array_is_decoded_or_refused_as_without_extraction(
     text: bytes, dtype: str, key: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = b'{"%s": %s}' % (key, text)
-    fast = decoded(body, dtype)
-    slow = slowly(body, monkeypatch, dtype)
+    fast = decode(body, dtype)
+    slow = decode_without_extraction(body, monkeypatch, dtype)
     assert type(fast) is type(slow)
     if isinstance(slow, str):
         assert fast == slow
@@ -103,8 +105,8 @@ def test_every_array_is_read_or_refused_as_it_is_the_slow_way(
         np.testing.assert_array_equal(fast, slow, strict=True)
 
 
-def test_numbers_are_shown_and_named_as_an_array() -> None:
-    value = json_parser.parse(ROWS)
-    assert isinstance(value, Numbers)
-    assert json_parser.type_name(value) == "Array"
-    assert json_parser.show(value).startswith("[\n    [\n        [\n            0.0,\n")
+def test_extracted_array_is_formatted_and_named_as_an_array() -> None:
+    value = json_parser.parse_json(ROWS)
+    assert isinstance(value, RawNumericArray)
+    assert json_parser.json_type_name(value) == "Array"
+    assert json_parser.format_for_error(value).startswith("[\n    [\n        [\n            0.0,\n")

@@ -1,4 +1,4 @@
-"""Row form and columnar form mean what they mean to TensorFlow Serving."""
+"""Row format and columnar format mean what they mean to TensorFlow Serving."""
 
 from typing import Any
 
@@ -15,7 +15,9 @@ ECHO = FakeModel.signatures["echo"]
 
 
 def decode(document: Any, signature: Signature) -> dict[str, Any]:
-    return {name: array.tolist() for name, array in requests.decode(document, signature).items()}
+    return {
+        name: array.tolist() for name, array in requests.decode_inputs(document, signature).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -65,25 +67,25 @@ ROW = "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT
         (HALF, {"instances": [{"x": 1}, {"x": "a"}]}, "element: 1 key: x of 'instances' list."),
     ],
 )
-def test_other_forms_are_refused_with_their_text(
+def test_invalid_documents_are_refused_with_their_text(
     signature: Signature, document: Any, text: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        requests.decode(document, signature)
+        requests.decode_inputs(document, signature)
     assert text in str(caught.value)
 
 
 def test_unsupported_type_is_so_in_columns_and_invalid_in_rows() -> None:
     signature = Signature({"x": spec("float16")}, {})
     with pytest.raises(UnsupportedType):
-        requests.decode({"inputs": [1.0]}, signature)
+        requests.decode_inputs({"inputs": [1.0]}, signature)
     with pytest.raises(InvalidInput, match="Error: UNIMPLEMENTED: Conversion of JSON Value: 1.0"):
-        requests.decode({"instances": [1.0]}, signature)
+        requests.decode_inputs({"instances": [1.0]}, signature)
 
 
 def test_signature_name_defaults_to_none() -> None:
-    assert requests.signature_name({"instances": [1]}) == ""
-    assert requests.signature_name({"signature_name": "two"}) == "two"
+    assert requests.get_signature_name({"instances": [1]}) == ""
+    assert requests.get_signature_name({"signature_name": "two"}) == "two"
 
 
 @pytest.mark.parametrize(
@@ -95,5 +97,5 @@ def test_signature_name_defaults_to_none() -> None:
 )
 def test_body_without_a_readable_signature_name_is_refused(document: Any, text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        requests.signature_name(document)
+        requests.get_signature_name(document)
     assert str(caught.value).endswith(text)

@@ -1,4 +1,4 @@
-"""Outputs are written as TensorFlow Serving lays them out."""
+"""Outputs are encoded in TensorFlow Serving's layout."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from server.codec.responses import encode_columns, encode_rows
+from server.codec.responses import encode_columnar_format, encode_row_format
 from tpuserve.errors import InvalidTensor
 
 Y = np.array([2.5, 3.0, 4.5], np.float32)
@@ -35,8 +35,8 @@ ROWS = b'{\n    "predictions": [%s\n    ]\n}'
         ({"y": np.zeros((0, 2)), "z": np.zeros(0)}, b'{\n    "predictions": []\n}'),
     ],
 )
-def test_rows(outputs: dict[str, Any], expected: bytes) -> None:
-    assert encode_rows(outputs) == expected
+def test_row_format(outputs: dict[str, Any], expected: bytes) -> None:
+    assert encode_row_format(outputs) == expected
 
 
 def test_rows_of_several_outputs_are_objects_with_their_keys_in_order() -> None:
@@ -48,7 +48,7 @@ def test_rows_of_several_outputs_are_objects_with_their_keys_in_order() -> None:
         "t": np.array([[b"a"], [b"b"]], object),
     }
     assert (
-        encode_rows(outputs).decode()
+        encode_row_format(outputs).decode()
         == """{
     "predictions": [
         {
@@ -85,34 +85,34 @@ def test_rows_of_several_outputs_are_objects_with_their_keys_in_order() -> None:
     ],
 )
 def test_columns(outputs: dict[str, Any], expected: bytes) -> None:
-    assert encode_columns(outputs) == expected
+    assert encode_columnar_format(outputs) == expected
 
 
 def test_scalar_has_no_rows() -> None:
     with pytest.raises(InvalidTensor, match="^Tensor name: y has no shape information $"):
-        encode_rows({"y": np.array(1.0)})
+        encode_row_format({"y": np.array(1.0)})
 
 
 def test_outputs_of_unequal_batch_have_no_rows() -> None:
     with pytest.raises(InvalidTensor, match="y has inconsistent batch size: 3 expecting: 2"):
-        encode_rows({"x": Y[:2], "y": Y})
+        encode_row_format({"x": Y[:2], "y": Y})
 
 
 @pytest.mark.parametrize(
     ("dtype", "shown"),
     [(np.float16, "half"), (ml_dtypes.bfloat16, "bfloat16"), (np.complex64, "complex64")],
 )
-def test_type_without_a_form_in_json_is_refused(dtype: Any, shown: str) -> None:
+def test_type_that_json_cannot_represent_is_refused(dtype: Any, shown: str) -> None:
     with pytest.raises(
         InvalidTensor, match=f"^Failed to write JSON value for tensor type: {shown}$"
     ):
-        encode_columns({"y": np.zeros(1, dtype)})
+        encode_columnar_format({"y": np.zeros(1, dtype)})
 
 
 @pytest.mark.parametrize("names", ["y", "yz"])
-@pytest.mark.parametrize("encode", [encode_rows, encode_columns])
+@pytest.mark.parametrize("encode", [encode_row_format, encode_columnar_format])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_large_answer_takes_little_more_memory_than_its_text(
+def test_encoding_a_large_output_takes_little_more_memory_than_its_text(
     names: str, encode: Any, dtype: Any
 ) -> None:
     outputs = {name: np.arange(600_000).reshape(300, 2, 1000).astype(dtype) for name in names}
@@ -128,13 +128,13 @@ def test_large_answer_takes_little_more_memory_than_its_text(
 @pytest.mark.parametrize(
     "shape", [(20_000,), (3, 20_000), (7_000, 3), (2, 100, 100), (1, 1, 20_000)]
 )
-def test_large_answers_are_written_like_small_ones(shape: tuple[int, ...]) -> None:
+def test_large_outputs_are_encoded_like_small_ones(shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape)).reshape(shape)
-    for name, each in (("y", array), ("z", array / 8)):
-        assert json.loads(encode_rows({name: each})) == {"predictions": each.tolist()}
-        for outputs in ({name: each}, {name: each, "x": each}):
-            found = json.loads(encode_columns(outputs))["outputs"]
-            assert (found if len(outputs) == 1 else found[name]) == each.tolist()
-        rows = json.loads(encode_rows({name: each, "x": each}))["predictions"]
-        assert [row[name] for row in rows] == each.tolist()
-        assert b"],[" not in encode_rows({name: each})
+    for name, output in (("y", array), ("z", array / 8)):
+        assert json.loads(encode_row_format({name: output})) == {"predictions": output.tolist()}
+        for outputs in ({name: output}, {name: output, "x": output}):
+            decoded = json.loads(encode_columnar_format(outputs))["outputs"]
+            assert (decoded if len(outputs) == 1 else decoded[name]) == output.tolist()
+        rows = json.loads(encode_row_format({name: output, "x": output}))["predictions"]
+        assert [row[name] for row in rows] == output.tolist()
+        assert b"],[" not in encode_row_format({name: output})

@@ -1,4 +1,4 @@
-"""Answers of classify and regress are written as TensorFlow Serving lays them out."""
+"""Results of classify and regress are encoded in TensorFlow Serving's layout."""
 
 import re
 
@@ -13,31 +13,31 @@ from tpuserve.errors import InvalidTensor
 @pytest.mark.parametrize("case", cases("json_from_classification_result"), ids=name_of)
 def test_classifications_of_the_reference(case: Case) -> None:
     labels = re.findall(r'label: "(.*)"', case["result_textproto"])
-    scores = [float(each) for each in re.findall(r"score: (\S+)", case["result_textproto"])]
+    scores = [float(number) for number in re.findall(r"score: (\S+)", case["result_textproto"])]
     shape = (len(labels) // 3, 3)
-    classes = np.array([each.encode() for each in labels], object).reshape(shape)
+    classes = np.array([label.encode() for label in labels], object).reshape(shape)
     if case["expect"]["status"] != "OK":
         with pytest.raises(InvalidTensor, match=case["expect"]["message_contains"]):
             encode_classifications(classes, None)
         return
-    written = encode_classifications(classes, np.array(scores, np.float32).reshape(shape))
-    assert parsed(written.decode(), False) == parsed(case["expect"]["json"], False)
+    encoded = encode_classifications(classes, np.array(scores, np.float32).reshape(shape))
+    assert parsed(encoded.decode(), False) == parsed(case["expect"]["json"], False)
 
 
 @pytest.mark.parametrize("case", cases("json_from_regression_result"), ids=name_of)
 def test_regressions_of_the_reference(case: Case) -> None:
-    values = [float(each) for each in re.findall(r"value: (\S+)", case["result_textproto"])]
+    values = [float(number) for number in re.findall(r"value: (\S+)", case["result_textproto"])]
     array = np.array(values, np.float32)
     if case["expect"]["status"] != "OK":
         with pytest.raises(InvalidTensor, match=case["expect"]["message_contains"]):
             encode_regressions(array)
         return
     as_text = case["expect"]["compare"] == "numbers_as_text"
-    written = encode_regressions(array).decode()
-    assert parsed(written, as_text) == parsed(case["expect"]["json"], as_text)
+    encoded = encode_regressions(array).decode()
+    assert parsed(encoded, as_text) == parsed(case["expect"]["json"], as_text)
 
 
-def test_what_is_not_given_is_empty_or_zero() -> None:
+def test_missing_labels_are_empty_and_missing_scores_are_zero() -> None:
     labels = np.array([[b"a"], [b"b"]], object)
     scores = np.array([[0.5], [1e-5]], np.float32)
     layout = b'{\n    "results": [[[%s]], [[%s]]\n    ]\n}'

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 from starlette.types import Send
 
-from server.codec.array_to_json import Text
+from server.codec.array_to_json import JsonText
 
 Header: TypeAlias = tuple[bytes, bytes]
 Headers: TypeAlias = Sequence[Header]
@@ -35,7 +35,7 @@ class Reply(NamedTuple):
     """
 
     status: int
-    body: Text
+    body: JsonText
     content_type: bytes = JSON
     headers: Headers = ()
     code: str = "OK"
@@ -64,7 +64,7 @@ async def send_reply(send: Send, reply: Reply) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
 
 
-def _pieces(body: Text) -> Iterator[tuple[bytes, bool]]:
+def _pieces(body: JsonText) -> Iterator[tuple[bytes, bool]]:
     view = memoryview(body)
     for start in range(0, len(view), _PIECE):
         yield bytes(view[start : start + _PIECE]), start + _PIECE >= len(view)

@@ -5,12 +5,12 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from server.codec import examples, json_parser, requests, responses
-from server.codec.array_to_json import Text
+from server.codec.array_to_json import JsonText
 from server.codec.json_parser import Json
 from server.dataplane import DataPlane, Target
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-Written: TypeAlias = tuple[Text, int]
+Written: TypeAlias = tuple[JsonText, int]
 """The JSON of an answer, and the version that it is of."""
 
 
@@ -37,8 +37,8 @@ def read(body: bytes) -> tuple[Json, str]:
     Raises:
       InvalidJson: there is none.
     """
-    request = json_parser.parse(body)
-    return request, requests.signature_name(request)
+    request = json_parser.parse_json(body)
+    return request, requests.get_signature_name(request)
 
 
 def _predict(
@@ -47,7 +47,7 @@ def _predict(
     try:
         prediction = dataplane.predict(
             target,
-            partial(requests.decode, request),
+            partial(requests.decode_inputs, request),
             timeout_ms=timeout_ms,
         )
     except SignatureNotFound as error:
@@ -56,21 +56,25 @@ def _predict(
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'
         ) from error
-    encode = responses.encode_rows if requests.is_rows(request) else responses.encode_columns
+    encode = (
+        responses.encode_row_format
+        if requests.is_row_format(request)
+        else responses.encode_columnar_format
+    )
     return encode(prediction.outputs), prediction.version
 
 
 def _classify(
     dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
 ) -> Written:
-    found = dataplane.classify(target, examples.decode(request), timeout_ms=timeout_ms)
+    found = dataplane.classify(target, examples.decode_examples(request), timeout_ms=timeout_ms)
     return responses.encode_classifications(found.classes, found.scores), found.version
 
 
 def _regress(
     dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
 ) -> Written:
-    found = dataplane.regress(target, examples.decode(request), timeout_ms=timeout_ms)
+    found = dataplane.regress(target, examples.decode_examples(request), timeout_ms=timeout_ms)
     return responses.encode_regressions(found.values), found.version
 
 

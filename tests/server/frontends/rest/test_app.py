@@ -122,19 +122,19 @@ def test_predict_is_for_post_alone(client: Client, method: str) -> None:
     ("body", "message"),
     [
         (b"", "JSON Parse error: The document is empty"),
-        (b"not json", "JSON Parse error: Invalid value. at offset: 1"),
+        (b"not json", "JSON Parse error: Expecting value at offset: 0"),
         (b"[1]", "JSON Value: [\n    1\n] Is not object"),
         (b"{}", "Missing 'inputs' or 'instances' key"),
         (b'{"instances": [[1, 2], [3]]}', "Expecting tensor size: 2 but got: 1"),
         (b'{"inputs": [[1, 2], [3]]}', "Encountered list at unexpected size: 1 at level: 1"),
         (b'{"inputs": ["a"]}', 'Value: "a" Type: String is not of expected type: float'),
         (b'{"inputs": [[[1]]]}', "input must be a vector or a matrix"),
-        (b'{"inputs": ["\\ud800"]}', "The surrogate pair in string is invalid. at offset: 13"),
+        (b'{"inputs": ["\\ud800"]}', "The surrogate pair in string is invalid"),
         (
             b'{"signature_name": "S", "inputs": [1]}',
             'Serving signature name: "S" not found in signature def',
         ),
-        (b'{"inputs": ' + b"[" * 50_000, "Invalid value. at offset: 50011"),
+        (b'{"inputs": ' + b"[" * 50_000, "nested more than 512 levels deep"),
     ],
 )
 def test_bad_body_is_refused_with_400(client: Client, body: bytes, message: str) -> None:
