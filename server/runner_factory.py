@@ -52,12 +52,12 @@ def warm_up(
     """What runs a version's warm-up records, by `aside`; None where they are to be left alone."""
     if not settings.enable_model_warmup:
         return None
-    from server.warmup import WarmUp as Records
+    from server.warmup import WarmUp as WarmupReplayer
 
     threads = platform.warm_up_threads if platform is not None else 1
 
     def run(model: Model, directory: Path) -> None:
-        records = Records(
+        records = WarmupReplayer(
             settings.num_request_iterations_for_warmup or _cores_to_warm(model),
             metrics,
             threads=threads,

@@ -103,7 +103,7 @@ class DataPlane:
                 signature.check_outputs(wanted)
             outputs = self._run(servable, "Predict", name, fed, wanted, timeout_ms)
             answer = Prediction(target.model, servable.version, name, outputs)
-        if self._request_log is not None and self._request_log.wants(target.model):
+        if self._request_log is not None and self._request_log.should_log(target.model):
             self._request_log.predict(answer, sent, output_filter)
         return answer
 
@@ -132,7 +132,7 @@ class DataPlane:
             outputs = self._run(servable, "Classify", name, fed, wanted, timeout_ms)
             classes, scores = classify.read(outputs, len(sent))
             answer = Classification(target.model, servable.version, name, classes, scores)
-        if self._request_log is not None and self._request_log.wants(target.model):
+        if self._request_log is not None and self._request_log.should_log(target.model):
             self._request_log.classify(answer, sent)
         return answer
 
@@ -152,7 +152,7 @@ class DataPlane:
             outputs = self._run(servable, "Regress", name, fed, wanted, timeout_ms)
             values = regress.read(outputs, len(sent))
             answer = Regression(target.model, servable.version, name, values)
-        if self._request_log is not None and self._request_log.wants(target.model):
+        if self._request_log is not None and self._request_log.should_log(target.model):
             self._request_log.regress(answer, sent)
         return answer
 
@@ -186,7 +186,7 @@ class DataPlane:
             self._timed(target.model, "MultiInference", started)
             version = servable.version
             answers = multi_inference.read(target.model, version, wanted, outputs, len(sent))
-        if self._request_log is not None and self._request_log.wants(target.model):
+        if self._request_log is not None and self._request_log.should_log(target.model):
             self._request_log.multi_inference(tasks, answers, sent)
         return answers
 

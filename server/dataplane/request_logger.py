@@ -11,7 +11,7 @@ from server.servables.servable import Array
 class Log(Protocol):
     """Takes requests that were answered; neither raises nor waits."""
 
-    def wants(self, model: str) -> bool:
+    def should_log(self, model: str) -> bool:
         """Whether the request just answered is one to write down."""
 
     def predict(

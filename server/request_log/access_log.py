@@ -1,4 +1,4 @@
-"""A line of JSON for each request, over whichever protocol it came."""
+"""The access log: one line of JSON per request, for every protocol."""
 
 import logging
 from datetime import datetime, timezone
@@ -10,7 +10,7 @@ logger = logging.getLogger("server.access")
 
 
 class AccessLog:
-    """Writes the lines; one for all faces of a server, from any thread."""
+    """Writes the access log of all frontends of a server, from any thread."""
 
     def write(
         self,
@@ -27,19 +27,22 @@ class AccessLog:
         bytes_in: int = 0,
         bytes_out: int = 0,
     ) -> None:
-        """Writes down one request that is answered, or whose client has gone.
+        """Write the line of a request that was answered, or whose client disconnected.
 
         Args:
           protocol: "REST" or "gRPC".
-          method: of HTTP, "POST"; of gRPC its full name, "/tensorflow.serving.ModelService/...".
-          path: with its query string, as it was sent; gRPC has none.
-          model, signature: empty where the request names none, or was not read as far.
-          version: that has answered, else the one that was asked for; None for neither.
-          status: the number over REST, 0 where the client has gone; the name of the canonical
-            code over gRPC, "OK".
-          duration_ms: from the first sight of the request to the end of its answer.
-          peer: the address of the client.
-          bytes_in, bytes_out: of the bodies, or messages, as sent over the wire.
+          method: the HTTP method, such as "POST", or the full name of the gRPC method, such as
+            "/tensorflow.serving.ModelService/GetModelStatus".
+          path: the URL path with the query string, as the client sent it; empty for gRPC.
+          model: the model's name; empty where the request names none or was refused unread.
+          signature: the signature's name; empty as for `model`.
+          version: the version that answered, otherwise the requested version; None for neither.
+          status: the HTTP status, 0 where the client disconnected; over gRPC the name of the
+            canonical code, such as "OK".
+          duration_ms: from the arrival of the request to the end of its answer.
+          peer: the client's address.
+          bytes_in: the size of the request body or message as sent over the network.
+          bytes_out: the size of the response body or message as sent over the network.
         """
         line = {
             "time": datetime.now(timezone.utc),
@@ -62,9 +65,9 @@ def _dump(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line)
     except TypeError:
-        # Half of a surrogate pair, in a name that a client has sent.
-        return orjson.dumps({key: _shown(value) for key, value in line.items()})
+        # A name that the client sent contains a lone surrogate.
+        return orjson.dumps({key: _replace_surrogates(value) for key, value in line.items()})
 
 
-def _shown(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Files of records that grow, and are followed by others when they are full.
+"""Record files of the request log; a full file is followed by a new file.
 
 Source of the framing: tensorflow/core/lib/io/record_writer.h.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import google_crc32c
 
-# What a warm-up file may hold, so that each file is one.
+# The limits of a warm-up file, so that each log file can serve as a warm-up file.
 MAX_RECORDS = 1000
 MAX_BYTES = 64 << 20
 
@@ -22,10 +22,10 @@ _CHECKSUM = struct.Struct("<I")
 
 
 class RecordFiles:
-    """One open file a model and prefix; not for several threads at once.
+    """The open record files, one per model and prefix. Not thread-safe.
 
-    A file is new whenever the server starts: it appends to none that another process, or a
-    crash, may have left within a record.
+    Every start of the server begins new files: an old file may end within a record, after a crash,
+    or belong to another process.
     """
 
     def __init__(
@@ -34,17 +34,23 @@ class RecordFiles:
         max_records: int = MAX_RECORDS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
-        """Takes what is full, and a clock of seconds since 1970 to name files by."""
+        """Create an object with no open files.
+
+        Args:
+          clock: returns the time in seconds since 1970; file names contain the time.
+          max_records: the number of records of a full file.
+          max_bytes: the size of a full file, in bytes.
+        """
         self._clock = clock
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._open: dict[tuple[str, str], _RecordFile] = {}
 
     def write(self, model: str, prefix: str, record: bytes) -> None:
-        """Appends a record to the model's file with the prefix.
+        """Append a record to the model's file with the prefix.
 
         Raises:
-          OSError: it cannot be written; the file then is as it was before.
+          OSError: the record cannot be written; the file is then unchanged.
         """
         key = model, prefix
         file = self._open.get(key)
@@ -61,13 +67,13 @@ class RecordFiles:
             self._open.pop(key).close()
             raise
 
-    def keep(self, wanted: Collection[tuple[str, str]]) -> None:
-        """Closes all files but those of these models and prefixes."""
-        for key in self._open.keys() - set(wanted):
+    def close_except(self, models_and_prefixes: Collection[tuple[str, str]]) -> None:
+        """Close all files except the files of these models and prefixes."""
+        for key in self._open.keys() - set(models_and_prefixes):
             self._open.pop(key).close()
 
     def close(self) -> None:
-        """Closes all files."""
+        """Close all files."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -89,7 +95,7 @@ class _RecordFile:
         self.bytes = 0
 
     def append(self, record: bytes) -> None:
-        # In one write, without a buffer: a crash cuts one record at most.
+        # One unbuffered write per record: a crash cuts at most one record.
         framed = frame(record)
         try:
             written = self._file.write(framed)

@@ -1,4 +1,4 @@
-"""What takes requests to be written down, and a thread that writes them."""
+"""The request log: a queue of sampled requests, and a thread that writes them to files."""
 
 import logging
 import random
@@ -17,25 +17,37 @@ from server.request_log.files import RecordFiles
 from server.servables.servable import Array
 from tpuserve.errors import Code
 
-MAX_WAITING_BYTES = 64 << 20
-MAX_WAITING = 1000
+MAX_QUEUED_BYTES = 64 << 20
+MAX_QUEUED = 1000
 
 Encode: TypeAlias = Callable[[Any, RequestLogging, float], bytes]
-"""What happened, how it is logged, and when in seconds since 1970 → a PredictionLog."""
+"""(entry, configuration, time in seconds since 1970) → a serialised PredictionLog."""
 
 logger = logging.getLogger(__name__)
 
 
-class Predicted(NamedTuple):
-    """A Predict request and its answer."""
+class PredictLogEntry(NamedTuple):
+    """A Predict request and its answer.
+
+    Attributes:
+      answer: the answer of the model.
+      inputs: alias → [...], as the client sent them.
+      output_filter: the aliases of the requested outputs; empty for all.
+    """
 
     answer: Prediction
     inputs: Mapping[str, Array]
     output_filter: tuple[str, ...]
 
 
-class Inferred(NamedTuple):
-    """A Classify, Regress or MultiInference request and its answer or answers."""
+class InferenceLogEntry(NamedTuple):
+    """A Classify, Regress or MultiInference request and its answers.
+
+    Attributes:
+      tasks: (model specification, method name) of each task; empty unless MultiInference.
+      answers: one answer per task.
+      examples: serialised tf.train.Example messages.
+    """
 
     tasks: tuple[tuple[Target, str], ...]
     answers: tuple[Classification | Regression, ...]
@@ -43,10 +55,10 @@ class Inferred(NamedTuple):
 
 
 class RequestLog:
-    """Writes a share of the requests to files of records, in a thread of its own.
+    """Writes sampled requests to record files, in a thread of its own.
 
-    A request never waits for it and never fails by it: what comes faster than it can be written
-    is left out, and counted as such.
+    No request waits for the log or fails because of the log. Entries that arrive faster than the
+    thread can write are dropped and counted.
     """
 
     def __init__(
@@ -57,12 +69,13 @@ class RequestLog:
         sample: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Makes a log that writes nothing until it is configured.
+        """Create a log that writes nothing until `configure`.
 
         Args:
-          encode: turns what happened into a record; None for PredictionLog messages.
-          sample: a random number from 0 to 1.
-          clock: seconds since 1970.
+          metrics: counts the logged and the dropped requests; None for metrics of its own.
+          encode: serialises an entry; None for PredictionLog messages.
+          sample: returns a random number from 0 to 1.
+          clock: returns the time in seconds since 1970.
         """
         self._metrics = Metrics() if metrics is None else metrics
         self._encode = encode
@@ -70,51 +83,57 @@ class RequestLog:
         self._clock = clock
         self._models: Mapping[str, RequestLogging] = {}
         self._files = RecordFiles(clock)
-        self._waiting: deque[tuple[str, RequestLogging, Any, float, int]] = deque()
-        self._waiting_bytes = 0
-        self._changed = threading.Condition()
+        self._queue: deque[tuple[str, RequestLogging, Any, float, int]] = deque()
+        self._queued_bytes = 0
+        self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._is_failing = False
         self._is_reconfigured = False
 
     def configure(self, models: Mapping[str, RequestLogging]) -> None:
-        """Logs these models from here on, each in its way, and no others.
+        """Log the requests of these models, each by its configuration, and of no other models.
 
         Raises:
-          InvalidConfig: no log can be written in that way; all stays as it was.
+          InvalidConfig: the log cannot work with a configuration; the log is then unchanged.
         """
         for model, logging_config in models.items():
-            settings.check(model, logging_config)
+            settings.check_logging_config(model, logging_config)
         if models and self._encode is None:
-            self._encode = _find_encode()
-        with self._changed:
+            self._encode = _import_encode()
+        with self._condition:
             self._models = dict(models)
             self._is_reconfigured = True
-            self._changed.notify()
+            self._condition.notify()
             if models and self._thread is None and not self._is_closing:
-                self._thread = threading.Thread(target=self._write, name="request-log", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._write_queue, name="request-log", daemon=True
+                )
                 self._thread.start()
 
-    def wants(self, model: str) -> bool:
-        """Whether the request just answered is one to write down."""
+    def should_log(self, model: str) -> bool:
+        """Decide by sampling whether to log the request that was just answered."""
         config = self._models.get(model)
         return config is not None and self._sample() < config.sampling_rate
 
     def predict(
         self, answer: Prediction, inputs: Mapping[str, Array], output_filter: Sequence[str]
     ) -> None:
-        """Writes down a Predict request."""
+        """Log a Predict request."""
         size = sum(map(_size, (*inputs.values(), *answer.outputs.values())))
-        self._put(answer.model, Predicted(answer, inputs, tuple(output_filter)), size)
+        self._put(answer.model, PredictLogEntry(answer, inputs, tuple(output_filter)), size)
 
     def classify(self, answer: Classification, examples: Sequence[bytes]) -> None:
-        """Writes down a Classify request."""
-        self._put(answer.model, Inferred((), (answer,), tuple(examples)), sum(map(len, examples)))
+        """Log a Classify request."""
+        self._put(
+            answer.model, InferenceLogEntry((), (answer,), tuple(examples)), sum(map(len, examples))
+        )
 
     def regress(self, answer: Regression, examples: Sequence[bytes]) -> None:
-        """Writes down a Regress request."""
-        self._put(answer.model, Inferred((), (answer,), tuple(examples)), sum(map(len, examples)))
+        """Log a Regress request."""
+        self._put(
+            answer.model, InferenceLogEntry((), (answer,), tuple(examples)), sum(map(len, examples))
+        )
 
     def multi_inference(
         self,
@@ -122,67 +141,69 @@ class RequestLog:
         answers: Sequence[Classification | Regression],
         examples: Sequence[bytes],
     ) -> None:
-        """Writes down a MultiInference request."""
-        what = Inferred(tuple(tasks), tuple(answers), tuple(examples))
-        self._put(answers[0].model, what, sum(map(len, examples)))
+        """Log a MultiInference request."""
+        entry = InferenceLogEntry(tuple(tasks), tuple(answers), tuple(examples))
+        self._put(answers[0].model, entry, sum(map(len, examples)))
 
     def close(self, timeout_seconds: float | None = None) -> None:
-        """Writes what waits, and ends the thread; what comes later is left out."""
-        with self._changed:
+        """Write the queued entries and end the thread; later entries are dropped."""
+        with self._condition:
             self._is_closing = True
-            self._changed.notify_all()
+            self._condition.notify_all()
         if self._thread is not None:
             self._thread.join(timeout_seconds)
 
-    def _put(self, model: str, what: Any, size: int) -> None:
-        with self._changed:
+    def _put(self, model: str, entry: Any, size: int) -> None:
+        with self._condition:
             config = self._models.get(model)
             if config is None:
-                return  # a reload has come between
+                return  # A reload has turned the model's log off in the meantime.
             if (
                 self._is_closing
-                or len(self._waiting) >= MAX_WAITING
-                or self._waiting_bytes + size > MAX_WAITING_BYTES
+                or len(self._queue) >= MAX_QUEUED
+                or self._queued_bytes + size > MAX_QUEUED_BYTES
             ):
-                is_taken = False
+                is_queued = False
             else:
-                is_taken = True
-                self._waiting.append((model, config, what, self._clock(), size))
-                self._waiting_bytes += size
-                self._changed.notify()
-        if not is_taken:
+                is_queued = True
+                self._queue.append((model, config, entry, self._clock(), size))
+                self._queued_bytes += size
+                self._condition.notify()
+        if not is_queued:
             self._metrics.request_logged(model, Code.RESOURCE_EXHAUSTED.name)
 
-    def _write(self) -> None:
+    def _write_queue(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._waiting or self._is_reconfigured or self._is_closing
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._queue or self._is_reconfigured or self._is_closing
                 )
-                if not self._waiting and self._is_reconfigured:
+                if not self._queue and self._is_reconfigured:
                     self._is_reconfigured = False
-                    self._files.keep(
-                        {(name, each.filename_prefix) for name, each in self._models.items()}
+                    self._files.close_except(
+                        {(name, log.filename_prefix) for name, log in self._models.items()}
                     )
                     continue
-                if not self._waiting:
+                if not self._queue:
                     break
-                model, config, what, when, size = self._waiting.popleft()
-            self._try_to_write(model, config, what, when)
-            del what
-            # Counted until here: the bytes are held as long as they are being written.
-            with self._changed:
-                self._waiting_bytes -= size
+                model, config, entry, time_seconds, size = self._queue.popleft()
+            self._write_entry(model, config, entry, time_seconds)
+            del entry
+            # The entry's bytes were held until here, while it was being written.
+            with self._condition:
+                self._queued_bytes -= size
         self._files.close()
 
-    def _try_to_write(self, model: str, config: RequestLogging, what: Any, when: float) -> None:
-        assert self._encode is not None, "written before it is configured"
+    def _write_entry(
+        self, model: str, config: RequestLogging, entry: Any, time_seconds: float
+    ) -> None:
+        assert self._encode is not None, "an entry was queued before configure"
         try:
-            record = self._encode(what, config, when)
+            record = self._encode(entry, config, time_seconds)
             self._files.write(model, config.filename_prefix, record)
         except Exception as error:
             self._metrics.request_logged(model, Code.UNKNOWN.name)
-            # Once until one works again: a full disk is told in one line, not in one a request.
+            # One line until a write succeeds again: a full disk fails every request.
             if not self._is_failing:
                 logger.error("request log of %s: cannot write: %s", model, error)
             self._is_failing = True
@@ -191,8 +212,8 @@ class RequestLog:
             self._metrics.request_logged(model, "OK")
 
 
-def _find_encode() -> Encode:
-    # Imported here because it brings TensorFlow, and not by the first request, which would wait.
+def _import_encode() -> Encode:
+    # TensorFlow is imported here because the first logged request would wait for the import.
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()

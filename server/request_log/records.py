@@ -1,4 +1,4 @@
-"""What happened → the PredictionLog message that says so.
+"""Conversion of request log entries to PredictionLog messages.
 
 Source: tensorflow_serving/apis/prediction_log.proto.
 """
@@ -15,84 +15,87 @@ from tensorflow_serving.apis import (
 
 from server.config.model_config import RequestLogging
 from server.dataplane.results import Classification, Regression
-from server.request_log.log import Inferred, Predicted
+from server.request_log.log import InferenceLogEntry, PredictLogEntry
 from server.tensors import tensor_proto
-from tpuserve.saved_model.signature import REGRESS_METHOD
 
 
-def encode(what: Predicted | Inferred, config: RequestLogging, when: float) -> bytes:
-    """A serialized PredictionLog, with the request and its answer.
+def encode(
+    entry: PredictLogEntry | InferenceLogEntry, config: RequestLogging, time_seconds: float
+) -> bytes:
+    """Serialise a request and its answer as a PredictionLog.
 
     Args:
-      when: seconds since 1970.
+      entry: the request and its answer.
+      config: the log configuration of the model.
+      time_seconds: the time of the request in seconds since 1970.
 
     Raises:
-      TpuserveError: a tensor that no message has a form for.
+      TpuserveError: a tensor has a type that TensorProto cannot hold.
     """
     log = prediction_log_pb2.PredictionLog()
     metadata = log.log_metadata
     metadata.sampling_config.sampling_rate = config.sampling_rate
-    metadata.timestamp_secs = int(when)
-    if isinstance(what, Predicted):
-        _spec(metadata.model_spec, what.answer)
-        _predict(log.predict_log, what)
+    metadata.timestamp_secs = int(time_seconds)
+    if isinstance(entry, PredictLogEntry):
+        _set_model_spec(metadata.model_spec, entry.answer)
+        _fill_predict(log.predict_log, entry)
     else:
-        _spec(metadata.model_spec, what.answers[0])
-        _infer(log, what)
+        _set_model_spec(metadata.model_spec, entry.answers[0])
+        _fill_inference(log, entry)
     serialized: bytes = log.SerializeToString()
     return serialized
 
 
-def _predict(log: Any, what: Predicted) -> None:
-    _spec(log.request.model_spec, what.answer)
-    for alias, array in what.inputs.items():
+def _fill_predict(log: Any, entry: PredictLogEntry) -> None:
+    _set_model_spec(log.request.model_spec, entry.answer)
+    for alias, array in entry.inputs.items():
         log.request.inputs[alias].CopyFrom(tensor_proto.encode(array))
-    log.request.output_filter.extend(what.output_filter)
-    _spec(log.response.model_spec, what.answer)
-    for alias, array in what.answer.outputs.items():
+    log.request.output_filter.extend(entry.output_filter)
+    _set_model_spec(log.response.model_spec, entry.answer)
+    for alias, array in entry.answer.outputs.items():
         log.response.outputs[alias].CopyFrom(tensor_proto.encode(array))
 
 
-def _infer(log: Any, what: Inferred) -> None:
-    first = what.answers[0]
-    if what.tasks:
+def _fill_inference(log: Any, entry: InferenceLogEntry) -> None:
+    first = entry.answers[0]
+    if entry.tasks:
         multi = log.multi_inference_log
-        for (_, method), answer in zip(what.tasks, what.answers, strict=True):
-            _spec(multi.request.tasks.add(method_name=method).model_spec, answer)
+        for (_, method), answer in zip(entry.tasks, entry.answers, strict=True):
+            _set_model_spec(multi.request.tasks.add(method_name=method).model_spec, answer)
             result = multi.response.results.add()
-            _spec(result.model_spec, answer)
-            _result(result, answer, method == REGRESS_METHOD)
-        multi.request.input.CopyFrom(_input(what.examples))
+            _set_model_spec(result.model_spec, answer)
+            _set_result(result, answer)
+        multi.request.input.CopyFrom(_input(entry.examples))
         return
-    entry = log.regress_log if isinstance(first, Regression) else log.classify_log
-    _spec(entry.request.model_spec, first)
-    entry.request.input.CopyFrom(_input(what.examples))
-    _spec(entry.response.model_spec, first)
+    record = log.regress_log if isinstance(first, Regression) else log.classify_log
+    _set_model_spec(record.request.model_spec, first)
+    record.request.input.CopyFrom(_input(entry.examples))
+    _set_model_spec(record.response.model_spec, first)
     if isinstance(first, Regression):
-        entry.response.result.CopyFrom(_regressions(first))
+        record.response.result.CopyFrom(_regressions(first))
     else:
-        entry.response.result.CopyFrom(_classifications(first))
+        record.response.result.CopyFrom(_classifications(first))
 
 
-def _result(result: Any, answer: Classification | Regression, is_regression: bool) -> None:
+def _set_result(result: Any, answer: Classification | Regression) -> None:
     if isinstance(answer, Regression):
         result.regression_result.CopyFrom(_regressions(answer))
     else:
         result.classification_result.CopyFrom(_classifications(answer))
 
 
-def _spec(spec: Any, answer: Any) -> None:
+def _set_model_spec(spec: Any, answer: Any) -> None:
     spec.name = answer.model
     spec.version.value = answer.version
     spec.signature_name = answer.signature_name
 
 
 def _input(examples: Sequence[bytes]) -> Any:
-    sent = input_pb2.Input()
-    sent.example_list.SetInParent()
-    for each in examples:
-        sent.example_list.examples.add().MergeFromString(each)
-    return sent
+    message = input_pb2.Input()
+    message.example_list.SetInParent()
+    for example in examples:
+        message.example_list.examples.add().MergeFromString(example)
+    return message
 
 
 def _regressions(answer: Regression) -> Any:
@@ -104,13 +107,13 @@ def _regressions(answer: Regression) -> Any:
 
 def _classifications(answer: Classification) -> Any:
     result = classification_pb2.ClassificationResult()
-    found = answer.scores if answer.classes is None else answer.classes
-    for row in range(0 if found is None else len(found)):
-        entry = result.classifications.add()
-        for column in range(0 if found is None else found.shape[1]):
-            one = entry.classes.add()
+    table = answer.scores if answer.classes is None else answer.classes
+    for row in range(0 if table is None else len(table)):
+        classifications = result.classifications.add()
+        for column in range(0 if table is None else table.shape[1]):
+            class_score = classifications.classes.add()
             if answer.classes is not None:
-                one.label = answer.classes[row, column].decode("utf-8", "replace")
+                class_score.label = answer.classes[row, column].decode("utf-8", "replace")
             if answer.scores is not None:
-                one.score = float(answer.scores[row, column])
+                class_score.score = float(answer.scores[row, column])
     return result

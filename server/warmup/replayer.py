@@ -1,4 +1,4 @@
-"""A PredictionLog message, and the run of a model that it asks for.
+"""Replay of PredictionLog records on a model.
 
 Source: tensorflow_serving/apis/prediction_log.proto.
 """
@@ -16,20 +16,24 @@ from tpuserve.errors import DamagedWarmUp, InvalidInput, UnsupportedModel
 from tpuserve.saved_model import signature as signatures
 
 
-class Records:
-    """Runs a model on requests that were logged; the answers are looked at and let go."""
+class WarmupReplayer:
+    """Runs a model on recorded requests; checks the answers and discards them."""
 
     def __init__(self, check_method_names: bool = False) -> None:
-        """Takes whether a signature must be of the method it is asked through."""
+        """Create a replayer.
+
+        Args:
+          check_method_names: whether a signature's method must match the request's method.
+        """
         self._check_method_names = check_method_names
 
     def __call__(self, model: Model, record: bytes) -> None:
-        """Runs a model on one record. The name and version in it do not matter.
+        """Run a model on one record; the record's model name and version are ignored.
 
         Raises:
-          DamagedWarmUp: it is no PredictionLog.
-          UnsupportedModel: a kind of request that no model is warmed up with.
-          TpuserveError: a request that the model refuses.
+          DamagedWarmUp: the record is not a PredictionLog.
+          UnsupportedModel: warm-up does not support the record's kind of request.
+          TpuserveError: the model refuses the request.
         """
         log = prediction_log_pb2.PredictionLog()
         try:
@@ -56,46 +60,49 @@ class Records:
         signature = signatures.find_signature(model.signatures, name)
         if self._check_method_names:
             method_names.check_predict(signature)
-        sent = {alias: tensor_proto.decode(proto, alias) for alias, proto in request.inputs.items()}
+        inputs = {
+            alias: tensor_proto.decode(proto, alias) for alias, proto in request.inputs.items()
+        }
         signature.check_outputs(request.output_filter)
-        model.run(name, signature.complete(sent), list(request.output_filter) or None)
+        model.run(name, signature.complete(inputs), list(request.output_filter) or None)
 
     def _classify(self, model: Model, request: Any) -> None:
         name = _target(request).effective_signature_name
         signature = examples.find(model.signatures, name)
-        wanted = classify.outputs_of(signature, self._check_method_names)
-        sent = _examples(request.input)
-        fed = {examples.ALIAS: examples.encode(sent)}
-        classify.read(model.run(name, fed, wanted), len(sent))
+        outputs = classify.outputs_of(signature, self._check_method_names)
+        serialized = _examples(request.input)
+        inputs = {examples.ALIAS: examples.encode(serialized)}
+        classify.read(model.run(name, inputs, outputs), len(serialized))
 
     def _regress(self, model: Model, request: Any) -> None:
         name = _target(request).effective_signature_name
         signature = examples.find(model.signatures, name)
-        wanted = regress.outputs_of(signature, self._check_method_names)
-        sent = _examples(request.input)
-        fed = {examples.ALIAS: examples.encode(sent)}
-        regress.read(model.run(name, fed, wanted), len(sent))
+        outputs = regress.outputs_of(signature, self._check_method_names)
+        serialized = _examples(request.input)
+        inputs = {examples.ALIAS: examples.encode(serialized)}
+        regress.read(model.run(name, inputs, outputs), len(serialized))
 
     def _multi_inference(self, model: Model, request: Any) -> None:
-        tasks = [(_target(each), each.method_name) for each in request.tasks]
+        tasks = [(_target(task), task.method_name) for task in request.tasks]
         multi_inference.target_of(tasks)
-        wanted = multi_inference.plan(tasks, model.signatures, self._check_method_names)
-        sent = _examples(request.input)
-        outputs = multi_inference.run(model, wanted, examples.encode(sent), None)
-        multi_inference.read("", 0, wanted, outputs, len(sent))
+        plan = multi_inference.plan(tasks, model.signatures, self._check_method_names)
+        serialized = _examples(request.input)
+        outputs = multi_inference.run(model, plan, examples.encode(serialized), None)
+        multi_inference.read("", 0, plan, outputs, len(serialized))
 
 
 def _target(request: Any) -> Target:
     return Target(request.model_spec.name, signature_name=request.model_spec.signature_name)
 
 
-def _examples(sent: Any) -> list[bytes]:
-    kind = sent.WhichOneof("kind")
+def _examples(message: Any) -> list[bytes]:
+    """Return the serialised examples of an Input message."""
+    kind = message.WhichOneof("kind")
     if kind == "example_list_with_context":
-        # The example wins where both have a feature, as the later one in a message does.
-        context = sent.example_list_with_context.context.SerializeToString()
-        found = sent.example_list_with_context.examples
-        return [context + each.SerializeToString() for each in found]
+        # Where both have a feature, the later one in the message counts: the example's.
+        context = message.example_list_with_context.context.SerializeToString()
+        examples_of_list = message.example_list_with_context.examples
+        return [context + example.SerializeToString() for example in examples_of_list]
     if kind != "example_list":
         raise InvalidInput("Input is empty.")
-    return [each.SerializeToString() for each in sent.example_list.examples]
+    return [example.SerializeToString() for example in message.example_list.examples]

@@ -1,4 +1,4 @@
-"""The warm-up of a version: every request of its file, run before clients' are.
+"""Warm-up of a version with the requests of its warm-up file.
 
 Source: tensorflow_serving/servables/tensorflow/saved_model_warmup_util.cc.
 """
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class WarmUp:
-    """Runs the requests in a version's warm-up file; a version without one is left as it is."""
+    """Runs the requests of a version's warm-up file; does nothing for a version without a file."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class WarmUp:
         check_method_names: bool = False,
         run_record: RunRecord | None = None,
     ) -> None:
-        """Takes how to run them.
+        """Create the warm-up of all versions.
 
         Args:
-          iterations: how often each request is run; 0 for once.
-          metrics: where that is counted; None for nowhere that anybody sees.
-          threads: how many requests of a version are run at once.
-          check_method_names: as of `DataPlane`.
-          run_record: runs a model on a serialized PredictionLog; None for what does it.
+          iterations: how many times each request runs; 0 means once.
+          metrics: records warm-ups; None for metrics of its own.
+          threads: how many requests of a version run at the same time.
+          check_method_names: whether a signature's method must match the request's method.
+          run_record: runs a model on a serialised PredictionLog; None for `WarmupReplayer`.
         """
         self._iterations = max(1, iterations)
         self._metrics = Metrics() if metrics is None else metrics
@@ -58,12 +58,12 @@ class WarmUp:
         self._run_record = run_record
 
     def __call__(self, model: Model, directory: Path) -> None:
-        """Warms a model up with what stands in its directory.
+        """Warm up a model with the warm-up file in its directory.
 
         Raises:
-          DamagedWarmUp: the file holds no records, or is cut.
-          InvalidInput: it holds too many.
-          TpuserveError: a request that the model refuses.
+          DamagedWarmUp: the file holds no records, or is truncated.
+          InvalidInput: the file holds more than `MAX_RECORDS` records.
+          TpuserveError: the model refuses a request.
         """
         path = directory / warm_up_file.PATH
         if not path.exists():
@@ -78,21 +78,21 @@ class WarmUp:
             raise
         except Exception as error:
             status = Code.INTERNAL.name
-            raise ModelLoadError(f"the warm-up of {directory} has failed: {error}") from error
+            raise ModelLoadError(f"the warm-up of {directory} failed: {error}") from error
         finally:
             latency_us = (time.perf_counter_ns() - started) // 1000
             self._metrics.warmed_up(str(directory), status, latency_us)
 
     def _run(self, model: Model, path: Path) -> int:
         run_record = self._find_run_record()
-        records = _read(path)
-        taking, failed = threading.Lock(), threading.Event()
+        records = _read_records(path)
+        read_lock, failed = threading.Lock(), threading.Event()
 
         def run() -> int:
             count = 0
             try:
                 while not failed.is_set():
-                    with taking:
+                    with read_lock:
                         record = next(records, None)
                     if record is None:
                         break
@@ -106,8 +106,8 @@ class WarmUp:
         if self._threads == 1:
             return run()
         with ThreadPoolExecutor(self._threads, "warm-up") as pool:
-            running = [pool.submit(run) for _ in range(self._threads)]
-        return sum(each.result() for each in running)
+            futures = [pool.submit(run) for _ in range(self._threads)]
+        return sum(future.result() for future in futures)
 
     def _run_one(self, run_record: RunRecord, model: Model, record: bytes, path: Path) -> None:
         status = "OK"
@@ -122,15 +122,15 @@ class WarmUp:
 
     def _find_run_record(self) -> RunRecord:
         if self._run_record is None:
-            # Imported here because it brings TensorFlow.
-            from server.warmup.replayer import Records
+            # Imported here because the replayer imports TensorFlow.
+            from server.warmup.replayer import WarmupReplayer
 
-            self._run_record = Records(self._check_method_names)
+            self._run_record = WarmupReplayer(self._check_method_names)
         return self._run_record
 
 
-def _read(path: Path) -> Iterator[bytes]:
-    """The records of a file; an error after those that can be run."""
+def _read_records(path: Path) -> Iterator[bytes]:
+    """Yield the records of a file; raise an error after the last readable record."""
     try:
         for count, record in enumerate(warm_up_file.records(path)):
             if count == MAX_RECORDS:

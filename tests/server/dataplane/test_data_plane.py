@@ -133,7 +133,7 @@ class Journal:
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
 
-    def wants(self, model: str) -> bool:
+    def should_log(self, model: str) -> bool:
         return model == "m"
 
     def predict(self, *entry: Any) -> None:

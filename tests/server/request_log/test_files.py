@@ -57,7 +57,7 @@ def test_files_that_are_wanted_no_more_are_closed(tmp_path: Path) -> None:
     prefix = str(tmp_path / "log")
     for model in ("m", "n"):
         files.write(model, prefix, b"one")
-    files.keep({("m", prefix)})
+    files.close_except({("m", prefix)})
     for model in ("m", "n"):
         files.write(model, prefix, b"two")
     files.close()

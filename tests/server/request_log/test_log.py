@@ -60,15 +60,15 @@ def test_share_of_the_requests_is_wanted(
 ) -> None:
     drawn = [0.0, 0.1, 0.25, 0.999]
     setting = Setting(tmp_path, rate, sample=iter(drawn).__next__)
-    assert [each for each in drawn if setting.log.wants("m")] == expected
-    assert not setting.log.wants("n")
+    assert [each for each in drawn if setting.log.should_log("m")] == expected
+    assert not setting.log.should_log("n")
     setting.log.close()
 
 
 def test_other_configuration_ends_the_log_of_a_model(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.log.configure({})
-    assert not setting.log.wants("m")
+    assert not setting.log.should_log("m")
     setting.log.predict(answer(), X, [])
     assert setting.records() == []
 
@@ -76,7 +76,7 @@ def test_other_configuration_ends_the_log_of_a_model(tmp_path: Path) -> None:
 def test_what_comes_too_fast_is_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "MAX_WAITING", 2)
+    monkeypatch.setattr(log, "MAX_QUEUED", 2)
     entered, gate = threading.Event(), threading.Event()
 
     def slow(what: Any, config: RequestLogging, when: float) -> bytes:
@@ -96,7 +96,7 @@ def test_what_comes_too_fast_is_left_out_and_counted(
 
 def test_what_waits_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two floats in and two out are 16 bytes; strings count with what they hold.
-    monkeypatch.setattr(log, "MAX_WAITING_BYTES", 16)
+    monkeypatch.setattr(log, "MAX_QUEUED_BYTES", 16)
     setting = Setting(tmp_path)
     setting.log.predict(answer(1), {"x": np.array([b"17 bytes in this!"], object)}, [])
     setting.log.predict(answer(2), X, [])

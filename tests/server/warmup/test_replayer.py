@@ -7,7 +7,7 @@ import pytest
 from tensorflow_serving.apis import prediction_log_pb2
 
 from server.tensors import tensor_proto
-from server.warmup.replayer import Records
+from server.warmup.replayer import WarmupReplayer
 from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeModel
 from tpuserve.errors import TpuserveError
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(log: Any, model: FakeModel, check_method_names: bool = False) -> None:
-    Records(check_method_names)(model, log.SerializeToString())
+    WarmupReplayer(check_method_names)(model, log.SerializeToString())
 
 
 def predict_log(**values: Any) -> Any:
@@ -104,6 +104,6 @@ def test_no_examples_are_refused() -> None:
 
 def test_record_that_is_no_log_is_data_loss() -> None:
     with pytest.raises(TpuserveError) as caught:
-        Records()(FakeModel(), b"\xff\xff")
+        WarmupReplayer()(FakeModel(), b"\xff\xff")
     assert caught.value.code.name == "DATA_LOSS"
     assert str(caught.value).endswith("Please verify your warmup data is in TFRecord format.")

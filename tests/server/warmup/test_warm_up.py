@@ -116,7 +116,7 @@ def test_record_that_fails_fails_the_warm_up(tmp_path: Path, runs: Runs) -> None
 
 
 def test_unforeseen_failure_is_a_failed_load(tmp_path: Path, runs: Runs) -> None:
-    with pytest.raises(ModelLoadError, match="the warm-up of .* has failed: a fault"):
+    with pytest.raises(ModelLoadError, match="the warm-up of .* failed: a fault"):
         warm_up(write(tmp_path, tf_records(b"worse")), runs)
 
 
