@@ -1,12 +1,14 @@
-"""Hooks that stop training when evaluation says so.
+"""Hooks that stop training early, depending on evaluation results.
 
-They read what evaluate() writes for TensorBoard, so they follow an evaluation in the same process
-(train_and_evaluate), in another one, or one made by hand.
+The hooks read the event files that evaluate() writes for TensorBoard. The evaluation may therefore
+run in the same process (train_and_evaluate), in another process, or by hand.
 """
 
 import logging
+import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +20,8 @@ from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Of a collection of its own: the variable is no part of the model, nor of its checkpoints.
-_SIGNALS = "early_stopping_signals"
+# A collection of its own keeps the stop signal out of the model's variables and checkpoints.
+_SIGNAL_COLLECTION = "early_stopping_signals"
 
 
 def make_early_stopping_hook(
@@ -28,33 +30,42 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that stops training once `should_stop_fn` returns true.
+    """Make a hook that stops training once `should_stop_fn` returns true.
 
-    The chief calls the function; other workers follow the chief.
+    Only the chief calls the function; the other workers stop when the chief stops. Set exactly
+    one of run_every_secs and run_every_steps, and pass None for the other.
 
     Args:
-      estimator: what is trained.
-      should_stop_fn: takes nothing.
-      run_every_secs, run_every_steps: the least distance between two calls, in seconds or in
-        steps; one of them, the other being None. The first call comes after the first loop.
+      estimator: the estimator that is trained.
+      should_stop_fn: takes no argument and returns whether to stop training.
+      run_every_secs: the minimum time between two calls of the function, in seconds.
+      run_every_steps: the minimum number of training steps between two calls. The first call
+        follows the first training loop.
+
+    Returns:
+      A SessionRunHook for `estimator.train`.
 
     Raises:
-      InvalidType: it is no estimator, or no function.
-      InvalidSetting: not exactly one distance is given, or it is not positive.
+      InvalidType: estimator is not an estimator, or should_stop_fn cannot be called.
+      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
     """
     estimator_type.check_is_estimator(estimator)
     if not callable(should_stop_fn):
-        raise InvalidType(f"should_stop_fn is {should_stop_fn!r}. Give a function of nothing.")
+        raise InvalidType(
+            f"should_stop_fn is {should_stop_fn!r}. Give a function without arguments."
+        )
     if (run_every_secs is None) == (run_every_steps is None):
         raise InvalidSetting(
             f"run_every_secs is {run_every_secs} and run_every_steps {run_every_steps}. Give one "
             f"of them, and None for the other."
         )
-    has_workers = estimator.config.num_worker_replicas > 1
     if not estimator.config.is_chief:
         return FollowChiefHook()
     return StopOnPredicateHook(
-        should_stop_fn, run_every_secs, run_every_steps, tells_workers=has_workers
+        should_stop_fn,
+        run_every_secs,
+        run_every_steps,
+        has_workers=estimator.config.num_worker_replicas > 1,
     )
 
 
@@ -67,25 +78,32 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that stops training once a metric is above a threshold.
+    """Make a hook that stops training once a metric is higher than a threshold.
 
     Args:
-      estimator: what is trained.
-      metric_name: of the evaluation, such as "loss".
-      threshold: the metric may be equal to it.
-      eval_dir: where the evaluation writes; None for that of an evaluation without a name.
-      min_steps: results of earlier steps do not count.
-      run_every_secs, run_every_steps: see `make_early_stopping_hook`.
+      estimator: the estimator that is trained.
+      metric_name: the name of an evaluation metric, such as "accuracy".
+      threshold: the highest value of the metric that does not stop training.
+      eval_dir: the directory of the evaluation's event files; None stands for the directory of
+        an evaluation without a name.
+      min_steps: the first global step whose results count; earlier results are ignored.
+      run_every_secs: see `make_early_stopping_hook`.
+      run_every_steps: see `make_early_stopping_hook`.
+
+    Returns:
+      A SessionRunHook for `estimator.train`.
+
+    Raises:
+      InvalidType: estimator is not an estimator.
+      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
     """
-
-    def is_higher() -> bool:
-        return _passes(
-            _values(eval_dir or estimator.eval_dir(), metric_name, min_steps),
-            lambda value: value > threshold,
-            f"{metric_name} is above {threshold}",
-        )
-
-    return make_early_stopping_hook(estimator, is_higher, run_every_secs, run_every_steps)
+    metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(
+        estimator,
+        lambda: metric.has_passed(threshold, operator.gt, "above"),
+        run_every_secs,
+        run_every_steps,
+    )
 
 
 def stop_if_lower_hook(
@@ -97,19 +115,31 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that stops training once a metric is below a threshold.
+    """Make a hook that stops training once a metric is lower than a threshold.
 
-    Args: as of `stop_if_higher_hook`.
+    Args:
+      estimator: the estimator that is trained.
+      metric_name: the name of an evaluation metric, such as "loss".
+      threshold: the lowest value of the metric that does not stop training.
+      eval_dir: see `stop_if_higher_hook`.
+      min_steps: see `stop_if_higher_hook`.
+      run_every_secs: see `make_early_stopping_hook`.
+      run_every_steps: see `make_early_stopping_hook`.
+
+    Returns:
+      A SessionRunHook for `estimator.train`.
+
+    Raises:
+      InvalidType: estimator is not an estimator.
+      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
     """
-
-    def is_lower() -> bool:
-        return _passes(
-            _values(eval_dir or estimator.eval_dir(), metric_name, min_steps),
-            lambda value: value < threshold,
-            f"{metric_name} is below {threshold}",
-        )
-
-    return make_early_stopping_hook(estimator, is_lower, run_every_secs, run_every_steps)
+    metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(
+        estimator,
+        lambda: metric.has_passed(threshold, operator.lt, "below"),
+        run_every_secs,
+        run_every_steps,
+    )
 
 
 def stop_if_no_increase_hook(
@@ -121,26 +151,32 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that stops training once a metric has not risen above its best for so many steps.
+    """Make a hook that stops training once a metric has stopped increasing.
 
     Args:
-      estimator: what is trained.
-      metric_name: of the evaluation, such as "accuracy".
-      max_steps_without_increase: from the step of the best value.
-      eval_dir: where the evaluation writes; None for that of an evaluation without a name.
-      min_steps: results of earlier steps do not count.
-      run_every_secs, run_every_steps: see `make_early_stopping_hook`.
+      estimator: the estimator that is trained.
+      metric_name: the name of an evaluation metric, such as "accuracy".
+      max_steps_without_increase: the number of training steps, counted from the step of the
+        highest value, after which training stops unless a higher value follows.
+      eval_dir: see `stop_if_higher_hook`.
+      min_steps: see `stop_if_higher_hook`.
+      run_every_secs: see `make_early_stopping_hook`.
+      run_every_steps: see `make_early_stopping_hook`.
+
+    Returns:
+      A SessionRunHook for `estimator.train`.
+
+    Raises:
+      InvalidType: estimator is not an estimator.
+      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
     """
-
-    def has_not_risen() -> bool:
-        return _stagnates(
-            _values(eval_dir or estimator.eval_dir(), metric_name, min_steps),
-            lambda value, best: value > best,
-            max_steps_without_increase,
-            f"{metric_name} has not increased",
-        )
-
-    return make_early_stopping_hook(estimator, has_not_risen, run_every_secs, run_every_steps)
+    metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(
+        estimator,
+        lambda: metric.stagnates(max_steps_without_increase, operator.gt, "increased"),
+        run_every_secs,
+        run_every_steps,
+    )
 
 
 def stop_if_no_decrease_hook(
@@ -152,29 +188,124 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> Any:
-    """A hook that stops training once a metric has not fallen below its best for so many steps.
+    """Make a hook that stops training once a metric has stopped decreasing.
 
-    Args: as of `stop_if_no_increase_hook`.
+    Args:
+      estimator: the estimator that is trained.
+      metric_name: the name of an evaluation metric, such as "loss".
+      max_steps_without_decrease: the number of training steps, counted from the step of the
+        lowest value, after which training stops unless a lower value follows.
+      eval_dir: see `stop_if_higher_hook`.
+      min_steps: see `stop_if_higher_hook`.
+      run_every_secs: see `make_early_stopping_hook`.
+      run_every_steps: see `make_early_stopping_hook`.
+
+    Returns:
+      A SessionRunHook for `estimator.train`.
+
+    Raises:
+      InvalidType: estimator is not an estimator.
+      InvalidSetting: both or neither of the intervals are set, or an interval is not positive.
     """
-
-    def has_not_fallen() -> bool:
-        return _stagnates(
-            _values(eval_dir or estimator.eval_dir(), metric_name, min_steps),
-            lambda value, best: value < best,
-            max_steps_without_decrease,
-            f"{metric_name} has not decreased",
-        )
-
-    return make_early_stopping_hook(estimator, has_not_fallen, run_every_secs, run_every_steps)
+    metric = _EvalMetric(estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(
+        estimator,
+        lambda: metric.stagnates(max_steps_without_decrease, operator.lt, "decreased"),
+        run_every_secs,
+        run_every_steps,
+    )
 
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
-    """Global step → metric → value of all evaluations that have written to a directory."""
+    """Read the metrics of all evaluations that have written event files to a directory.
+
+    Args:
+      eval_dir: the directory of an evaluation, such as model_dir/eval.
+
+    Returns:
+      Global step → metric name → value, in ascending order of steps; empty if the directory holds
+      no event files.
+    """
     return event_files.read_eval_events(eval_dir)
 
 
+@dataclass(frozen=True)
+class _EvalMetric:
+    """One metric of an estimator's evaluations, as the event files record it.
+
+    Attributes:
+      estimator: the estimator that is evaluated.
+      name: the name of the metric.
+      eval_dir: the directory of the event files; None stands for the estimator's own.
+      min_steps: results of earlier global steps are ignored.
+    """
+
+    estimator: Any
+    name: str
+    eval_dir: str | None
+    min_steps: int
+
+    def has_passed(
+        self, threshold: float, is_beyond: Callable[[float, float], bool], side: str
+    ) -> bool:
+        """Return whether a recorded value lies beyond a threshold, and log the first one.
+
+        Args:
+          threshold: the value to compare with.
+          is_beyond: takes a value and the threshold; `operator.gt` or `operator.lt`.
+          side: "above" or "below", for the log.
+        """
+        for step, value in self._read_history():
+            if is_beyond(value, threshold):
+                logger.info("%s is %s %s: %g at step %d", self.name, side, threshold, value, step)
+                return True
+        return False
+
+    def stagnates(
+        self, max_steps: int, is_better: Callable[[float, float], bool], change: str
+    ) -> bool:
+        """Return whether the metric went without a new best value for too many steps.
+
+        Args:
+          max_steps: the number of training steps after the best value that is too many.
+          is_better: takes a value and the best value so far; `operator.gt` or `operator.lt`.
+          change: "increased" or "decreased", for the log.
+        """
+        best_step, best = 0, None
+        for step, value in self._read_history():
+            if best is None or is_better(value, best):
+                best_step, best = step, value
+            elif step - best_step >= max_steps:
+                logger.info(
+                    "%s has not %s for %d steps: best %g at step %d",
+                    *(self.name, change, max_steps, best, best_step),
+                )
+                return True
+        return False
+
+    def _read_history(self) -> Sequence[tuple[int, float]]:
+        """Read the values of the metric as (global step, value), in ascending order of steps.
+
+        Raises:
+          InvalidSetting: there are results, and none of them has the metric.
+        """
+        eval_dir = self.eval_dir or self.estimator.eval_dir()
+        results = read_eval_metrics(eval_dir)
+        if results and not any(self.name in metrics for metrics in results.values()):
+            names = sorted({name for metrics in results.values() for name in metrics})
+            raise InvalidSetting(
+                f"no metric {self.name!r} in {eval_dir}; found {', '.join(names)}. Name one of "
+                f"them, or another eval_dir."
+            )
+        return [
+            (step, metrics[self.name])
+            for step, metrics in results.items()
+            if step >= self.min_steps and self.name in metrics
+        ]
+
+
 class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
-    """Stops training when a function says so, and lets other workers know."""
+    """Stops training when a function returns true, and signals the stop to the other workers."""
 
     def __init__(
         self,
@@ -182,19 +313,32 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         every_secs: float | None,
         every_steps: int | None,
         *,
-        tells_workers: bool = False,
+        has_workers: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Calls the function after the first loop, and then every so many seconds or steps."""
+        """Prepare the hook; the function is first called after the first training loop.
+
+        Args:
+          should_stop_fn: takes no argument and returns whether to stop training.
+          every_secs: the minimum time between two calls, in seconds; None to count steps.
+          every_steps: the minimum number of steps between two calls; None to count seconds.
+          has_workers: whether other workers wait for the stop signal.
+          clock: returns the current time in seconds.
+
+        Raises:
+          InvalidSetting: an interval is not positive.
+          InvalidType: an interval is not a number.
+        """
         validation.check_duration("run_every_secs", every_secs, zero=False)
         validation.check("run_every_steps", every_steps, least=1)
         self._should_stop_fn = should_stop_fn
-        self._every = every_steps if every_secs is None else every_secs
+        self._interval = every_steps if every_secs is None else every_secs
         self._counts_steps = every_secs is None
-        self._tells_workers = tells_workers
+        self._has_workers = has_workers
         self._clock = clock
         self._steps_per_run = 1
-        self._next: float | None = None
+        # The time in seconds, or the global step, at which the next call is due.
+        self._next_call: float | None = None
         self._global_step: Any = None
         self._signal: Any = None
 
@@ -202,27 +346,27 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Finds the global step; makes the signal where there are workers to see it."""
-        self._next = None
+        """Look up the global step, and create the stop signal if there are other workers."""
+        self._next_call = None
         self._global_step = tf.compat.v1.train.get_global_step()
-        self._signal = _signal() if self._tells_workers else None
+        self._signal = _stop_signal() if self._has_workers else None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Takes back the signal of an earlier run."""
+        """Reset the stop signal, which an earlier run may have set."""
         if self._signal is not None:
             session.run(self._signal.initializer)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step."""
+        """Request the global step."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Calls the function if it is time, and stops if it says so."""
+        """Call the function if a call is due, and stop training if the function returns true."""
         now = self._now(run_context.session, int(run_values.results))
-        if self._next is not None and now < self._next:
+        if self._next_call is not None and now < self._next_call:
             return
-        assert self._every is not None
-        self._next = now + self._every
+        assert self._interval is not None
+        self._next_call = now + self._interval
         if self._should_stop_fn():
             logger.info("early stopping at step %d", run_context.session.run(self._global_step))
             if self._signal is not None:
@@ -232,12 +376,12 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _now(self, session: Any, fetched_step: int) -> float:
-        """The seconds, or the steps that are done."""
+        """Return the current time in seconds, or the current global step."""
         if not self._counts_steps:
             return self._clock()
-        # The step may have been read before the run counted.
+        # The fetch may have read the step before the run incremented it.
         latest = fetched_step + self._steps_per_run
-        if self._next is not None and latest < self._next:
+        if self._next_call is not None and latest < self._next_call:
             return latest
         return float(session.run(self._global_step))
 
@@ -249,24 +393,24 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
         self._has_stopped: Any = None
 
     def begin(self) -> None:
-        """Finds the chief's signal."""
-        signal = _signal()
-        # The chief may be later than this worker.
+        """Build the read of the chief's stop signal."""
+        signal = _stop_signal()
+        # The chief may initialize the signal later than this worker starts.
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the signal."""
+        """Request the value of the stop signal."""
         return tf.compat.v1.train.SessionRunArgs(self._has_stopped)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops if the signal is there."""
+        """Stop training if the chief has set the stop signal."""
         if run_values.results:
             logger.info("early stopping, as the chief does")
             run_context.request_stop()
 
 
-def _signal() -> Any:
-    """The variable that chief and workers share where variables are shared."""
+def _stop_signal() -> Any:
+    """Get or create the boolean scalar variable by which the chief tells workers to stop."""
     scope = tf.compat.v1.variable_scope("signal_early_stopping", reuse=tf.compat.v1.AUTO_REUSE)
     with scope:
         return tf.compat.v1.get_variable(
@@ -274,48 +418,7 @@ def _signal() -> Any:
             shape=[],
             dtype=tf.bool,
             initializer=tf.compat.v1.zeros_initializer(),
-            collections=[_SIGNALS],
+            collections=[_SIGNAL_COLLECTION],
             trainable=False,
             use_resource=True,
         )
-
-
-def _values(eval_dir: str, metric_name: str, min_steps: int) -> Iterable[tuple[int, float]]:
-    found = read_eval_metrics(eval_dir)
-    if found and not any(metric_name in metrics for metrics in found.values()):
-        names = sorted({name for metrics in found.values() for name in metrics})
-        raise InvalidSetting(
-            f"no metric {metric_name!r} in {eval_dir}; found {', '.join(names)}. Name one of them, "
-            f"or another eval_dir."
-        )
-    return [
-        (step, metrics[metric_name])
-        for step, metrics in found.items()
-        if step >= min_steps and metric_name in metrics
-    ]
-
-
-def _passes(
-    values: Iterable[tuple[int, float]], is_passed: Callable[[float], bool], what: str
-) -> bool:
-    for step, value in values:
-        if is_passed(value):
-            logger.info("%s: %g at step %d", what, value, step)
-            return True
-    return False
-
-
-def _stagnates(
-    values: Iterable[tuple[int, float]],
-    is_better: Callable[[float, float], bool],
-    max_steps: int,
-    what: str,
-) -> bool:
-    best_step, best = 0, None
-    for step, value in values:
-        if best is None or is_better(value, best):
-            best_step, best = step, value
-        elif step - best_step >= max_steps:
-            logger.info("%s for %d steps: best %g at step %d", what, max_steps, best, best_step)
-            return True
-    return False

@@ -75,7 +75,7 @@ def test_the_function_is_called_every_so_many_seconds(estimator: trainer.TPUEsti
 def test_early_stopping_leaves_nothing_in_the_checkpoint(
     estimator: trainer.TPUEstimator,
 ) -> None:
-    hook = StopOnPredicateHook(lambda: True, None, 1, tells_workers=True)
+    hook = StopOnPredicateHook(lambda: True, None, 1, has_workers=True)
     assert last_step(estimator, hook) == 2
     checkpoint = estimator.latest_checkpoint()
     assert {name for name, _ in tf.train.list_variables(checkpoint)} == {"w", "global_step"}
@@ -100,7 +100,7 @@ def test_a_worker_stops_when_the_chief_does() -> None:
     answers = iter([False, True])
     chief, train_chief = session(
         "chief",
-        StopOnPredicateHook(lambda: next(answers), None, 1, tells_workers=True),
+        StopOnPredicateHook(lambda: next(answers), None, 1, has_workers=True),
         v1.train.ChiefSessionCreator,
     )
     worker, train_worker = session("worker", FollowChiefHook(), v1.train.WorkerSessionCreator)
