@@ -1,4 +1,4 @@
-"""Estimator: checks what it is asked for, then lets the mode's own file do it."""
+"""Estimator: validates arguments, then delegates to the module of each mode."""
 
 import copy
 import dataclasses
@@ -18,6 +18,7 @@ from trainer.config import hyperparameters, validation
 from trainer.config.run_config import RunConfig
 from trainer.estimator import sealed
 from trainer.exporting import saved_model
+from trainer.exporting.strategies import ExportTargets
 from trainer.model import spec_validation
 from trainer.model.model_program import ModelProgram, TPUModelProgram
 from trainer.model.spec import ModeKeys
@@ -35,8 +36,9 @@ class Estimator:
       estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
 
     Attributes:
-      config, params: copies of what the constructor was given.
-      model_dir: where checkpoints and summaries are.
+      config: a copy of the RunConfig; its model_dir is the estimator's.
+      params: a copy of the hyperparameters.
+      model_dir: the directory of checkpoints and summaries.
       model_fn: the model_fn as a function of features, labels, mode and config.
     """
 
@@ -48,55 +50,66 @@ class Estimator:
         params: Any = None,
         warm_start_from: Any = None,
     ) -> None:
-        """Sets the estimator up; nothing runs yet.
+        """Validate and store the settings; no graph is built yet.
 
         Args:
-          model_fn: takes features, labels, mode, params and config, those of them it names, and
-            returns an EstimatorSpec.
-          model_dir: where checkpoints and summaries go; by default the config's, else a new
-            temporary directory.
-          config: how to run; None for the defaults.
-          params: hyperparameters for model_fn and input_fn: a dict, or any other object.
-          warm_start_from: a checkpoint, a SavedModel or a WarmStartSettings that gives initial
-            values to a training that has no checkpoint of its own.
+          model_fn: a function of features and of any of labels, mode, params and config, passed
+            by name. It returns an EstimatorSpec.
+          model_dir: the directory of checkpoints and summaries. None takes the model_dir of the
+            config or, if that is None too, creates a temporary directory.
+          config: the settings of the run; None stands for `RunConfig()`.
+          params: hyperparameters for model_fn and input_fn, a dict or any other object.
+          warm_start_from: the source of initial values if model_dir holds no checkpoint: the path
+            of a checkpoint or of a SavedModel, or a `WarmStartSettings`.
 
         Raises:
-          InvalidSetting: an argument is missing, impossible, or contradicts another.
-          InvalidType: an argument is of a wrong type.
+          InvalidSetting: an argument is missing, out of range, or contradicts another argument.
+          InvalidType: an argument has a wrong type.
         """
         config = RunConfig() if config is None else config
         self._set_up(ModelProgram, model_fn, model_dir, config, params, warm_start_from)
 
     def _set_up(
         self,
-        kind: type[ModelProgram],
+        program_type: type[ModelProgram],
         model_fn: Any,
         model_dir: str | None,
         config: Any,
         params: Any,
         warm_start_from: Any,
-        **more: Any,
+        **program_arguments: Any,
     ) -> None:
+        """Validate the arguments that all estimators share, and create the program.
+
+        Args:
+          program_type: the class of the program to create.
+          model_fn: see the constructor.
+          model_dir: see the constructor.
+          config: see the constructor; not None.
+          params: see the constructor.
+          warm_start_from: see the constructor.
+          program_arguments: further arguments of program_type.
+        """
         sealed.check_no_overrides(type(self))
         if model_fn is None:
             raise InvalidSetting("model_fn must be provided to Estimator. It is None.")
         if not isinstance(config, RunConfig):
             raise InvalidType(f"config is {config!r}. Give a trainer.RunConfig.")
-        model_dir = _model_dir(model_dir, config)
-        self._program = kind(
+        model_dir = _resolve_model_dir(model_dir, config)
+        self._program = program_type(
             model_fn=model_fn,
             params=hyperparameters.copy_hyperparameters(
-                params, takes_items=issubclass(kind, TPUModelProgram)
+                params, takes_items=issubclass(program_type, TPUModelProgram)
             ),
             config=config.replace(model_dir=model_dir),
             model_dir=model_dir,
             warm_start=warm_start.to_warm_start_settings(warm_start_from),
-            **more,
+            **program_arguments,
         )
 
     @property
     def config(self) -> RunConfig:
-        """A copy of how the estimator runs."""
+        """A copy of the RunConfig."""
         return copy.deepcopy(self._program.config)
 
     @property
@@ -106,12 +119,12 @@ class Estimator:
 
     @property
     def model_dir(self) -> str:
-        """Where checkpoints and summaries are."""
+        """The directory of checkpoints and summaries."""
         return self._program.model_dir
 
     @property
     def model_fn(self) -> Callable[..., Any]:
-        """The function that builds the model, of features, labels, mode and config."""
+        """The model_fn as a function of features, labels, mode and config."""
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             return self._program.call_model_fn(features, labels, mode, config=config)
@@ -120,43 +133,54 @@ class Estimator:
 
     @property
     def evaluates_on_tpu(self) -> bool:
-        """Whether evaluation wants a TPU, the one that training has."""
+        """Whether evaluation runs on the TPU that training uses."""
         return False
 
     def with_model_fn(
         self: Self, extend: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> Self:
-        """An estimator like this one, of the same model_dir, with another model_fn.
+        """Return a copy of the estimator with another model_fn and the same model_dir.
 
         Args:
-          extend: takes the model_fn as the constructor got it, gives the other one.
+          extend: takes the model_fn that was passed to the constructor, and returns the model_fn
+            of the copy.
         """
         other = copy.copy(self)
         other._program = dataclasses.replace(self._program, model_fn=extend(self._program.model_fn))
         return other
 
     def latest_checkpoint(self) -> str | None:
-        """The newest checkpoint of model_dir, or None."""
+        """Return the path of the newest checkpoint in model_dir, or None if there is none."""
         return checkpoints.find_checkpoint_or_none(self.model_dir)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Where the results of the evaluation of that name are written."""
+        """Return the directory of an evaluation's event files.
+
+        Args:
+          name: the name that was passed to `evaluate`; None for an evaluation without a name.
+        """
         return evaluate.eval_directory(self.model_dir, name)
 
     def get_variable_names(self) -> list[str]:
-        """The names of all variables in the newest checkpoint.
+        """Return the names of all variables in the newest checkpoint.
 
         Raises:
-          CheckpointNotFound: nothing is trained.
+          CheckpointNotFound: model_dir holds no checkpoint.
         """
         checkpoint = checkpoints.find_checkpoint(self.model_dir)
         return [name for name, _ in tf.train.list_variables(checkpoint)]
 
     def get_variable_value(self, name: str) -> Any:
-        """The value of a variable in the newest checkpoint, as a numpy array.
+        """Read the value of a variable from the newest checkpoint.
+
+        Args:
+          name: the name of the variable, without ":0".
+
+        Returns:
+          A numpy array of the variable's shape and dtype; a numpy scalar for a scalar variable.
 
         Raises:
-          CheckpointNotFound: nothing is trained.
+          CheckpointNotFound: model_dir holds no checkpoint.
         """
         return tf.train.load_variable(checkpoints.find_checkpoint(self.model_dir), name)
 
@@ -168,25 +192,29 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[Any] | None = None,
     ) -> Self:
-        """Trains from the newest checkpoint, or from initial values.
+        """Train from the newest checkpoint, or from initial values if there is no checkpoint.
 
-        Leaves a checkpoint of the last step, unless the config switches checkpoints off.
+        Training ends with a checkpoint of the last step, unless the config disables checkpoints.
+        Pass at most one of steps and max_steps; without either, training ends with the input.
 
         Args:
-          input_fn: gives batches of (features, labels), as a tf.data.Dataset or as tensors.
-          hooks: SessionRunHooks, called after each loop of the config's TPUConfig; each step
-            where a plain Estimator has none.
-          steps: how many steps to make; max_steps: the global step to stop at. One of them, or
-            neither to go on until the input ends.
-          saving_listeners: told about each checkpoint.
+          input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+          hooks: SessionRunHooks. They run once per training loop, which is
+            TPUConfig.iterations_per_loop steps long, or one step in an Estimator whose config has
+            no TPUConfig.
+          steps: the number of steps to train, starting from the current global step.
+          max_steps: the global step at which to stop; training does nothing beyond that step.
+          saving_listeners: CheckpointSaverListeners, called around each saved checkpoint.
 
         Returns:
-          The estimator.
+          The estimator, so that calls can be chained.
 
         Raises:
-          InvalidSetting: both or impossible numbers of steps, or this task does not train.
-          InvalidType: a hook or a listener is none.
-          SystemExit: with 0, at a SIGTERM, after the running loop and its checkpoint.
+          InvalidSetting: both numbers of steps are set, a number is not positive, or the task of
+            this process does not train.
+          InvalidType: a hook or a listener has a wrong type.
+          SystemExit: with status 0 after a SIGTERM, once the running loop has ended and its
+            checkpoint is saved.
         """
         if steps is not None and max_steps is not None:
             raise InvalidSetting(
@@ -202,10 +230,10 @@ class Estimator:
                 f"train_and_evaluate."
             )
         hooks = spec_validation.validate_hooks("train() hooks", hooks)
-        for each in saving_listeners or ():
-            if not isinstance(each, tf.compat.v1.train.CheckpointSaverListener):
+        for listener in saving_listeners or ():
+            if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
                 raise InvalidType(
-                    f"saving_listeners holds {each!r}: saving_listeners must be a list of "
+                    f"saving_listeners holds {listener!r}: saving_listeners must be a list of "
                     f"CheckpointSaverListener instances."
                 )
         self._train(input_fn, hooks, steps, max_steps, tuple(saving_listeners or ()))
@@ -219,10 +247,11 @@ class Estimator:
         max_steps: int | None,
         saving_listeners: Sequence[Any],
     ) -> None:
+        """Train with validated arguments; see `train`."""
         train.train(
             self._program,
             input_fn,
-            self._place(ModeKeys.TRAIN),
+            self._select_backend(ModeKeys.TRAIN),
             hooks=hooks,
             steps=steps,
             max_steps=max_steps,
@@ -237,27 +266,31 @@ class Estimator:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """The metrics of a checkpoint by name, "loss" and "global_step" included.
+        """Evaluate a checkpoint, and write the metrics for TensorBoard.
 
         Args:
-          input_fn: gives batches of (features, labels).
-          steps: how many batches; None goes on until the input ends.
-          hooks: SessionRunHooks, called after each batch.
-          checkpoint_path: which checkpoint; None for the newest, or for initial values where
-            there is none.
-          name: tells several evaluations of one model apart, on disk and in TensorBoard.
+          input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+          steps: the number of batches to evaluate; None evaluates until the input ends.
+          hooks: SessionRunHooks; they run once per batch.
+          checkpoint_path: the checkpoint to evaluate; None takes the newest checkpoint, or
+            initial values if there is no checkpoint.
+          name: a name that separates several evaluations of one model, on disk and in
+            TensorBoard.
+
+        Returns:
+          Metric name → value, including "loss" and "global_step".
 
         Raises:
-          InvalidSetting: an impossible number of steps.
-          InvalidType: a hook is none.
-          CheckpointNotFound: the checkpoint that was asked for is not there.
+          InvalidSetting: steps is not positive.
+          InvalidType: steps or a hook has a wrong type.
+          CheckpointNotFound: checkpoint_path does not exist.
         """
         steps = validation.whole_steps("steps", steps)
         hooks = spec_validation.validate_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,
             input_fn,
-            self._place(ModeKeys.EVAL),
+            self._select_backend(ModeKeys.EVAL),
             steps=steps,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -272,25 +305,30 @@ class Estimator:
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Generator[Any, None, None]:
-        """A generator of predictions, in the order of the input, until it ends.
+        """Yield predictions in the order of the input, until the input ends.
 
         Args:
-          input_fn: gives batches of features.
-          predict_keys: which predictions to yield, where they are a dict; None for all.
-          hooks: SessionRunHooks, called after each batch.
-          checkpoint_path: which checkpoint; None for the newest, or for initial values where
-            there is none.
-          yield_single_examples: yield row by row; False yields whole batches.
+          input_fn: returns batches of features; labels are ignored.
+          predict_keys: the names of the predictions to yield if the model's predictions are a
+            dict; None yields all.
+          hooks: SessionRunHooks; they run once per batch.
+          checkpoint_path: the checkpoint to predict with; None takes the newest checkpoint, or
+            initial values if there is no checkpoint.
+          yield_single_examples: whether to yield row by row; False yields whole batches.
+
+        Yields:
+          The predictions of one row, or of one batch: a dict of arrays by name, or one array.
+          Arrays of a batch are [b, ...]; those of a row lack the first dimension.
 
         Raises:
-          InvalidType: a hook is none.
-          CheckpointNotFound: the checkpoint that was asked for is not there.
+          InvalidType: a hook has a wrong type.
+          CheckpointNotFound: checkpoint_path does not exist.
         """
         hooks = spec_validation.validate_hooks("predict() hooks", hooks)
         return predict.predict(
             self._program,
             input_fn,
-            self._place(ModeKeys.PREDICT),
+            self._select_backend(ModeKeys.PREDICT),
             predict_keys=predict_keys,
             hooks=hooks,
             checkpoint_path=checkpoint_path,
@@ -308,29 +346,32 @@ class Estimator:
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Writes a SavedModel; returns its version directory. Needs no TPU.
+        """Write a SavedModel of a checkpoint to a new version directory. Needs no TPU.
 
         Args:
-          export_dir_base: where version directories live.
-          serving_input_receiver_fn: builds the placeholders and the features.
-          assets_extra: path below assets.extra/ → file to copy there.
-          as_text: write saved_model.pbtxt in place of saved_model.pb.
-          checkpoint_path: which checkpoint; None for the newest.
-          experimental_mode: the mode of model_fn to export; TRAIN and EVAL want a function that
-            returns a SupervisedInputReceiver.
-          warm_up: which warm-up records to write, which TensorFlow Serving and `tpuserve serve`
-            run before a version is ready; True for one per signature and batch size.
+          export_dir_base: the directory that receives the version directory.
+          serving_input_receiver_fn: builds the placeholders and the features, and returns a
+            ServingInputReceiver.
+          assets_extra: path below assets.extra/ → path of the file to copy there.
+          as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+          checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
+          experimental_mode: the mode to export. TRAIN and EVAL require a function that returns a
+            SupervisedInputReceiver.
+          warm_up: which warm-up requests to write into assets.extra/. TensorFlow Serving and
+            `tpuserve serve` run them before a version becomes available. True writes one request
+            per signature and batch size.
 
         Returns:
-          The directory's path as bytes, as tf.estimator did.
+          The path of the version directory as bytes, as tf.estimator returns it.
 
         Raises:
-          CheckpointNotFound: there is nothing to export.
-          ExportError: the model cannot be exported as asked.
+          CheckpointNotFound: there is no checkpoint to export.
+          ExportError: the model cannot be exported with these settings.
+          InvalidSetting: the receiver function is missing or returns a wrong type.
         """
-        functions = {experimental_mode: serving_input_receiver_fn}
+        input_receiver_fns = {experimental_mode: serving_input_receiver_fn}
         return self._export(
-            export_dir_base, functions, assets_extra, as_text, checkpoint_path, warm_up
+            export_dir_base, input_receiver_fns, assets_extra, as_text, checkpoint_path, warm_up
         )
 
     def export_savedmodel(
@@ -344,12 +385,24 @@ class Estimator:
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Writes a SavedModel for serving, under the older name; see `export_saved_model`.
+        """Write a SavedModel for serving; the older name of `export_saved_model`.
 
         Args:
-          export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path,
-            warm_up: see there.
-          strip_default_attrs: leave out attributes of ops that have their default value.
+          export_dir_base: see `export_saved_model`.
+          serving_input_receiver_fn: see `export_saved_model`.
+          assets_extra: see `export_saved_model`.
+          as_text: see `export_saved_model`.
+          checkpoint_path: see `export_saved_model`.
+          strip_default_attrs: whether to omit op attributes that have their default value.
+          warm_up: see `export_saved_model`.
+
+        Returns:
+          The path of the version directory as bytes.
+
+        Raises:
+          CheckpointNotFound: there is no checkpoint to export.
+          ExportError: the model cannot be exported with these settings.
+          InvalidSetting: the receiver function is missing or returns a wrong type.
         """
         return self._export(
             export_dir_base,
@@ -371,21 +424,37 @@ class Estimator:
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Writes a SavedModel with a metagraph for each of several modes.
+        """Write a SavedModel with one metagraph for each of several modes.
 
         Args:
+          export_dir_base: see `export_saved_model`.
           input_receiver_fn_map: mode → function that returns a ServingInputReceiver (PREDICT) or a
             SupervisedInputReceiver (TRAIN, EVAL).
-          export_dir_base, assets_extra, as_text, checkpoint_path, warm_up: see
-            `export_saved_model`.
+          assets_extra: see `export_saved_model`.
+          as_text: see `export_saved_model`.
+          checkpoint_path: see `export_saved_model`.
+          warm_up: see `export_saved_model`.
+
+        Returns:
+          The path of the version directory as bytes.
+
+        Raises:
+          CheckpointNotFound: there is no checkpoint to export.
+          ExportError: the model cannot be exported with these settings.
+          InvalidSetting: a mode is unknown, or a receiver function is missing or returns a wrong
+            type.
         """
         return self._export(
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path, warm_up
         )
 
-    def _place(self, mode: str) -> ExecutionBackend:
-        """Where a mode runs."""
+    def _select_backend(self, mode: str) -> ExecutionBackend:
+        """Return the execution backend that runs a mode."""
         return local.place(self._program, mode)
+
+    def _export_targets(self) -> ExportTargets:
+        """Return which metagraphs an export holds."""
+        return ExportTargets(to_cpu=True, to_tpu=False)
 
     def _export(
         self,
@@ -396,11 +465,25 @@ class Estimator:
         checkpoint_path: str | None,
         warm_up: WarmUp | bool | None,
         strip_default_attrs: bool = True,
+        targets: ExportTargets | None = None,
     ) -> bytes:
+        """Write a SavedModel, and return its version directory; see `export_saved_model`.
+
+        Args:
+          export_dir_base: see `export_saved_model`.
+          input_receiver_fns: mode → receiver function.
+          assets_extra: see `export_saved_model`.
+          as_text: see `export_saved_model`.
+          checkpoint_path: see `export_saved_model`.
+          warm_up: see `export_saved_model`.
+          strip_default_attrs: whether to omit op attributes that have their default value.
+          targets: which metagraphs to write; None takes those of the estimator.
+        """
         directory = saved_model.write_saved_model(
             self._program,
             export_dir_base,
             input_receiver_fns,
+            self._export_targets() if targets is None else targets,
             assets_extra=assets_extra,
             as_text=as_text,
             checkpoint_path=checkpoint_path,
@@ -410,7 +493,12 @@ class Estimator:
         return directory.encode()
 
 
-def _model_dir(model_dir: str | None, config: RunConfig) -> str:
+def _resolve_model_dir(model_dir: str | None, config: RunConfig) -> str:
+    """Return the model_dir of the argument or of the config, or create a temporary directory.
+
+    Raises:
+      InvalidSetting: the argument and the config name different directories.
+    """
     if model_dir and config.model_dir and str(model_dir) != config.model_dir:
         raise InvalidSetting(
             f"model_dir is {str(model_dir)!r}, and the config's is {config.model_dir!r}. Give one "

@@ -1,13 +1,12 @@
-"""Both metagraphs of a plain Estimator."""
+"""Export of an Estimator with a metagraph for the CPU and one for the TPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuserve.errors import InvalidType
 from tpuserve.export import WarmUp
-from tpuserve.export.warm_up import normalize_warm_up
 from trainer.estimator.estimator import Estimator
-from trainer.exporting import saved_model
+from trainer.exporting.strategies import ExportTargets
 from trainer.model.spec import ModeKeys
 
 
@@ -21,32 +20,36 @@ def export_estimator_savedmodel(
     *,
     warm_up: WarmUp | bool | None = None,
 ) -> bytes:
-    """Writes a SavedModel of an Estimator with a TPU metagraph beside the other.
+    """Write a SavedModel of an Estimator with the metagraphs {serve} and {serve, tpu}.
 
-    The whole model is placed on the TPU, as in an export of version V1 by a TPUEstimator.
+    The whole model is placed on the TPU, as in a TPUEstimator's export of version V1.
 
     Args:
-      estimator: a trained one.
-      export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path, warm_up:
-        see `Estimator.export_saved_model`.
+      estimator: a trained Estimator.
+      export_dir_base: see `Estimator.export_saved_model`.
+      serving_input_receiver_fn: see `Estimator.export_saved_model`.
+      assets_extra: see `Estimator.export_saved_model`.
+      as_text: see `Estimator.export_saved_model`.
+      checkpoint_path: see `Estimator.export_saved_model`.
+      warm_up: see `Estimator.export_saved_model`.
 
     Returns:
-      The version directory's path as bytes.
+      The path of the version directory as bytes.
 
     Raises:
-      InvalidType: it is no Estimator.
-      CheckpointNotFound, ExportError: see there.
+      InvalidType: estimator is not an Estimator.
+      CheckpointNotFound: there is no checkpoint to export.
+      ExportError: the model cannot be exported with these settings.
+      InvalidSetting: the receiver function is missing or returns a wrong type.
     """
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")
-    directory = saved_model.write_saved_model(
-        estimator._program,
+    return estimator._export(
         export_dir_base,
         {ModeKeys.PREDICT: serving_input_receiver_fn},
-        to_tpu=True,
-        assets_extra=assets_extra,
-        as_text=as_text,
-        checkpoint_path=checkpoint_path,
-        warm_up=normalize_warm_up(warm_up),
+        assets_extra,
+        as_text,
+        checkpoint_path,
+        warm_up,
+        targets=ExportTargets(to_cpu=True, to_tpu=True),
     )
-    return directory.encode()

@@ -1,25 +1,19 @@
-"""TPUEstimator: an Estimator whose program can run on a TPU as well as off it."""
+"""TPUEstimator: an Estimator that can run on a TPU."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from tpuserve.export import WarmUp
-from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends import tpu
 from trainer.backends.base import ExecutionBackend
 from trainer.config import validation
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.estimator.estimator import Estimator
-from trainer.exporting import saved_model
-from trainer.exporting.strategies import ExportSavedModelApiVersion
+from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
-
-logger = logging.getLogger("tensorflow.trainer")
 
 
 class TPUEstimator(Estimator):
@@ -31,14 +25,14 @@ class TPUEstimator(Estimator):
       estimator.train(input_fn, max_steps=1000)
       estimator.export_saved_model("/tmp/export", serving_input_receiver_fn)
 
-    An export of PREDICT has two metagraphs, {serve} with the model as it is and {serve, tpu} with
-    the one for a TPU. Both have the same signatures and share one set of variables. A server
-    picks one by its tags; to load the second by hand, run `tf.compat.v1.tpu.initialize_system()`
-    in the session first. Who places the model on the TPU is told by
-    `export_saved_model_api_version`:
+    By default an export for serving has two metagraphs: {serve} for the CPU and {serve, tpu} for
+    the TPU. Both have the same signatures and share one set of variables. A server selects a
+    metagraph by its tags. To load the TPU metagraph by hand, run
+    `tf.compat.v1.tpu.initialize_system()` in the session first. The argument
+    `export_saved_model_api_version` decides which part of the model runs on the TPU:
 
     V1: the export wraps the whole model in `tpu.rewrite` and calls it by a TPUPartitionedCall.
-    What a TPU cannot do, such as strings, goes to its host by an outside compilation:
+    Ops that a TPU cannot run, such as ops on strings, move to the host by outside compilation:
 
       def model_fn(features, labels, mode, params):
           logits = network(features["x"])
@@ -51,8 +45,9 @@ class TPUEstimator(Estimator):
           tf.compat.v1.tpu.outside_compilation(host_call, logits)
           return TPUEstimatorSpec(mode, {"logits": logits}, export_outputs=export_outputs)
 
-    V2: model_fn is called with params["use_tpu"] True for the TPU's metagraph and places its parts
-    itself, which leaves parsing and look-ups to the host and lets requests be batched in the graph:
+    V2: for the TPU metagraph, model_fn is called with params["use_tpu"] True and places parts of
+    the model on the TPU. Parsing and table look-ups then stay on the host, and requests can be
+    batched in the graph:
 
       def model_fn(features, labels, mode, params):
           words = table.lookup(features["word"])
@@ -62,10 +57,13 @@ class TPUEstimator(Estimator):
           else:
               logits = network(words)
 
-    For a model that is wholly on the TPU `model_fn_inference_on_tpu` does that in one line.
+    If the whole model runs on the TPU, `model_fn_inference_on_tpu` does so in one line.
 
     Attributes:
-      config, params, model_dir, model_fn: see `Estimator`.
+      config: see `Estimator`.
+      params: see `Estimator`.
+      model_dir: see `Estimator`.
+      model_fn: see `Estimator`.
     """
 
     def __init__(
@@ -86,40 +84,34 @@ class TPUEstimator(Estimator):
         embedding_config_spec: Any = None,
         export_saved_model_api_version: int = ExportSavedModelApiVersion.V1,
     ) -> None:
-        """Sets the estimator up; nothing runs yet.
+        """Validate and store the settings; no graph is built yet.
 
         Args:
-          model_fn: takes features, labels, mode, params and config, those of them it names, and
-            returns a TPUEstimatorSpec; off the TPU it may return an EstimatorSpec.
-          model_dir: where checkpoints and summaries go; by default the config's, else a new
-            temporary directory.
-          config: how to run; cannot be None.
-          params: hyperparameters for model_fn and input_fn, a dict or an HParams; "batch_size" and
-            "context" are reserved.
-          use_tpu: run on a TPU. False runs on the CPU.
-          train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows,
-            which functions find in params["batch_size"]. Training on a TPU needs the first.
+          model_fn: a function of features and of any of labels, mode, params and config, passed
+            by name. It returns a TPUEstimatorSpec; on the CPU it may return an EstimatorSpec.
+          model_dir: see `Estimator`.
+          config: the settings of the run; required.
+          params: hyperparameters for model_fn and input_fn, a dict or an HParams. The keys
+            "batch_size" and "context" are reserved.
+          use_tpu: whether to run on a TPU; False runs on the CPU.
+          train_batch_size: the global batch size of training, in rows; required to train on a
+            TPU. Functions find the batch size of their mode in params["batch_size"].
+          eval_batch_size: the global batch size of evaluation, in rows.
+          predict_batch_size: the global batch size of prediction, in rows.
           batch_axis: for each tensor of features and labels the dimension that is the batch, or
-            None for tensors that every replica gets whole.
-          eval_on_tpu: evaluate on the TPU as well; False evaluates on the CPU.
-          export_to_tpu, export_to_cpu: which metagraphs an export holds.
+            None for a tensor that every replica receives whole.
+          eval_on_tpu: whether evaluation runs on the TPU too; False evaluates on the CPU.
+          export_to_tpu: whether exports hold a {serve, tpu} metagraph.
+          export_to_cpu: whether exports hold a {serve} metagraph.
           warm_start_from: see `Estimator`.
-          embedding_config_spec: not supported; None.
+          embedding_config_spec: must be None; TPU embeddings are not supported.
           export_saved_model_api_version: see `ExportSavedModelApiVersion`.
 
         Raises:
-          InvalidSetting: an argument is missing, impossible, or contradicts another.
-          InvalidType: an argument is of a wrong type.
+          InvalidSetting: an argument is missing, out of range, or contradicts another argument.
+          InvalidType: an argument has a wrong type.
         """
-        if config is None:
-            raise InvalidSetting(
-                "config is None: `config` must be provided with type trainer.RunConfig."
-            )
-        if embedding_config_spec is not None:
-            raise InvalidSetting(
-                f"embedding_config_spec is {embedding_config_spec!r}: embeddings on the TPU are "
-                f"not supported yet. Leave it out, and build the tables in model_fn."
-            )
+        _check_supported(config, embedding_config_spec)
         self._set_up(
             TPUModelProgram,
             model_fn,
@@ -134,35 +126,46 @@ class TPUEstimator(Estimator):
             },
         )
         if use_tpu:
-            _check_input(config)
+            _check_input_configuration(self._program.config)
         _check_batch_axis(batch_axis)
         self._use_tpu = use_tpu
         self._batch_axis = batch_axis
         self._eval_on_tpu = eval_on_tpu
         self._export_to_tpu = export_to_tpu
         self._export_to_cpu = export_to_cpu
-        self._export_version = _export_version(export_saved_model_api_version)
+        self._export_version = _to_export_version(export_saved_model_api_version)
 
     @property
     def evaluates_on_tpu(self) -> bool:
-        """Whether evaluation wants a TPU, the one that training has."""
+        """Whether evaluation runs on the TPU that training uses."""
         return self._use_tpu and self._eval_on_tpu
 
-    def _place(self, mode: str) -> ExecutionBackend:
+    def _select_backend(self, mode: str) -> ExecutionBackend:
+        """Return the execution backend that runs a mode.
+
+        Raises:
+          InvalidSetting: training on a TPU has no batch size, or a mode off the TPU is configured
+            for SLICED input.
+        """
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
-            # Before a TPU is looked for: the program is wrong wherever it runs.
+            # Checked before a TPU is searched for: the program is wrong on every machine.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
                     "Give TPUEstimator the global batch size, in rows."
                 )
             return tpu.place(self._program, mode, self._batch_axis)
-        self._refuse_sliced(mode)
-        return super()._place(mode)
+        self._check_not_sliced(mode)
+        return super()._select_backend(mode)
 
-    def _refuse_sliced(self, mode: str) -> None:
+    def _check_not_sliced(self, mode: str) -> None:
+        """Check that evaluation off the TPU is not configured for SLICED input.
+
+        Raises:
+          InvalidSetting: the mode is EVAL and the configuration is SLICED.
+        """
         config = self._program.config.tpu_config
         if mode == ModeKeys.EVAL and (
             config.eval_training_input_configuration == InputPipelineConfig.SLICED
@@ -172,35 +175,34 @@ class TPUEstimator(Estimator):
                 "SLICED mode only works on use_tpu = True. Leave it out."
             )
 
-    def _export(
-        self,
-        export_dir_base: str,
-        input_receiver_fns: Mapping[str, Callable[[], Any]],
-        assets_extra: Mapping[str, str] | None,
-        as_text: bool,
-        checkpoint_path: str | None,
-        warm_up: WarmUp | bool | None,
-        strip_default_attrs: bool = True,
-    ) -> bytes:
-        if self._export_to_tpu and set(input_receiver_fns) - {ModeKeys.PREDICT}:
-            logger.warning("TPU metagraphs are written for mode %r alone", ModeKeys.PREDICT)
-        directory = saved_model.write_saved_model(
-            self._program,
-            export_dir_base,
-            input_receiver_fns,
-            to_cpu=self._export_to_cpu,
-            to_tpu=self._export_to_tpu,
-            version=self._export_version,
-            assets_extra=assets_extra,
-            as_text=as_text,
-            checkpoint_path=checkpoint_path,
-            strip_default_attrs=strip_default_attrs,
-            warm_up=normalize_warm_up(warm_up),
+    def _export_targets(self) -> ExportTargets:
+        """Return which metagraphs an export holds."""
+        return ExportTargets(self._export_to_cpu, self._export_to_tpu, self._export_version)
+
+
+def _check_supported(config: Any, embedding_config_spec: Any) -> None:
+    """Check that a config is set, and that TPU embeddings are not requested.
+
+    Raises:
+      InvalidSetting: config is None, or embedding_config_spec is not.
+    """
+    if config is None:
+        raise InvalidSetting(
+            "config is None: `config` must be provided with type trainer.RunConfig."
         )
-        return directory.encode()
+    if embedding_config_spec is not None:
+        raise InvalidSetting(
+            f"embedding_config_spec is {embedding_config_spec!r}: embeddings on the TPU are "
+            f"not supported yet. Leave it out, and build the tables in model_fn."
+        )
 
 
-def _check_input(config: RunConfig) -> None:
+def _check_input_configuration(config: RunConfig) -> None:
+    """Check that model parallelism is not combined with PER_SHARD_V1 input.
+
+    Raises:
+      InvalidSetting: per_host_input_for_training is PER_SHARD_V1 and num_cores_per_replica is set.
+    """
     is_per_shard = config.tpu_config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1
     if is_per_shard and config.tpu_config.num_cores_per_replica is not None:
         raise InvalidSetting(
@@ -211,7 +213,14 @@ def _check_input(config: RunConfig) -> None:
 
 
 def _check_batch_axis(batch_axis: Any) -> None:
-    """Refuses axes that can be those of no input; whether they fit, the input will say."""
+    """Check that every axis is a whole number of at least 0.
+
+    Whether the axes match the input is checked when the input is built.
+
+    Raises:
+      InvalidSetting: an axis is negative.
+      InvalidType: batch_axis is not a list, tuple or dict, or an axis is not a whole number.
+    """
     if batch_axis is None:
         return
     if not isinstance(batch_axis, list | tuple | Mapping):
@@ -223,7 +232,12 @@ def _check_batch_axis(batch_axis: Any) -> None:
         validation.check("An axis of batch_axis", axis, least=0)
 
 
-def _export_version(value: Any) -> ExportSavedModelApiVersion:
+def _to_export_version(value: Any) -> ExportSavedModelApiVersion:
+    """Convert a number or an enum member to an ExportSavedModelApiVersion.
+
+    Raises:
+      InvalidSetting: value is neither V1 nor V2.
+    """
     try:
         return ExportSavedModelApiVersion(value)
     except ValueError:

@@ -1,7 +1,8 @@
-"""The metagraphs of a model_fn, written as one SavedModel."""
+"""Exports the metagraphs of a model_fn as one SavedModel."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,66 +16,57 @@ from trainer.checkpoints import checkpoints, init_from_checkpoint
 from trainer.execution import run_graph
 from trainer.exporting import strategies
 from trainer.exporting.input_receivers import ServingInputReceiver, SupervisedInputReceiver
-from trainer.exporting.strategies import ExportSavedModelApiVersion
+from trainer.exporting.strategies import ExportTargets
 from trainer.model import eval_metrics
 from trainer.model.model_program import ModelProgram
-from trainer.model.spec import ModeKeys
+from trainer.model.spec import EstimatorSpec, ModeKeys
 
-# Where a loader looks for the step of a metagraph that can be trained on.
-_TRAIN_OP = "saved_model_train_op"
-# The first metagraph carries the variables of all, and a model in training has the most.
-_ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+logger = logging.getLogger("tensorflow.trainer")
+
+# The collection in which a loader looks up the train_op of a metagraph tagged {train}.
+_TRAIN_OP_COLLECTION = "saved_model_train_op"
+# The first metagraph's saver writes the variables of all; a training graph has the most variables.
+_MODE_ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
 def write_saved_model(
     program: ModelProgram,
     export_dir_base: str,
     input_receiver_fns: Mapping[str, Callable[[], Any]],
+    targets: ExportTargets,
     *,
-    to_cpu: bool = True,
-    to_tpu: bool = False,
-    version: ExportSavedModelApiVersion = ExportSavedModelApiVersion.V1,
     assets_extra: Mapping[str, str] | None = None,
     as_text: bool = False,
     checkpoint_path: str | None = None,
     strip_default_attrs: bool = True,
     warm_up: WarmUp | None = None,
 ) -> str:
-    """Writes a checkpoint as a SavedModel; returns its version directory.
+    """Write a checkpoint as a SavedModel.
 
     Args:
-      program: what to export.
-      export_dir_base: where version directories live.
+      program: the program to export.
+      export_dir_base: the directory that receives the version directory.
       input_receiver_fns: mode → function that builds the placeholders and the features. PREDICT
         is tagged {serve}, TRAIN {train} and EVAL {eval}.
-      to_cpu: write a metagraph of each mode, the model as it is.
-      to_tpu: write the metagraph {serve, tpu} of PREDICT.
-      version: who places that on the TPU.
-      assets_extra: path below assets.extra/ → file to copy there.
-      as_text: write saved_model.pbtxt in place of saved_model.pb.
-      checkpoint_path: which checkpoint; None for the newest.
-      strip_default_attrs: leave out attributes of ops that have their default value, so that
-        older TensorFlows can read the graph.
-      warm_up: which warm-up records to write for a server; None for none.
+      targets: which metagraphs to write.
+      assets_extra: path below assets.extra/ → path of the file to copy there.
+      as_text: whether to write saved_model.pbtxt instead of saved_model.pb.
+      checkpoint_path: the checkpoint to export; None takes the newest checkpoint.
+      strip_default_attrs: whether to omit op attributes that have their default value, so that
+        older TensorFlow versions can read the graph.
+      warm_up: which warm-up requests to write for a server; None writes none.
+
+    Returns:
+      The path of the version directory.
 
     Raises:
-      CheckpointNotFound: there is nothing to export.
-      ExportError: no metagraph is wanted, an export output has no form on a TPU, or the checkpoint
-        lacks a variable.
-      InvalidSetting: a mode is none, or a function returns another thing than a receiver.
+      CheckpointNotFound: there is no checkpoint to export.
+      ExportError: targets selects no metagraph, an export output cannot come from a TPU, or the
+        checkpoint lacks a variable.
+      InvalidSetting: a mode is unknown, or a receiver function returns a wrong type.
     """
-    _check_functions(input_receiver_fns)
-    if not (to_cpu or to_tpu):
-        raise ExportError(
-            "export_to_cpu and export_to_tpu are both False, so there is nothing to write. Set "
-            "one of them."
-        )
-    if not to_cpu and ModeKeys.PREDICT not in input_receiver_fns:
-        raise ExportError(
-            f"export_to_cpu is False, and a TPU metagraph is written for mode "
-            f"{ModeKeys.PREDICT!r} alone; asked for {', '.join(sorted(input_receiver_fns))}. Set "
-            f"export_to_cpu."
-        )
+    _check_receiver_fns(input_receiver_fns)
+    _check_targets(targets, input_receiver_fns)
     checkpoint = checkpoints.find_checkpoint(program.model_dir, checkpoint_path)
     with SavedModelWriter(
         export_dir_base,
@@ -84,37 +76,57 @@ def write_saved_model(
         warm_up=warm_up,
     ) as writer:
         first = None
-        for each in _metagraphs(
-            program,
-            input_receiver_fns,
-            checkpoint,
-            to_cpu=to_cpu,
-            version=version if to_tpu else None,
-        ):
-            first = first or each
-            _check_variables(first, each)
-            writer.add(each)
+        for metagraph in _build_metagraphs(program, input_receiver_fns, checkpoint, targets):
+            first = first or metagraph
+            _check_variables(first, metagraph)
+            writer.add(metagraph)
     return writer.directory
 
 
-def _metagraphs(
+def _check_targets(targets: ExportTargets, modes: Collection[str]) -> None:
+    """Check that the targets select a metagraph; warn about modes without a TPU metagraph.
+
+    Raises:
+      ExportError: no metagraph would be written.
+    """
+    if not (targets.to_cpu or targets.to_tpu):
+        raise ExportError(
+            "export_to_cpu and export_to_tpu are both False, so there is nothing to write. Set "
+            "one of them."
+        )
+    if not targets.to_cpu and ModeKeys.PREDICT not in modes:
+        raise ExportError(
+            f"export_to_cpu is False, and a TPU metagraph is written for mode "
+            f"{ModeKeys.PREDICT!r} alone; asked for {', '.join(sorted(modes))}. Set "
+            f"export_to_cpu."
+        )
+    if targets.to_tpu and set(modes) - {ModeKeys.PREDICT}:
+        logger.warning("TPU metagraphs are written for mode %r alone", ModeKeys.PREDICT)
+
+
+def _build_metagraphs(
     program: ModelProgram,
     input_receiver_fns: Mapping[str, Callable[[], Any]],
     checkpoint: str,
-    *,
-    to_cpu: bool,
-    version: ExportSavedModelApiVersion | None,
+    targets: ExportTargets,
 ) -> Iterator[MetagraphSpec]:
-    for mode in _ORDER:
+    """Build the selected metagraphs, the one with the most variables first.
+
+    Raises:
+      ExportError: the metagraphs for the CPU and the TPU have different signatures.
+    """
+    for mode in _MODE_ORDER:
         if mode not in input_receiver_fns:
             continue
-        build = functools.partial(_metagraph, program, input_receiver_fns[mode], checkpoint, mode)
-        if to_cpu:
+        build = functools.partial(
+            _build_metagraph, program, input_receiver_fns[mode], checkpoint, mode
+        )
+        if targets.to_cpu:
             cpu = build(strategies.build_cpu_spec, is_for_tpu=False)
             yield cpu
-        if version is not None and mode == ModeKeys.PREDICT:
-            tpu = build(strategies.TPU_SPEC_BUILDERS[version], is_for_tpu=True)
-            if to_cpu:
+        if targets.to_tpu and mode == ModeKeys.PREDICT:
+            tpu = build(strategies.TPU_SPEC_BUILDERS[targets.version], is_for_tpu=True)
+            if targets.to_cpu:
                 signature_parity.check_same_signatures(
                     cpu.signatures, tpu.signatures, "params['use_tpu']"
                 )
@@ -122,7 +134,13 @@ def _metagraphs(
 
 
 def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
-    """Refuses a metagraph with variables that the first one, whose are written, has not."""
+    """Check that a metagraph has no variables that the first metagraph lacks.
+
+    The first metagraph's saver writes the variables of the whole SavedModel.
+
+    Raises:
+      ExportError: the first metagraph lacks a variable.
+    """
     missing = sorted(
         checkpoints.saved_variable_names(other.saver)
         - checkpoints.saved_variable_names(first.saver)
@@ -135,12 +153,17 @@ def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
         )
 
 
-def _check_functions(input_receiver_fns: Mapping[str, Any]) -> None:
-    unknown = [mode for mode in input_receiver_fns if mode not in _ORDER]
+def _check_receiver_fns(input_receiver_fns: Mapping[str, Any]) -> None:
+    """Check that there is a function for each of one or several known modes.
+
+    Raises:
+      InvalidSetting: a mode is unknown, there is no mode, or a function is missing.
+    """
+    unknown = [mode for mode in input_receiver_fns if mode not in _MODE_ORDER]
     if unknown or not input_receiver_fns:
         raise InvalidSetting(
             f"no valid modes for export found: {sorted(input_receiver_fns)}. Give input receiver "
-            f"functions for modes out of {', '.join(_ORDER)}."
+            f"functions for modes out of {', '.join(_MODE_ORDER)}."
         )
     for mode, receiver_fn in input_receiver_fns.items():
         if not callable(receiver_fn):
@@ -150,44 +173,40 @@ def _check_functions(input_receiver_fns: Mapping[str, Any]) -> None:
             )
 
 
-def _metagraph(
+def _build_metagraph(
     program: ModelProgram,
     receiver_fn: Callable[[], Any],
     checkpoint: str,
     mode: str,
-    place: strategies.SpecBuilder,
+    build_spec: strategies.SpecBuilder,
     *,
     is_for_tpu: bool,
 ) -> MetagraphSpec:
+    """Build the model of one mode in a new graph.
+
+    Args:
+      program: the program to export.
+      receiver_fn: builds the placeholders and the features.
+      checkpoint: the checkpoint that gives the variables their values.
+      mode: one of `ModeKeys`.
+      build_spec: calls model_fn.
+      is_for_tpu: whether the metagraph is for the TPU.
+
+    Raises:
+      CheckpointMismatch: the checkpoint holds a variable of another shape.
+      ExportError: the checkpoint lacks a variable.
+      InvalidSetting: receiver_fn returns a wrong type.
+    """
     with run_graph.new_run_graph(program.config, has_single_replica=not is_for_tpu):
-        receiver = receiver_fn()
-        wanted = ServingInputReceiver if mode == ModeKeys.PREDICT else SupervisedInputReceiver
-        if not isinstance(receiver, (wanted, ServingInputReceiver)):
-            raise InvalidSetting(
-                f"{_function_name(mode)} returned {type(receiver).__name__}. Return a "
-                f"{_receiver_name(mode)}."
-            )
-        features = _apart_from_placeholders(receiver.features)
-        labels = _apart_from_placeholders(getattr(receiver, "labels", None))
+        receiver = _call_receiver_fn(receiver_fn, mode)
+        features = _without_placeholders(receiver.features)
+        labels = _without_placeholders(getattr(receiver, "labels", None))
         with init_from_checkpoint.skip_checkpoint_init():
-            spec = place(program, features, labels, mode)
+            spec = build_spec(program, features, labels, mode)
         checkpoints.check_variable_shapes(checkpoint)
-        outputs = model_utils.export_outputs_for_mode(
-            mode,
-            spec.export_outputs,
-            None if _is_empty(spec.predictions) else spec.predictions,
-            spec.loss,
-            eval_metrics.value_update_pairs(spec.eval_metric_ops or {}) or None,
-        )
-        with without_deprecations():
-            signatures = model_utils.build_all_signature_defs(
-                receiver.receiver_tensors,
-                outputs,
-                getattr(receiver, "receiver_tensors_alternatives", None),
-                serving_only=mode == ModeKeys.PREDICT,
-            )
+        signatures = _build_signatures(receiver, spec, mode)
         if spec.train_op is not None:
-            tf.compat.v1.add_to_collection(_TRAIN_OP, spec.train_op)
+            tf.compat.v1.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
         scaffold = checkpoints.scaffold_with_saver(spec.scaffold, program.config)
         scaffold.saver.build()
         missing = checkpoints.missing_variables(scaffold.saver, checkpoint)
@@ -207,8 +226,42 @@ def _metagraph(
         )
 
 
-def _is_empty(predictions: Any) -> bool:
-    return isinstance(predictions, Mapping) and not predictions
+def _call_receiver_fn(receiver_fn: Callable[[], Any], mode: str) -> Any:
+    """Call a receiver function, and check the type of its result.
+
+    Raises:
+      InvalidSetting: the function does not return a receiver of the mode.
+    """
+    receiver = receiver_fn()
+    receiver_type = ServingInputReceiver if mode == ModeKeys.PREDICT else SupervisedInputReceiver
+    if not isinstance(receiver, (receiver_type, ServingInputReceiver)):
+        raise InvalidSetting(
+            f"{_function_name(mode)} returned {type(receiver).__name__}. Return a "
+            f"{_receiver_name(mode)}."
+        )
+    return receiver
+
+
+def _build_signatures(receiver: Any, spec: EstimatorSpec, mode: str) -> dict[str, Any]:
+    """Build the SignatureDefs of a mode by name, from the receiver's tensors and the spec."""
+    predictions = spec.predictions
+    if isinstance(predictions, Mapping) and not predictions:
+        predictions = None
+    outputs = model_utils.export_outputs_for_mode(
+        mode,
+        spec.export_outputs,
+        predictions,
+        spec.loss,
+        eval_metrics.value_update_pairs(spec.eval_metric_ops or {}) or None,
+    )
+    with without_deprecations():
+        signatures: dict[str, Any] = model_utils.build_all_signature_defs(
+            receiver.receiver_tensors,
+            outputs,
+            getattr(receiver, "receiver_tensors_alternatives", None),
+            serving_only=mode == ModeKeys.PREDICT,
+        )
+    return signatures
 
 
 def _function_name(mode: str) -> str:
@@ -221,10 +274,14 @@ def _receiver_name(mode: str) -> str:
     return "trainer.export.SupervisedInputReceiver"
 
 
-def _apart_from_placeholders(features: Any) -> Any:
-    # A session refuses to fetch what it is fed, which a model that hands a feature on asks for.
+def _without_placeholders(features: Any) -> Any:
+    """Replace the tensors of a nest by identities of them.
+
+    A session refuses to fetch a tensor that is fed. A model that returns a feature unchanged would
+    fetch the placeholder.
+    """
     return tf.nest.map_structure(
-        lambda each: tf.identity(each) if tf.is_tensor(each) else each,
+        lambda part: tf.identity(part) if tf.is_tensor(part) else part,
         features,
         expand_composites=True,
     )

@@ -1,7 +1,8 @@
-"""Who places a model on the TPU in an export: the three ways to build a metagraph's spec."""
+"""Export strategies: the ways to build the spec of a metagraph for the CPU or the TPU."""
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -15,25 +16,51 @@ from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Takes a program, features, labels and a mode; builds in the default graph.
+# Takes a program, features, labels and a mode, and builds the model in the default graph.
 SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
-# What tensorflow.python.tpu says of a tpu.rewrite within another, in two places.
-_NESTED = "cannot be nested"
+# Part of two error texts of tensorflow.python.tpu about a tpu.rewrite within another.
+_NESTED_REWRITE = "cannot be nested"
 
 
 class ExportSavedModelApiVersion(IntEnum):
-    """Who places the model on the TPU in an export: the export, whole (V1), or model_fn (V2)."""
+    """Decides what the TPU metagraph of an export runs on the TPU.
+
+    Attributes:
+      V1: the whole model; the export wraps it in one TPU call.
+      V2: the parts that model_fn places on the TPU when params["use_tpu"] is True.
+    """
 
     V1 = 1
     V2 = 2
 
 
+@dataclass(frozen=True)
+class ExportTargets:
+    """Which metagraphs an export writes.
+
+    Attributes:
+      to_cpu: whether to write a metagraph for the CPU for each mode.
+      to_tpu: whether to write the metagraph {serve, tpu} of mode PREDICT.
+      version: what the TPU metagraph runs on the TPU.
+    """
+
+    to_cpu: bool = True
+    to_tpu: bool = False
+    version: ExportSavedModelApiVersion = ExportSavedModelApiVersion.V1
+
+
 def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    """The spec off the TPU.
+    """Build the spec of a metagraph that runs on the CPU.
+
+    Args:
+      program: the program whose model_fn is called.
+      features: a nest of tensors.
+      labels: a nest of tensors, or None.
+      mode: one of `ModeKeys`.
 
     Raises:
-      ExportError: model_fn places something on the TPU all the same.
+      ExportError: model_fn places a part of the model on the TPU.
     """
     spec = program.call_model_fn(features, labels, mode, is_export=True).as_estimator_spec()
     if has_tpu_part(tf.compat.v1.get_default_graph()):
@@ -48,23 +75,29 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
 def build_v1_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """The spec with its predictions and export outputs as results of one TPU call.
+    """Build a spec whose predictions and export outputs are the results of one TPU call.
+
+    Args:
+      program: the program whose model_fn is called.
+      features: a nest of tensors.
+      labels: a nest of tensors, or None.
+      mode: one of `ModeKeys`.
 
     Raises:
-      ExportError: model_fn places something on the TPU itself, has strings there, or has an export
-        output that has no form on a TPU.
+      ExportError: model_fn places a part of the model on the TPU itself, uses strings on the TPU,
+        or returns an export output that cannot come from a TPU.
     """
-    built: list[Any] = []
+    specs: list[Any] = []
 
     def computation(on_tpu_features: Any) -> dict[str, Any]:
         spec = program.call_model_fn(on_tpu_features, labels, mode, is_export=True)
-        built.append(spec)
+        specs.append(spec)
         return export_outputs.extract_tensors(spec)
 
     try:
         tensors = on_tpu(computation, features)
     except (NotImplementedError, ValueError) as error:
-        if _NESTED not in str(error):
+        if _NESTED_REWRITE not in str(error):
             raise
         raise ExportError(
             "model_fn calls tpu.rewrite, and an export of version V1 has the whole model in one "
@@ -72,7 +105,7 @@ def build_v1_tpu_spec(
             "TPUEstimator, and call it where params['use_tpu'] is True."
         ) from error
     check_no_strings_on_tpu(tf.compat.v1.get_default_graph(), "model_fn")
-    (spec,) = built
+    (spec,) = specs
     scaffold_fn = spec.scaffold_fn if isinstance(spec, TPUEstimatorSpec) else None
     return EstimatorSpec(
         mode=spec.mode,
@@ -85,10 +118,18 @@ def build_v1_tpu_spec(
 def build_v2_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """The spec of a model_fn that finds params["use_tpu"] to be True and does the rest.
+    """Build the spec of a model_fn that places parts of the model on the TPU itself.
+
+    The model_fn is called with params["use_tpu"] True.
+
+    Args:
+      program: the program whose model_fn is called.
+      features: a nest of tensors.
+      labels: a nest of tensors, or None.
+      mode: one of `ModeKeys`.
 
     Raises:
-      ExportError: it puts strings on the TPU.
+      ExportError: model_fn uses strings on the TPU.
     """
     spec = program.call_model_fn(features, labels, mode, is_export=True, for_tpu=True)
     if not has_tpu_part(tf.compat.v1.get_default_graph()):
