@@ -1,1 +1,1 @@
-"""Estimator, TPUEstimator and what acts on them."""
+"""The estimators, and the functions and hooks that work on an estimator."""

@@ -1,4 +1,4 @@
-"""add_metrics: an estimator that computes more metrics than its model_fn returns."""
+"""add_metrics: extends the evaluation of an estimator by further metrics."""
 
 import dataclasses
 import functools
@@ -16,19 +16,24 @@ _ARGUMENTS = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> Any:
-    """An estimator like the given one, with the metrics of `metric_fn` in its evaluations.
+    """Return an estimator whose evaluations also compute the metrics of `metric_fn`.
 
-    A metric of the model with the same name is replaced. On a TPU, metric_fn runs on the host as
-    the model's own does, and gets the tensors of all replicas, row after row.
+    A metric of metric_fn replaces a metric of the model with the same name. On a TPU, metric_fn
+    runs on the host, as the model's own metric function does, and receives the concatenated rows
+    of all replicas.
 
     Args:
-      estimator: stays as it is; the new one shares its model_dir and settings.
-      metric_fn: takes features, labels, predictions and config, those of them it names, and
-        returns name → (value, update op). Predictions are those of the spec that model_fn
-        returns for evaluation.
+      estimator: the estimator to extend; it is not changed. The new estimator shares its
+        model_dir and settings.
+      metric_fn: takes any of the arguments features, labels, predictions and config by name, and
+        returns metric name → (value tensor, update op). The predictions are those of the spec
+        that model_fn returns for evaluation.
+
+    Returns:
+      An estimator of the same class.
 
     Raises:
-      InvalidType: it is no estimator, or no function.
+      InvalidType: estimator is not an estimator, or metric_fn cannot be called.
       InvalidSetting: metric_fn has other arguments.
     """
     estimator_type.check_is_estimator(estimator)
@@ -53,8 +58,17 @@ def _extended_model_fn(
     names: tuple[str, ...],
     config: Any,
 ) -> Callable[..., Any]:
+    """Wrap a model_fn so that its evaluation spec contains the metrics of metric_fn.
+
+    Args:
+      model_fn: the model_fn to wrap.
+      metric_fn: computes the metrics to add.
+      names: the names of metric_fn's arguments.
+      config: the value of the argument "config".
+    """
+
     @functools.wraps(model_fn)
-    def extended(features: Any, *arguments: Any, **named: Any) -> Any:
+    def extended_model_fn(features: Any, *arguments: Any, **named: Any) -> Any:
         spec = model_fn(features, *arguments, **named)
         if spec.mode != ModeKeys.EVAL:
             return spec
@@ -71,40 +85,51 @@ def _extended_model_fn(
                 "them in its spec."
             )
         if isinstance(spec, TPUEstimatorSpec):
-            pair = _joined(spec.eval_metrics, functools.partial(metric_fn, **constants), passed)
-            return dataclasses.replace(spec, eval_metrics=pair)
+            eval_metrics = _combine_metrics(
+                spec.eval_metrics, functools.partial(metric_fn, **constants), passed
+            )
+            return dataclasses.replace(spec, eval_metrics=eval_metrics)
         metrics = {**(spec.eval_metric_ops or {}), **metric_fn(**passed, **constants)}
         return spec._replace(eval_metric_ops=metrics)
 
-    # A program asks for this, so as not to fill what functools.partial has bound.
-    extended.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
-    return extended
+    # ModelProgram reads this attribute to find the arguments that functools.partial has bound.
+    extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
+    return extended_model_fn
 
 
-def _joined(
-    pair: Any, metric_fn: Callable[..., Mapping[str, Any]], passed: Mapping[str, Any]
+def _combine_metrics(
+    eval_metrics: Any, metric_fn: Callable[..., Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """An eval_metrics pair that computes those of another pair, and those of metric_fn.
+    """Combine the eval_metrics of a TPUEstimatorSpec with a further metric function.
 
-    Tensors travel to the host in one flat dict: nests would not survive the way.
+    The tensors of both are sent to the host in one flat dict, because eval_metrics carries no
+    nested structures.
+
+    Args:
+      eval_metrics: the spec's (metric function, tensors), or None.
+      metric_fn: the function to add.
+      arguments: the arguments of metric_fn by name, nests of tensors.
+
+    Returns:
+      (metric function, name → tensor) that computes the metrics of both functions.
     """
-    own = dict(enumerate(tf.nest.flatten(dict(passed), expand_composites=True)))
-    structure = dict(passed)
-    model_tensors = pair[1] if pair else {}
+    flat_arguments = tf.nest.flatten(dict(arguments), expand_composites=True)
+    model_tensors = eval_metrics[1] if eval_metrics else {}
     is_dict = isinstance(model_tensors, Mapping)
-    model_named = dict(model_tensors) if is_dict else dict(enumerate(model_tensors))
-    tensors = {f"model/{name}": each for name, each in model_named.items()}
-    tensors |= {f"added/{index}": each for index, each in own.items()}
+    named_tensors = dict(model_tensors) if is_dict else dict(enumerate(model_tensors))
+    tensors = {f"model/{name}": tensor for name, tensor in named_tensors.items()}
+    tensors |= {f"added/{index}": tensor for index, tensor in enumerate(flat_arguments)}
 
-    def both(**given: Any) -> dict[str, Any]:
+    def combined_metric_fn(**host_tensors: Any) -> dict[str, Any]:
         metrics: dict[str, Any] = {}
-        if pair:
-            of_model = {name: given[f"model/{name}"] for name in model_named}
-            arguments = of_model if is_dict else list(of_model.values())
-            metrics.update(call_on_host((pair[0], arguments)))
-        flat = [given[f"added/{index}"] for index in own]
-        nest = tf.nest.pack_sequence_as(structure, flat, expand_composites=True)
+        if eval_metrics:
+            on_host = {name: host_tensors[f"model/{name}"] for name in named_tensors}
+            metrics.update(
+                call_on_host((eval_metrics[0], on_host if is_dict else list(on_host.values())))
+            )
+        flat = [host_tensors[f"added/{index}"] for index in range(len(flat_arguments))]
+        nest = tf.nest.pack_sequence_as(dict(arguments), flat, expand_composites=True)
         metrics.update(metric_fn(**nest))
         return metrics
 
-    return both, tensors
+    return combined_metric_fn, tensors

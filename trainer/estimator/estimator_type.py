@@ -1,4 +1,4 @@
-"""What the functions that take an estimator ask of it."""
+"""The type check of functions that take an estimator."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from trainer.estimator.estimator import Estimator
 
 
 def check_is_estimator(estimator: Any) -> None:
-    """Refuses what is no estimator.
+    """Check that an argument is an estimator.
 
     Raises:
-      InvalidType: shows what it is.
+      InvalidType: the argument is not an estimator; the message names its type.
     """
     if not isinstance(estimator, Estimator):
         raise InvalidType(

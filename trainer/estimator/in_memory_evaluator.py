@@ -1,4 +1,4 @@
-"""InMemoryEvaluatorHook: evaluates while training, without a checkpoint in between."""
+"""InMemoryEvaluatorHook: evaluates the current variables during training."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -11,14 +11,16 @@ from trainer.config import validation
 from trainer.estimator import estimator_type
 from trainer.execution import graceful_shutdown
 
-Values = dict[str, Any]
+# Variable name → value.
+VariableValues = dict[str, Any]
 
 
 class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates the variables as they are, before training, every so many steps, and at its end.
+    """Evaluates the current variables before training, every so many steps, and at the end.
 
-    Results go where evaluate() writes them. Evaluation takes part of the memory and all of the
-    time while it runs, so it suits small evaluations.
+    The hook copies the variables from the training session, so no checkpoint is needed. Results
+    are written to the event files of evaluate(). Training pauses during an evaluation and both
+    graphs stay in memory, so the hook suits small evaluations.
 
     Example:
       evaluator = InMemoryEvaluatorHook(estimator, eval_input_fn, every_n_iter=100)
@@ -34,21 +36,21 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
-        """Evaluates nothing yet.
+        """Store the settings; nothing is evaluated yet.
 
         Args:
-          estimator: what is trained.
-          input_fn: gives batches of (features, labels) to evaluate on.
-          steps: how many batches; None goes on until the input ends.
+          estimator: the estimator that is trained.
+          input_fn: returns batches of (features, labels) to evaluate on.
+          steps: the number of batches per evaluation; None evaluates until the input ends.
           hooks: SessionRunHooks of the evaluation.
-          name: tells several evaluations of one model apart.
-          every_n_iter: training steps between two evaluations; one comes after the loop that
-            reaches so many.
+          name: a name that separates several evaluations of one model.
+          every_n_iter: the minimum number of training steps between two evaluations. An
+            evaluation follows the training loop that reaches the number.
 
         Raises:
-          InvalidType: it is no estimator.
+          InvalidType: estimator is not an estimator, or every_n_iter is not a whole number.
           InvalidSetting: every_n_iter is less than 1, training runs on several machines, or
-            evaluation would need the TPU that training holds.
+            evaluation would use the TPU that training occupies.
         """
         estimator_type.check_is_estimator(estimator)
         validation.check("every_n_iter", every_n_iter, least=1, optional=False)
@@ -71,7 +73,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._hooks = list(hooks or ())
         self._name = name
         self._every_n_iter = every_n_iter
-        self._variables: Values = {}
+        self._variables: VariableValues = {}
         self._global_step: Any = None
         self._last_evaluated: int | None = None
         self._steps_per_run = 1
@@ -80,26 +82,29 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Finds the global step."""
+        """Look up the global step tensor."""
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Finds the variables, those of other hooks included."""
-        self._variables = {each.op.name: each for each in tf.compat.v1.global_variables()}
+        """Look up the variables, including the variables that other hooks have created."""
+        self._variables = {
+            variable.op.name: variable for variable in tf.compat.v1.global_variables()
+        }
         self._last_evaluated = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step; before the first loop, evaluates the values that training starts from.
+        """Request the global step; before the first loop, evaluate the initial values.
 
-        Not when the session is created: other hooks, such as one that loads values, may follow.
+        The first evaluation cannot take place in `after_create_session`, because a later hook may
+        still change the variables there.
         """
         if self._last_evaluated is None:
             self._evaluate(run_context.session)
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Evaluates if it is time."""
-        # What was fetched may have been read before the loop counted its steps.
+        """Evaluate if enough steps have passed since the last evaluation."""
+        # The fetch may have read the step before the loop incremented it.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:
@@ -109,14 +114,15 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             self._evaluate(run_context.session)
 
     def end(self, session: Any) -> None:
-        """Evaluates the last values, unless that was done."""
+        """Evaluate the final values, unless their step is evaluated already."""
         if int(session.run(self._global_step)) != self._last_evaluated:
             self._evaluate(session)
 
     def _evaluate(self, session: Any) -> None:
+        """Evaluate the values that the variables have in a training session."""
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
-        # Asked to end, training saves what it has come to.
+        # A SIGTERM ends the evaluation; training then saves a checkpoint and stops.
         with contextlib.suppress(graceful_shutdown.GracefulExit):
             self._estimator.evaluate(
                 self._input_fn,
@@ -127,17 +133,22 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):
-    """Gives variables the values of another session, by name."""
+    """Assigns values to the variables of the same names."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: VariableValues) -> None:
         self._values = values
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         variables = [
-            each for each in tf.compat.v1.global_variables() if each.op.name in self._values
+            variable
+            for variable in tf.compat.v1.global_variables()
+            if variable.op.name in self._values
         ]
-        # The initial value is the second input of the op that assigns it, so it can be fed.
+        # The second input of an initializer op is the initial value, which a feed can replace.
         session.run(
-            [each.initializer for each in variables],
-            {each.initializer.inputs[1]: self._values[each.op.name] for each in variables},
+            [variable.initializer for variable in variables],
+            {
+                variable.initializer.inputs[1]: self._values[variable.op.name]
+                for variable in variables
+            },
         )

@@ -1,21 +1,24 @@
-"""What a subclass of an estimator may not do: change how an estimator works."""
+"""The ban on subclasses that override members of an estimator."""
 
 from tpuserve.errors import InvalidSetting
 
-_OURS = "trainer."
+_MODULE_PREFIX = "trainer."
 
 
-def check_no_overrides(kind: type) -> None:
-    """Refuses a subclass that overrides a member of an estimator.
+def check_no_overrides(estimator_type: type) -> None:
+    """Check that no subclass outside of this package overrides a member of an estimator.
 
-    A model_fn is what makes an estimator another one: a subclass gives it to the constructor.
+    A user-defined estimator is a subclass that passes its own model_fn to the constructor.
+
+    Args:
+      estimator_type: the class of the estimator that is constructed.
 
     Raises:
-      InvalidSetting: names the subclass and the members.
+      InvalidSetting: a subclass overrides members; the message names the subclass and the members.
     """
-    bases = [each for each in kind.__mro__ if each.__module__.startswith(_OURS)]
+    bases = [base for base in estimator_type.__mro__ if base.__module__.startswith(_MODULE_PREFIX)]
     members = {name for base in bases for name in vars(base) if not name.startswith("__")}
-    for derived in kind.__mro__:
+    for derived in estimator_type.__mro__:
         if derived in bases:
             return
         overridden = sorted(members.intersection(vars(derived)))

@@ -1,1 +1,1 @@
-"""SavedModel exports of a model_fn, and exporters."""
+"""SavedModel export of a model_fn, input receivers and exporters."""

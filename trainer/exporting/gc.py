@@ -1,4 +1,4 @@
-"""Removal of old exports: what a directory of versions keeps."""
+"""Garbage collection of old exports."""
 
 import logging
 
@@ -11,23 +11,28 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 def check_exports_to_keep(exports_to_keep: int | None) -> None:
-    """Refuses a number of exports to keep that is no positive whole number, nor None for all.
+    """Check that the number of exports to keep is a positive whole number, or None for all.
 
     Raises:
-      InvalidSetting: shows the number.
+      InvalidSetting: the number is less than 1.
+      InvalidType: the number is not a whole number.
     """
     validation.check("exports_to_keep", exports_to_keep, least=1)
 
 
 def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]:
-    """Removes all but the newest exports of a directory; returns what it has removed.
+    """Remove all exports of a directory except the newest ones.
 
-    Only directories named by ten digits, as exports are, count and are touched. One that cannot
-    be removed is left for the next time: an old export must not end a training.
+    Only version directories (names of ten digits, as exports have) count and are removed. If a
+    directory cannot be removed, a warning is logged and the next call tries again: an old export
+    must not stop a training.
 
     Args:
-      directory: where the exports are; one that does not exist holds none.
-      exports_to_keep: how many stay; None keeps all.
+      directory: the directory of the exports; it need not exist.
+      exports_to_keep: the number of exports to keep; None keeps all exports.
+
+    Returns:
+      The paths of the removed directories, oldest first.
     """
     if exports_to_keep is None or not tf.io.gfile.isdir(directory):
         return []

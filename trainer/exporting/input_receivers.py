@@ -1,4 +1,4 @@
-"""How a request becomes features, and in training and evaluation labels."""
+"""Input receivers: the placeholders of an exported model, and the features built from them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ _ONE_LABEL = "label"
 
 @dataclass(frozen=True)
 class ServingInputReceiver(NamedTupleMixin):
-    """The door of an exported model.
+    """The placeholders that a serving request fills, and the features computed from them.
 
     Attributes:
-      features: what model_fn gets: a dict of tensors, sparse or ragged ones among them; a single
-        tensor is given the name "feature".
-      receiver_tensors: what clients send: alias → placeholder. A single tensor is given the
-        alias "input".
+      features: the features for model_fn: name → Tensor, SparseTensor or RaggedTensor. A single
+        tensor is stored under the name "feature".
+      receiver_tensors: the inputs of a request: alias → placeholder. A single tensor is stored
+        under the alias "input".
       receiver_tensors_alternatives: name → other receiver tensors for the same features.
 
     Raises:
-      InvalidSetting: a part is missing, or is no tensor, or its name is no string.
+      InvalidSetting: a part is missing or is not a tensor, or a name is not a string.
     """
 
     features: Any
@@ -35,12 +35,18 @@ class ServingInputReceiver(NamedTupleMixin):
     receiver_tensors_alternatives: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self._set("features", _tensors(self, "features", self.features, _ONE_FEATURE))
+        features = _to_tensor_dict(self, "features", self.features, _ONE_FEATURE)
+        self._set("features", features)
         self._check_receivers()
 
     def _check_receivers(self) -> None:
-        given = _tensors(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
-        self._set("receiver_tensors", given)
+        """Validate the receiver tensors and their alternatives, and store them as dicts.
+
+        Raises:
+          InvalidSetting: a part is missing or is not a tensor, or a name is not a string.
+        """
+        tensors = _to_tensor_dict(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
+        self._set("receiver_tensors", tensors)
         alternatives = self.receiver_tensors_alternatives
         if alternatives is None:
             return
@@ -48,11 +54,13 @@ class ServingInputReceiver(NamedTupleMixin):
             raise InvalidSetting(
                 f"receiver_tensors_alternatives is {alternatives!r}. Give a dict, name → tensors."
             )
-        checked = {
-            name: _tensors(self, f"receiver_tensors_alternatives[{name!r}]", each, _ONE_RECEIVER)
-            for name, each in alternatives.items()
+        alternatives = {
+            name: _to_tensor_dict(
+                self, f"receiver_tensors_alternatives[{name!r}]", tensors, _ONE_RECEIVER
+            )
+            for name, tensors in alternatives.items()
         }
-        self._set("receiver_tensors_alternatives", checked)
+        self._set("receiver_tensors_alternatives", alternatives)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -60,15 +68,15 @@ class ServingInputReceiver(NamedTupleMixin):
 
 @dataclass(frozen=True)
 class TensorServingInputReceiver(ServingInputReceiver):
-    """The door of an exported model whose model_fn takes one tensor, not a dict.
+    """A ServingInputReceiver for a model_fn whose features are one tensor instead of a dict.
 
     Attributes:
-      features: what model_fn gets: a tensor, sparse and ragged ones included.
+      features: the feature for model_fn: a Tensor, SparseTensor or RaggedTensor.
       receiver_tensors: see `ServingInputReceiver`.
       receiver_tensors_alternatives: see `ServingInputReceiver`.
 
     Raises:
-      InvalidSetting: the features are no single tensor, or a receiver does not fit.
+      InvalidSetting: features is not a single tensor, or a receiver tensor is invalid.
     """
 
     def __post_init__(self) -> None:
@@ -82,16 +90,16 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
 @dataclass(frozen=True)
 class SupervisedInputReceiver(NamedTupleMixin):
-    """The door of a model that is exported for training or evaluation.
+    """The placeholders of a model that is exported for training or evaluation.
 
     Attributes:
-      features: what model_fn gets: a tensor, or a dict of tensors.
-      labels: a tensor, or a dict of tensors.
-      receiver_tensors: what is fed: alias → placeholder. A single tensor is given the alias
-        "input".
+      features: the features for model_fn: a tensor, or name → tensor.
+      labels: the labels for model_fn: a tensor, or name → tensor.
+      receiver_tensors: the tensors to feed: alias → placeholder. A single tensor is stored under
+        the alias "input".
 
     Raises:
-      InvalidSetting: a part is missing, or is no tensor, or its name is no string.
+      InvalidSetting: a part is missing or is not a tensor, or a name is not a string.
     """
 
     features: Any
@@ -100,25 +108,34 @@ class SupervisedInputReceiver(NamedTupleMixin):
 
     def __post_init__(self) -> None:
         for name in ("features", "labels"):
-            _tensors(self, name, getattr(self, name), name)
-        given = _tensors(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
-        object.__setattr__(self, "receiver_tensors", given)
+            _to_tensor_dict(self, name, getattr(self, name), name)
+        tensors = _to_tensor_dict(self, "receiver_tensors", self.receiver_tensors, _ONE_RECEIVER)
+        object.__setattr__(self, "receiver_tensors", tensors)
 
 
 def build_raw_serving_input_receiver_fn(
     features: Any, default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving_input_receiver_fn whose clients send the features themselves.
+    """Build a serving_input_receiver_fn for clients that send the feature tensors themselves.
 
     Args:
-      features: a tensor, or name → tensor, whose type and shape the placeholder takes, the first
-        dimension being the batch.
-      default_batch_size: the first dimension of every placeholder; None leaves it open.
+      features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
+        tensor; the first dimension is the batch.
+      default_batch_size: the first dimension of every placeholder, in rows; None leaves the
+        dimension unknown.
+
+    Returns:
+      A function without arguments that returns a `ServingInputReceiver`.
+
+    Raises:
+      InvalidSetting: default_batch_size is less than 1. The returned function raises
+        InvalidSetting if a feature is not a tensor.
+      InvalidType: default_batch_size is not a whole number.
     """
     validation.check("default_batch_size", default_batch_size, least=1)
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
-        placeholders = _placeholders(features, _ONE_FEATURE, default_batch_size)
+        placeholders = _make_placeholders(features, _ONE_FEATURE, default_batch_size)
         return ServingInputReceiver(placeholders, placeholders)
 
     return serving_input_receiver_fn
@@ -127,35 +144,40 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """An input receiver function, for training or evaluation, that is fed features and labels.
+    """Build an input receiver function for an export of mode TRAIN or EVAL.
 
     Args:
-      features, labels: each a tensor, or name → tensor, whose type and shape the placeholder
-        takes, the first dimension being the batch.
-      default_batch_size: the first dimension of every placeholder; None leaves it open.
+      features: a tensor, or name → tensor. Each placeholder takes the dtype and the shape of its
+        tensor; the first dimension is the batch.
+      labels: a tensor, or name → tensor, like features.
+      default_batch_size: the first dimension of every placeholder, in rows; None leaves the
+        dimension unknown.
+
+    Returns:
+      A function without arguments that returns a `SupervisedInputReceiver`.
 
     Raises:
-      InvalidSetting: a name is both a feature's and a label's.
+      InvalidSetting: features and labels share a name, or default_batch_size is less than 1. The
+        returned function raises InvalidSetting if a part is not a tensor.
+      InvalidType: default_batch_size is not a whole number.
     """
     validation.check("default_batch_size", default_batch_size, least=1)
-    named = [
-        set(each) if isinstance(each, Mapping) else {name}
-        for each, name in ((features, _ONE_FEATURE), (labels, _ONE_LABEL))
-    ]
-    both = sorted(named[0] & named[1])
-    if both:
+    feature_names = set(features) if isinstance(features, Mapping) else {_ONE_FEATURE}
+    label_names = set(labels) if isinstance(labels, Mapping) else {_ONE_LABEL}
+    shared = sorted(feature_names & label_names)
+    if shared:
         raise InvalidSetting(
-            f"features and labels must have distinct keys, and both have {', '.join(both)}. "
+            f"features and labels must have distinct keys, and both have {', '.join(shared)}. "
             f"Rename one."
         )
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
-        of_features = _placeholders(features, _ONE_FEATURE, default_batch_size)
-        of_labels = _placeholders(labels, _ONE_LABEL, default_batch_size)
+        feature_tensors = _make_placeholders(features, _ONE_FEATURE, default_batch_size)
+        label_tensors = _make_placeholders(labels, _ONE_LABEL, default_batch_size)
         return SupervisedInputReceiver(
-            of_features if isinstance(features, Mapping) else of_features[_ONE_FEATURE],
-            of_labels if isinstance(labels, Mapping) else of_labels[_ONE_LABEL],
-            {**of_features, **of_labels},
+            feature_tensors if isinstance(features, Mapping) else feature_tensors[_ONE_FEATURE],
+            label_tensors if isinstance(labels, Mapping) else label_tensors[_ONE_LABEL],
+            {**feature_tensors, **label_tensors},
         )
 
     return supervised_input_receiver_fn
@@ -164,11 +186,21 @@ def build_raw_supervised_input_receiver_fn(
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving_input_receiver_fn whose clients send serialized tf.Examples, alias "examples".
+    """Build a serving_input_receiver_fn for clients that send serialized tf.Examples.
+
+    The placeholder has the alias "examples", dtype string and shape [batch].
 
     Args:
-      feature_spec: name → tf.io.FixedLenFeature and kin, as tf.io.parse_example takes them.
-      default_batch_size: how many examples one request has; None leaves it open.
+      feature_spec: name → tf.io.FixedLenFeature, VarLenFeature or another parsing feature of
+        tf.io.parse_example.
+      default_batch_size: the number of examples per request; None leaves the number open.
+
+    Returns:
+      A function without arguments that returns a `ServingInputReceiver`.
+
+    Raises:
+      InvalidSetting: default_batch_size is less than 1.
+      InvalidType: default_batch_size is not a whole number.
     """
     validation.check("default_batch_size", default_batch_size, least=1)
 
@@ -182,30 +214,53 @@ def build_parsing_serving_input_receiver_fn(
     return serving_input_receiver_fn
 
 
-def _placeholders(like: Any, one: str, batch_size: int | None) -> dict[str, Any]:
-    tensors = like if isinstance(like, Mapping) else {one: like}
-    found = {}
+def _make_placeholders(features: Any, default_name: str, batch_size: int | None) -> dict[str, Any]:
+    """Make a placeholder for each tensor, with its dtype, its shape and the given batch size.
+
+    Args:
+      features: a tensor [b, ...], or name → tensor [b, ...].
+      default_name: the name of the placeholder of a single tensor.
+      batch_size: the first dimension of the placeholders, in rows; None for unknown.
+
+    Returns:
+      name → placeholder.
+
+    Raises:
+      InvalidSetting: a value is not a tensor.
+    """
+    tensors = features if isinstance(features, Mapping) else {default_name: features}
+    placeholders = {}
     for name, tensor in tensors.items():
         if not tf.is_tensor(tensor):
             raise InvalidSetting(f"{name!r} is {tensor!r}. Give tensors that are like the input.")
         shape = tensor.shape
         if shape.rank is not None and shape.rank > 0:
             shape = tf.TensorShape([batch_size, *shape[1:]])
-        found[name] = tf.compat.v1.placeholder(tensor.dtype, shape, name=name)
-    return found
+        placeholders[name] = tf.compat.v1.placeholder(tensor.dtype, shape, name=name)
+    return placeholders
 
 
-def _tensors(owner: Any, part: str, value: Any, one: str) -> dict[str, Any]:
-    """A dict of tensors by name, a single tensor under a name of its own."""
-    title = f"{type(owner).__name__} {part}"
+def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> dict[str, Any]:
+    """Validate a part of a receiver, and return it as a dict of tensors by name.
+
+    Args:
+      receiver: the receiver, for the error text.
+      part: the name of the part, such as "features".
+      value: a tensor, or name → tensor.
+      default_name: the name of a single tensor.
+
+    Raises:
+      InvalidSetting: the part is None, a value is not a tensor, or a name is not a string.
+    """
+    title = f"{type(receiver).__name__} {part}"
     if value is None:
         raise InvalidSetting(f"{title} is None: {part} must be defined. Give a tensor or a dict.")
     if not isinstance(value, Mapping):
-        value = {one: value}
+        value = {default_name: value}
     for name, tensor in value.items():
         if not isinstance(name, str):
             raise InvalidSetting(f"{title} has the key {name!r}. Keys must be strings.")
-        # A feature that is not there in an export can be None, for the model to see.
+        # A model may accept None for a feature that exists in training only.
         if not tf.is_tensor(tensor) and (part != "features" or tensor is not None):
             raise InvalidSetting(
                 f"{title} has {name!r}: {tensor!r}. Give a Tensor, SparseTensor or RaggedTensor."

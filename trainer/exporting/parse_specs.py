@@ -1,4 +1,4 @@
-"""How tf.Examples of features and a label are parsed for a classifier or a regressor."""
+"""Parsing specs of tf.Examples for classifiers and regressors."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,21 +15,26 @@ def classifier_parse_example_spec(
     label_default: Any = None,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """Name → parsing feature, for tf.io.parse_example: one label an example, a class.
+    """Build the parsing spec of a classifier's tf.Examples, which have one class label each.
 
     Args:
-      feature_columns: what the model reads.
-      label_key: name of the label.
-      label_dtype: tf.int64 for class numbers, tf.string for class names.
-      label_default: the label of an example without one; None makes that an error.
-      weight_column: name of the examples' weights, or a numeric column; None for none.
+      feature_columns: the feature columns of the model.
+      label_key: the name of the label feature.
+      label_dtype: tf.int64 for class indices, tf.string for class names.
+      label_default: the label of an example that has none; None makes a missing label an error.
+      weight_column: the name of the feature that holds the example weights, or a numeric column;
+        None if examples have no weights.
+
+    Returns:
+      Feature name → parsing feature, for tf.io.parse_example. The label has shape [1].
 
     Raises:
-      InvalidSetting: the label or the weight is a feature, or a default does not fit its type.
-      InvalidType: the weight column is neither a name nor a numeric column.
+      InvalidSetting: the label or the weight is also a feature, or label_default does not match
+        label_dtype.
+      InvalidType: weight_column is neither a name nor a numeric column.
     """
-    label = tf.io.FixedLenFeature((1,), label_dtype, _default(label_default, label_dtype))
-    return _with_label(feature_columns, label_key, label, weight_column)
+    label = tf.io.FixedLenFeature((1,), label_dtype, _check_default(label_default, label_dtype))
+    return _build_spec(feature_columns, label_key, label, weight_column)
 
 
 def regressor_parse_example_spec(
@@ -40,24 +45,36 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """Name → parsing feature, for tf.io.parse_example: one label an example, numbers.
+    """Build the parsing spec of a regressor's tf.Examples, which have one numeric label each.
 
     Args:
-      feature_columns, label_key, label_default, weight_column: see
-        `classifier_parse_example_spec`.
-      label_dtype: a type of numbers.
-      label_dimension: how many numbers a label has.
+      feature_columns: see `classifier_parse_example_spec`.
+      label_key: see `classifier_parse_example_spec`.
+      label_dtype: a numeric dtype.
+      label_default: see `classifier_parse_example_spec`.
+      label_dimension: the number of values of a label.
+      weight_column: see `classifier_parse_example_spec`.
+
+    Returns:
+      Feature name → parsing feature, for tf.io.parse_example. The label has shape
+      [label_dimension].
 
     Raises:
-      InvalidSetting: the label or the weight is a feature, or a default does not fit its type.
-      InvalidType: the weight column is neither a name nor a numeric column.
+      InvalidSetting: the label or the weight is also a feature, or label_default does not match
+        label_dtype.
+      InvalidType: weight_column is neither a name nor a numeric column.
     """
-    default = _default(label_default, label_dtype)
+    default = _check_default(label_default, label_dtype)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, default)
-    return _with_label(feature_columns, label_key, label, weight_column)
+    return _build_spec(feature_columns, label_key, label, weight_column)
 
 
-def _default(default: Any, dtype: Any) -> Any:
+def _check_default(default: Any, dtype: Any) -> Any:
+    """Return a label's default value, checked against the label's dtype.
+
+    Raises:
+      InvalidSetting: the default does not match the dtype.
+    """
     if default is None:
         return None
     dtype = tf.as_dtype(dtype)
@@ -70,11 +87,17 @@ def _default(default: Any, dtype: Any) -> Any:
     return default
 
 
-def _with_label(
+def _build_spec(
     feature_columns: Iterable[Any], label_key: str, label: Any, weight_column: Any
 ) -> dict[str, Any]:
+    """Build the parsing spec of feature columns, a label and an optional weight column.
+
+    Raises:
+      InvalidSetting: the label or the weight is also a feature.
+      InvalidType: weight_column is neither a name nor a numeric column.
+    """
     spec: dict[str, Any] = dict(tf.feature_column.make_parse_example_spec(list(feature_columns)))
-    _add(spec, "label", {label_key: label})
+    _add_features(spec, "label", {label_key: label})
     if weight_column is None:
         return spec
     if isinstance(weight_column, str):
@@ -84,12 +107,22 @@ def _with_label(
             f"weight_column is {weight_column!r}. Give a name, or a "
             f"tf.feature_column.numeric_column."
         )
-    _add(spec, "weight", weight_column.parse_example_spec)
+    _add_features(spec, "weight", weight_column.parse_example_spec)
     return spec
 
 
-def _add(spec: dict[str, Any], role: str, added: Mapping[str, Any]) -> None:
-    for name, feature in added.items():
+def _add_features(spec: dict[str, Any], role: str, features: Mapping[str, Any]) -> None:
+    """Add parsing features to a spec.
+
+    Args:
+      spec: feature name → parsing feature; changed in place.
+      role: "label" or "weight", for the error text.
+      features: the parsing features to add, by name.
+
+    Raises:
+      InvalidSetting: the spec has a feature of that name already.
+    """
+    for name, feature in features.items():
         if name in spec:
             raise InvalidSetting(
                 f"{role} should not be used as feature: {role} key {name!r} is that of a feature "
