@@ -1,6 +1,6 @@
-"""Whether the TPU metagraph of a SavedModel does what its CPU metagraph does.
+"""Verification of a SavedModel without a TPU: compares its TPU metagraph with its CPU metagraph.
 
-The words of a comparison: the baseline is {serve}, the candidate is {serve, tpu}.
+The baseline is the metagraph tagged {serve}, the candidate is the one tagged {serve, tpu}.
 """
 
 from tpuserve.verification.report import (

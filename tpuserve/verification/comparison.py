@@ -1,4 +1,4 @@
-"""Two arrays of one output → how far they are apart."""
+"""Numerical comparison of one output of the baseline and of the candidate."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,101 +13,118 @@ Array = np.ndarray[Any, Any]
 def compare_outputs(
     name: str, baseline: Array, candidate: Array, *, atol: float, rtol: float
 ) -> Comparison:
-    """How far a candidate's output is from the baseline's.
+    """Compare an output of the candidate with the same output of the baseline.
 
-    Floats are equal within the tolerances, |baseline - candidate| <= atol + rtol * |baseline|,
-    and a NaN is equal to a NaN. All else has to be equal as it is.
+    Floats are equal if |baseline - candidate| <= atol + rtol * |baseline|. NaN equals NaN, and an
+    infinity equals the same infinity. Values of all other types have to be identical.
 
     Args:
-      name: the output's alias.
-      baseline, candidate: any shape and type.
-      atol, rtol: the tolerances.
+      name: Alias of the output in the signature.
+      baseline: Value from the {serve} metagraph, of any shape and dtype.
+      candidate: Value from the {serve, tpu} metagraph.
+      atol: Absolute tolerance.
+      rtol: Relative tolerance.
+
+    Returns:
+      The largest differences and the number of values out of tolerance. If the dtypes or the
+      shapes differ, `failure` says how, and no values are compared.
     """
-    # What a fetch of a scalar gives is no array.
+    # A session returns a Python or numpy scalar, not an array, for a scalar fetch.
     baseline, candidate = np.asarray(baseline), np.asarray(candidate)
-    dtype = _type_name(baseline)
-    if _type_name(candidate) != dtype:
+    dtype = _dtype_name(baseline)
+    if _dtype_name(candidate) != dtype:
         return Comparison(
             name,
             dtype,
             baseline.shape,
-            failure=f"{dtype} in the baseline, {_type_name(candidate)} in the candidate",
+            failure=f"{dtype} in the baseline, {_dtype_name(candidate)} in the candidate",
         )
     if candidate.shape != baseline.shape:
         return Comparison(
             name,
             dtype,
             baseline.shape,
-            failure=f"shape {_show(baseline)} in the baseline, {_show(candidate)} in the candidate",
+            failure=f"shape {_format_shape(baseline)} in the baseline, "
+            f"{_format_shape(candidate)} in the candidate",
         )
     if _is_float(baseline):
-        return Comparison(
-            name, dtype, baseline.shape, **_of_floats(baseline, candidate, atol, rtol)
-        )
-    return Comparison(name, dtype, baseline.shape, **_of_exact(baseline, candidate))
+        fields = _compare_floats(baseline, candidate, atol, rtol)
+    else:
+        fields = _compare_exactly(baseline, candidate)
+    return Comparison(name, dtype, baseline.shape, **fields)
 
 
-def _of_floats(a: Array, b: Array, atol: float, rtol: float) -> Mapping[str, Any]:
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    a, b = a.astype(wide), b.astype(wide)
-    is_finite = np.isfinite(a) & np.isfinite(b)
-    # An infinity less itself is no number, and is not used.
+def _compare_floats(
+    baseline: Array, candidate: Array, atol: float, rtol: float
+) -> Mapping[str, Any]:
+    """Return the fields of a Comparison for two float or complex arrays of one shape."""
+    wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
+    baseline, candidate = baseline.astype(wide), candidate.astype(wide)
+    is_finite = np.isfinite(baseline) & np.isfinite(candidate)
+    # inf - inf is NaN; those differences are masked out below.
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        difference = np.abs(a - b)
-        relative = (difference / np.abs(a))[is_finite & (a != 0)]
-        is_within = difference <= atol + rtol * np.abs(a)
-    is_same = (a == b) | (np.isnan(a) & np.isnan(b))
+        difference = np.abs(baseline - candidate)
+        relative = (difference / np.abs(baseline))[is_finite & (baseline != 0)]
+        is_within = difference <= atol + rtol * np.abs(baseline)
+    is_nan = np.isnan(baseline) & np.isnan(candidate)
+    is_identical = (baseline == candidate) | is_nan
     return {
         "largest_absolute": float(difference[is_finite].max(initial=0.0)),
         "largest_relative": float(relative.max(initial=0.0)),
-        "num_out_of_tolerance": int(np.sum(~(is_same | (is_finite & is_within)))),
-        "failure": _not_finite(a, b, is_same | is_finite),
-        "nan": int(np.sum(np.isnan(a) & np.isnan(b))),
-        "infinite": int(np.sum(np.isinf(a) & np.isinf(b))),
-        **_classes(a, b),
+        "num_out_of_tolerance": int(np.sum(~(is_identical | (is_finite & is_within)))),
+        "failure": _describe_non_finite(baseline, candidate, is_identical | is_finite),
+        "nan": int(np.sum(is_nan)),
+        "infinite": int(np.sum(np.isinf(baseline) & np.isinf(candidate))),
+        **_compare_classes(baseline, candidate),
     }
 
 
-def _not_finite(a: Array, b: Array, is_fine: Array) -> str | None:
+def _describe_non_finite(baseline: Array, candidate: Array, is_ignored: Array) -> str | None:
+    """Describe NaN and infinite values that only one array has; None if there are none."""
     texts = []
-    for sort, test in (("NaN", np.isnan), ("infinite", np.isinf)):
-        in_a, in_b = test(a) & ~is_fine, test(b) & ~is_fine
-        if count := int(np.sum(in_a)):
-            texts.append(f"{count} {sort} in the baseline and not in the candidate")
-        if count := int(np.sum(in_b)):
-            texts.append(f"{count} {sort} in the candidate and not in the baseline")
+    for kind, test in (("NaN", np.isnan), ("infinite", np.isinf)):
+        if count := int(np.sum(test(baseline) & ~is_ignored)):
+            texts.append(f"{count} {kind} in the baseline and not in the candidate")
+        if count := int(np.sum(test(candidate) & ~is_ignored)):
+            texts.append(f"{count} {kind} in the candidate and not in the baseline")
     return "; ".join(texts) or None
 
 
-def _classes(a: Array, b: Array) -> Mapping[str, int]:
-    if a.ndim < 2 or a.shape[-1] < 2 or a.dtype.kind == "c":
+def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
+    """Count the rows of [..., num_classes] arrays whose argmax differs."""
+    if baseline.ndim < 2 or baseline.shape[-1] < 2 or baseline.dtype.kind == "c":
         return {}
-    differing = np.argmax(a, axis=-1) != np.argmax(b, axis=-1)
-    return {"num_mismatched": int(np.sum(differing)), "compared": differing.size}
+    is_mismatch = np.argmax(baseline, axis=-1) != np.argmax(candidate, axis=-1)
+    return {"num_mismatched": int(np.sum(is_mismatch)), "compared": is_mismatch.size}
 
 
-def _of_exact(a: Array, b: Array) -> Mapping[str, Any]:
-    differing = int(np.sum(a != b))
-    found: dict[str, Any] = {
-        "num_mismatched": differing,
-        "compared": a.size,
-        "num_out_of_tolerance": differing,
+def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
+    """Return the fields of a Comparison for arrays of integers, bools or strings."""
+    is_mismatch = baseline != candidate
+    num_mismatched = int(np.sum(is_mismatch))
+    fields: dict[str, Any] = {
+        "num_mismatched": num_mismatched,
+        "compared": baseline.size,
+        "num_out_of_tolerance": num_mismatched,
     }
-    if a.dtype.kind in "iu":
-        # Python's own numbers do not overflow.
-        apart = [abs(int(x) - int(y)) for x, y in zip(a[a != b], b[a != b], strict=True)]
-        found["largest_absolute"] = float(max(apart, default=0))
-    return found
+    if baseline.dtype.kind in "iu":
+        # Python integers do not overflow.
+        differences = [
+            abs(int(first) - int(second))
+            for first, second in zip(baseline[is_mismatch], candidate[is_mismatch], strict=True)
+        ]
+        fields["largest_absolute"] = float(max(differences, default=0))
+    return fields
 
 
 def _is_float(array: Array) -> bool:
-    # Types that numpy does not have by itself, as bfloat16, are of kind V.
+    # Types from ml_dtypes, such as bfloat16, have the numpy kind V.
     return array.dtype.kind in "fc" or (array.dtype.kind == "V" and "float" in array.dtype.name)
 
 
-def _type_name(array: Array) -> str:
+def _dtype_name(array: Array) -> str:
     return "string" if array.dtype.kind in "OSU" else str(array.dtype.name)
 
 
-def _show(array: Array) -> str:
-    return "[" + ", ".join(str(each) for each in array.shape) + "]"
+def _format_shape(array: Array) -> str:
+    return "[" + ", ".join(map(str, array.shape)) + "]"

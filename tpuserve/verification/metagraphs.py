@@ -1,4 +1,4 @@
-"""The two metagraphs of a SavedModel, as they are compared."""
+"""Reads and loads the two metagraphs of a SavedModel that a verification compares."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ from tpuserve.tags import TagSet
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
-_HARDWARE: Mapping[TagSet, TpuSystem] = {
+# The hardware that each metagraph is loaded for: no TPU, and one emulated core.
+_SYSTEMS: Mapping[TagSet, TpuSystem] = {
     tag_sets.SERVE: TpuSystem(),
     tag_sets.SERVE_TPU: TpuSystem(
         tpu_cores=1, hosts=1, is_emulated=True, asked_by="tpuserve verify"
@@ -39,8 +40,8 @@ class MetaGraphSide:
     """One of the two metagraphs.
 
     Attributes:
-      described: as read without TensorFlow.
-      meta_graph_def: as TensorFlow's proto.
+      described: Signatures and contents, as read without TensorFlow.
+      meta_graph_def: The same metagraph as TensorFlow's MetaGraphDef.
     """
 
     described: Metagraph
@@ -49,10 +50,13 @@ class MetaGraphSide:
 
 @dataclass(frozen=True)
 class MetaGraphPair:
-    """The baseline, which is {serve}, and the candidate, which is {serve, tpu}.
+    """The baseline {serve} and the candidate {serve, tpu} of one SavedModel, not loaded.
 
     Attributes:
-      warm_up: the requests that a server runs before a model answers, whichever of the two it is.
+      directory: Directory of the SavedModel.
+      baseline: The {serve} metagraph.
+      candidate: The {serve, tpu} metagraph.
+      warm_up: The records of the warm-up file; a server runs them on whichever metagraph it loads.
     """
 
     directory: Path
@@ -62,47 +66,52 @@ class MetaGraphPair:
 
     @property
     def allowed_batch_sizes(self) -> tuple[int, ...]:
-        """Of all batch functions together, increasing; empty where there are none."""
-        found = {
+        """The allowed_batch_sizes of all batch functions, increasing; empty if there are none."""
+        sizes = {
             size
             for side in (self.baseline, self.candidate)
             for size in batch_functions.allowed_batch_sizes(side.meta_graph_def.graph_def)
         }
-        return tuple(sorted(found))
+        return tuple(sorted(sizes))
 
-    def signatures(self, wanted: tuple[str, ...]) -> dict[str, Signature]:
-        """The baseline's signatures of some names, or all that there are.
+    def signatures(self, names: tuple[str, ...]) -> dict[str, Signature]:
+        """Return the signatures of the given names, sorted by name; no names mean all.
+
+        A signature that both metagraphs have is the baseline's.
 
         Raises:
-          SignatureNotFound: a name that neither metagraph has.
+          SignatureNotFound: Neither metagraph has a signature of that name.
         """
-        of_candidate = self.candidate.described.signatures
-        found = dict(sorted({**of_candidate, **self.baseline.described.signatures}.items()))
-        for each in wanted:
-            if each not in found:
+        in_candidate = self.candidate.described.signatures
+        available = dict(sorted({**in_candidate, **self.baseline.described.signatures}.items()))
+        for name in names:
+            if name not in available:
                 raise SignatureNotFound(
-                    f"no signature {each!r} in {self.directory}; found "
-                    f"{', '.join(found) or 'none'}. Name one of those."
+                    f"no signature {name!r} in {self.directory}; found "
+                    f"{', '.join(available) or 'none'}. Use one of those names."
                 )
-        return {name: each for name, each in found.items() if not wanted or name in wanted}
+        return {
+            name: signature for name, signature in available.items() if not names or name in names
+        }
 
 
 def read_metagraph_pair(directory: Path) -> MetaGraphPair:
-    """The two metagraphs of a directory, unloaded.
+    """Read both metagraphs of a SavedModel without loading them.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: see `tpuserve.saved_model.metagraph.read_saved_model`.
-      MetagraphNotFound: one of the two is not there.
+      SavedModelNotFound: The directory holds no SavedModel.
+      DamagedSavedModel: The SavedModel cannot be parsed.
+      MetagraphNotFound: One of the two metagraphs is missing.
     """
     saved_model = metagraph.read_saved_model(directory)
-    described = {each.tags: each for each in saved_model.metagraphs}
-    for tags in _HARDWARE:
+    described = {description.tags: description for description in saved_model.metagraphs}
+    for tags in _SYSTEMS:
         if tags not in described:
-            found = ", ".join(sorted(tag_sets.format_tags(each) for each in described))
+            available = ", ".join(sorted(map(tag_sets.format_tags, described)))
             raise MetagraphNotFound(
-                f"{directory} has no metagraph tagged {tag_sets.format_tags(tags)}; found {found}. "
-                f"Two are compared, {{serve}} and {{serve, tpu}}: export with export_to_cpu=True "
-                f"and export_to_tpu=True."
+                f"{directory} has no metagraph tagged {tag_sets.format_tags(tags)}; found {available}. "
+                f"Verification compares {{serve}} with {{serve, tpu}}: export with "
+                f"export_to_cpu=True and export_to_tpu=True."
             )
     try:
         proto = loader_impl.parse_saved_model(str(directory))
@@ -110,25 +119,31 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
         raise DamagedSavedModel(
             f"TensorFlow cannot read {directory}: {error}. Export the model again."
         ) from error
-    protos = {frozenset(each.meta_info_def.tags): each for each in proto.meta_graphs}
-    baseline, candidate = (MetaGraphSide(described[each], protos[each]) for each in _HARDWARE)
+    protos = {
+        frozenset(meta_graph_def.meta_info_def.tags): meta_graph_def
+        for meta_graph_def in proto.meta_graphs
+    }
+    baseline, candidate = (MetaGraphSide(described[tags], protos[tags]) for tags in _SYSTEMS)
     return MetaGraphPair(directory, baseline, candidate, saved_model.warm_up)
 
 
 def load_baseline(directory: Path) -> LoadedModel:
-    """The {serve} metagraph, on the CPU.
+    """Load the {serve} metagraph on the CPU.
 
     Raises:
-      DamagedSavedModel: it cannot be loaded.
+      DamagedSavedModel: The metagraph cannot be loaded.
     """
     return _load(directory, tag_sets.SERVE)
 
 
 def load_candidate(directory: Path) -> LoadedModel | LoweringError:
-    """The {serve, tpu} metagraph, lowered and compiled by XLA; or why it cannot be lowered.
+    """Load the {serve, tpu} metagraph, lowered to the CPU and compiled by XLA.
+
+    Returns:
+      The loaded model, or the error if the metagraph cannot be lowered.
 
     Raises:
-      DamagedSavedModel: it cannot be loaded.
+      DamagedSavedModel: The metagraph cannot be loaded.
     """
     try:
         return _load(directory, tag_sets.SERVE_TPU)
@@ -138,51 +153,47 @@ def load_candidate(directory: Path) -> LoadedModel | LoweringError:
 
 def _load(directory: Path, tags: TagSet) -> LoadedModel:
     try:
-        return loader.load(directory, tags, _HARDWARE[tags])
+        return loader.load(directory, tags, _SYSTEMS[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
-        # What TensorFlow trips over in a graph that contradicts itself.
+        # TensorFlow raises these for a graph that is inconsistent.
         raise DamagedSavedModel(
-            f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
-            f"model again."
+            f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the model again."
         ) from error
 
 
-def describe_difference(name: str, both: MetaGraphPair) -> str | None:
-    """How a signature is not the same in both metagraphs; None where it is."""
-    baseline, candidate = (
-        each.described.signatures.get(name) for each in (both.baseline, both.candidate)
-    )
+def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
+    """Describe how a signature differs between the metagraphs; None if both have the same."""
+    baseline = pair.baseline.described.signatures.get(name)
+    candidate = pair.candidate.described.signatures.get(name)
     if baseline is None or candidate is None:
-        missing = "baseline {serve}" if baseline is None else "candidate {serve, tpu}"
-        return f"the {missing} has no such signature"
+        side = "baseline {serve}" if baseline is None else "candidate {serve, tpu}"
+        return f"the {side} has no such signature"
     kinds: tuple[tuple[str, Callable[[Signature], Mapping[str, Any]]], ...] = (
-        ("input", lambda each: each.inputs),
-        ("output", lambda each: each.outputs),
+        ("input", lambda signature: signature.inputs),
+        ("output", lambda signature: signature.outputs),
     )
-    for kind, of in kinds:
-        first, second = of(baseline), of(candidate)
-        for alias in sorted({*first, *second}):
-            if alias not in first or alias not in second:
-                where = "baseline {serve}" if alias not in first else "candidate {serve, tpu}"
-                return f"the {where} has no {kind} {alias!r}"
-            if first[alias].dtype != second[alias].dtype:
+    for kind, get_specs in kinds:
+        in_baseline, in_candidate = get_specs(baseline), get_specs(candidate)
+        for alias in sorted({*in_baseline, *in_candidate}):
+            if alias not in in_baseline or alias not in in_candidate:
+                side = "candidate {serve, tpu}" if alias in in_baseline else "baseline {serve}"
+                return f"the {side} has no {kind} {alias!r}"
+            first, second = in_baseline[alias], in_candidate[alias]
+            if first.dtype != second.dtype:
                 return (
-                    f"{kind} {alias!r} is {first[alias].dtype} in the baseline, "
-                    f"{second[alias].dtype} in the candidate"
+                    f"{kind} {alias!r} is {first.dtype} in the baseline, "
+                    f"{second.dtype} in the candidate"
                 )
-            if not _are_compatible(first[alias].shape, second[alias].shape):
-                return (
-                    f"{kind} {alias!r} is {first[alias]} in the baseline, {second[alias]} in the "
-                    f"candidate"
-                )
+            if not _are_compatible(first.shape, second.shape):
+                return f"{kind} {alias!r} is {first} in the baseline, {second} in the candidate"
     return None
 
 
 def _are_compatible(first: Shape, second: Shape) -> bool:
-    """Whether a tensor can have both shapes."""
+    """Return whether some tensor can have both shapes."""
     if first is None or second is None:
         return True
     return len(first) == len(second) and all(
-        one is None or other is None or one == other
-        for one, other in zip(first, second, strict=True)
+        size is None or other_size is None or size == other_size
+        for size, other_size in zip(first, second, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Both metagraphs on the same inputs: what they answer, and how long it takes."""
+"""Runs both metagraphs of a SavedModel on the same inputs, and compares and times them."""
 
 import statistics
 import time
@@ -20,13 +20,16 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class ModelPair:
-    """Both metagraphs in memory.
+    """The loaded baseline and candidate of one SavedModel.
 
     Attributes:
-      candidate: or why it cannot be there.
-      refused: collects what XLA refuses.
-      runs: how often to run again for the median time.
-      clock: gives the time in seconds.
+      baseline: The {serve} metagraph.
+      candidate: The {serve, tpu} metagraph, or the error that prevented lowering it.
+      atol: Absolute tolerance of the comparison.
+      rtol: Relative tolerance of the comparison.
+      runs: How often each metagraph runs again after its first run, for the median time.
+      refusals: Collects the ops that XLA refuses.
+      clock: Returns the current time in seconds.
     """
 
     baseline: LoadedModel
@@ -34,15 +37,18 @@ class ModelPair:
     atol: float
     rtol: float
     runs: int
-    refused: XlaRefusals
+    refusals: XlaRefusals
     clock: Callable[[], float] = time.perf_counter
 
     def run(self, signature_name: str, case: InputCase) -> Run:
-        """What both answer to one set of inputs; a failure of one is told in the result."""
+        """Run one signature in both metagraphs and compare the outputs.
+
+        An error of either metagraph becomes the `failure` of the result.
+        """
         try:
-            expected, baseline = self._timed(self.baseline, signature_name, case.inputs)
+            baseline, baseline_timing = self._run_timed(self.baseline, signature_name, case.inputs)
         except TpuserveError as error:
-            advice = " Give inputs that it takes." if case.source == "generated" else ""
+            advice = " Give inputs that it accepts." if case.source == "generated" else ""
             return Run(
                 case.batch_size,
                 case.source,
@@ -51,33 +57,38 @@ class ModelPair:
         try:
             if isinstance(self.candidate, LoweringError):
                 raise self.candidate
-            found, candidate = self._timed(self.candidate, signature_name, case.inputs)
+            candidate, candidate_timing = self._run_timed(
+                self.candidate, signature_name, case.inputs
+            )
         except TpuserveError as error:
-            reason = self.refused.read(error) or str(error)
+            reason = self.refusals.record(error) or str(error)
             return Run(
                 case.batch_size,
                 case.source,
-                baseline=baseline,
+                baseline=baseline_timing,
                 failure=f"the candidate {{serve, tpu}} failed: {reason}",
             )
         outputs = tuple(
-            compare_outputs(name, expected[name], found[name], atol=self.atol, rtol=self.rtol)
-            for name in sorted(expected)
+            compare_outputs(name, baseline[name], candidate[name], atol=self.atol, rtol=self.rtol)
+            for name in sorted(baseline)
         )
-        return Run(case.batch_size, case.source, outputs, baseline, candidate)
+        return Run(case.batch_size, case.source, outputs, baseline_timing, candidate_timing)
 
     def close(self) -> None:
-        """Frees both."""
+        """Unload both metagraphs."""
         self.baseline.close()
-        if isinstance(self.candidate, LoadedModel):
+        if not isinstance(self.candidate, LoweringError):
             self.candidate.close()
 
-    def _timed(self, model: LoadedModel, name: str, inputs: Arrays) -> tuple[Arrays, Timing]:
-        outputs, first = self._once(model, name, inputs)
-        later = [self._once(model, name, inputs)[1] for _ in range(self.runs)]
-        return outputs, Timing(first, statistics.median(later) if later else None)
+    def _run_timed(self, model: LoadedModel, name: str, inputs: Arrays) -> tuple[Arrays, Timing]:
+        """Run a signature once, then `runs` times more; return its outputs and wall times."""
+        outputs, first_seconds = self._run_once(model, name, inputs)
+        later_seconds = [self._run_once(model, name, inputs)[1] for _ in range(self.runs)]
+        median = statistics.median(later_seconds) if later_seconds else None
+        return outputs, Timing(first_seconds, median)
 
-    def _once(self, model: LoadedModel, name: str, inputs: Arrays) -> tuple[Arrays, float]:
+    def _run_once(self, model: LoadedModel, name: str, inputs: Arrays) -> tuple[Arrays, float]:
+        """Run a signature; return its outputs and the wall time in seconds."""
         start = self.clock()
         outputs = model.run(name, inputs)
         return outputs, self.clock() - start

@@ -1,4 +1,4 @@
-"""A report as data for programs and as tables for people."""
+"""Renders a verification report as data for JSON and as tables for a terminal."""
 
 import dataclasses
 import math
@@ -11,62 +11,69 @@ from rich.text import Text
 
 from tpuserve.verification.report import Comparison, Hazard, Report, Run, Timing
 
-# Attribute of a Comparison → its key in the JSON of `tpuserve verify --json`.
-_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+# Attribute of a Comparison → its key in the JSON output, where the names differ.
+_JSON_KEYS = {"num_out_of_tolerance": "beyond", "num_mismatched": "differing"}
 
 
 def to_dict(report: Report) -> dict[str, Any]:
-    """The report as plain dicts, lists, strings and numbers, all of which JSON has."""
-    data: dict[str, Any] = _plain(dataclasses.asdict(report))
+    """Return the report as dicts, lists, strings and finite numbers, which JSON can hold."""
+    data: dict[str, Any] = _to_plain(dataclasses.asdict(report))
     data["passed"] = report.passed
-    data["largest_absolute"] = _plain(report.largest_absolute)
-    for signature, of_signature in zip(report.signatures, data["signatures"], strict=True):
-        of_signature["passed"] = signature.passed
-        for run, of_run in zip(signature.runs, of_signature["runs"], strict=True):
-            of_run["passed"] = run.passed
-            for output, of_output in zip(run.outputs, of_run["outputs"], strict=True):
-                of_output["passed"] = output.passed
-                for attribute, key in _KEYS.items():
-                    of_output[key] = of_output.pop(attribute)
+    data["largest_absolute"] = _to_plain(report.largest_absolute)
+    for signature, signature_data in zip(report.signatures, data["signatures"], strict=True):
+        signature_data["passed"] = signature.passed
+        for run, run_data in zip(signature.runs, signature_data["runs"], strict=True):
+            run_data["passed"] = run.passed
+            run_data["outputs"] = [
+                {**_rename_keys(output_data), "passed": output.passed}
+                for output, output_data in zip(run.outputs, run_data["outputs"], strict=True)
+            ]
     return data
 
 
 def print_tables(report: Report, console: Console | None = None) -> None:
-    """Prints the report for people, in colour where the console has any."""
+    """Print the report as tables, in colour if the console supports colour."""
     console = console or Console()
     heading = f"{report.directory}: baseline {{serve}}, candidate {{serve, tpu}} through XLA"
     console.print(Text(heading, style="bold"), soft_wrap=True)
     console.print(_outputs_table(report))
-    if any(each.runs for each in report.signatures):
+    if any(signature.runs for signature in report.signatures):
         console.print()
-        console.print(Text("Wall time: the first run, which compiles, then the median of others"))
+        console.print(Text("Wall time of the first run, which compiles, and median of later runs"))
         console.print(_times_table(report))
     console.print()
-    for text, style in _failures(report):
-        console.print(Text(text, style=style), soft_wrap=True)
+    for text in _failures(report):
+        console.print(Text(text, style=_STYLES["error"]), soft_wrap=True)
     if report.hazards:
         console.print(Text("On a TPU", style="bold"))
-        for each in report.hazards:
-            console.print(_hazard(each), soft_wrap=True)
+        for hazard in report.hazards:
+            console.print(_hazard_line(hazard), soft_wrap=True)
     for note in report.notes:
         console.print(Text(f"note: {note}"), soft_wrap=True)
     console.print(_verdict(report), soft_wrap=True)
 
 
-def _plain(value: Any) -> Any:
+def _rename_keys(data: dict[str, Any]) -> dict[str, Any]:
+    return {_JSON_KEYS.get(name, name): value for name, value in data.items()}
+
+
+def _to_plain(value: Any) -> Any:
+    """Replace what JSON cannot hold: paths by strings, non-finite floats by None."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    # JSON has no infinity; it comes of a difference beyond the range of float64.
+        return [_to_plain(member) for member in value]
+    # A difference beyond the range of float64 is infinite.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _outputs_table(report: Report) -> Table:
-    table = _table("signature", "batch", "output")
+    """Build the table of differences: one row for each signature, batch size and output."""
+    table = _new_table("signature", "batch", "output")
     for title in ("absolute", "relative", "differ"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -75,93 +82,97 @@ def _outputs_table(report: Report) -> Table:
         if not signature.runs:
             table.add_row(Text(name), *[""] * 5, _outcome(signature.passed))
         for run in signature.runs:
-            batch = _batch(run)
+            batch_size = _format_batch_size(run)
             for cells, passed in _output_rows(run):
-                table.add_row(Text(name), batch, *cells, _outcome(passed))
-                # What stands above holds on.
-                name, batch = "", ""
+                table.add_row(Text(name), batch_size, *cells, _outcome(passed))
+                # A cell is left empty if its value is the same as in the row above.
+                name, batch_size = "", ""
     return table
 
 
 def _times_table(report: Report) -> Table:
-    table = _table("signature", "batch", "inputs")
-    for title in ("baseline", "then", "candidate", "then"):
+    """Build the table of wall times: one row for each signature and batch size."""
+    table = _new_table("signature", "batch", "inputs")
+    for title in ("baseline", "later", "candidate", "later"):
         table.add_column(title, justify="right", no_wrap=True)
     for signature in report.signatures:
         name: str = signature.name
         for run in signature.runs:
-            times = [*_times(run.baseline), *_times(run.candidate)]
-            table.add_row(Text(name), _batch(run), run.source, *times)
+            times = [*_format_timing(run.baseline), *_format_timing(run.candidate)]
+            table.add_row(Text(name), _format_batch_size(run), run.source, *times)
             name = ""
     return table
 
 
-def _table(*titles: str) -> Table:
+def _new_table(*titles: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title == "batch")
     return table
 
 
-def _batch(run: Run) -> str:
+def _format_batch_size(run: Run) -> str:
     return "-" if run.batch_size is None else str(run.batch_size)
 
 
 def _output_rows(run: Run) -> list[tuple[list[Any], bool]]:
+    """Return the cells of each output of a run, and whether the output passed."""
     if not run.outputs:
         return [([""] * 4, run.passed)]
     return [
         (
             [
-                Text(each.name),
-                _number(each.largest_absolute),
-                _number(each.largest_relative),
-                _differing(each),
+                Text(output.name),
+                _format_difference(output.largest_absolute),
+                _format_difference(output.largest_relative),
+                _format_mismatches(output),
             ],
-            each.passed,
+            output.passed,
         )
-        for each in run.outputs
+        for output in run.outputs
     ]
 
 
-def _failures(report: Report) -> list[tuple[str, str]]:
-    found = []
+def _failures(report: Report) -> list[str]:
+    """Return one line for each failure of a signature, of a run or of an output."""
+    lines = []
     for signature in report.signatures:
         if signature.failure:
-            found.append(f"{signature.name}: {signature.failure}")
+            lines.append(f"{signature.name}: {signature.failure}")
         for run in signature.runs:
-            where = signature.name
-            where += "" if run.batch_size is None else f", batch size {run.batch_size}"
+            subject = signature.name
+            subject += "" if run.batch_size is None else f", batch size {run.batch_size}"
             if run.failure:
-                found.append(f"{where}: {run.failure}")
-            for each in run.outputs:
-                if each.failure:
-                    found.append(f"{where}, output {each.name}: {each.failure}")
-                elif not each.passed:
-                    found.append(
-                        f"{where}, output {each.name}: {each.num_out_of_tolerance} of "
-                        f"{math.prod(each.shape)} values are not equal within the tolerances"
+                lines.append(f"{subject}: {run.failure}")
+            for output in run.outputs:
+                if output.failure:
+                    lines.append(f"{subject}, output {output.name}: {output.failure}")
+                elif not output.passed:
+                    lines.append(
+                        f"{subject}, output {output.name}: {output.num_out_of_tolerance} of "
+                        f"{math.prod(output.shape)} values are not equal within the tolerances"
                     )
-    return [(text, _STYLES["error"]) for text in found]
+    return lines
 
 
-def _hazard(each: Hazard) -> Text:
-    text = Text.assemble((f"{each.severity}: ", _STYLES[each.severity]), each.message)
-    if each.node:
-        function = f" in {each.function}" if each.function else ""
-        text.append(f" [{each.op} {each.node}{function}]")
-    if each.line:
-        text.append(f" made at {each.line}")
+def _hazard_line(hazard: Hazard) -> Text:
+    text = Text.assemble((f"{hazard.severity}: ", _STYLES[hazard.severity]), hazard.message)
+    if hazard.node:
+        function = f" in {hazard.function}" if hazard.function else ""
+        text.append(f" [{hazard.op} {hazard.node}{function}]")
+    if hazard.line:
+        text.append(f" created at {hazard.line}")
     return text
 
 
 def _verdict(report: Report) -> Text:
+    """Return the last line of the output: passed or failed, and why."""
     if report.passed:
-        largest = _number(report.largest_absolute)
+        largest = _format_difference(report.largest_absolute)
         return Text(f"passed: largest absolute difference {largest}", style="bold green")
-    failed = [each.name for each in report.signatures if not each.passed]
+    failed = [signature.name for signature in report.signatures if not signature.passed]
     reasons = [f"signatures that failed: {', '.join(failed)}"] if failed else []
-    errors = sum(each.severity == "error" for each in report.hazards)
+    errors = sum(hazard.severity == "error" for hazard in report.hazards)
     if errors:
         reasons.append(f"{errors} error{'s' if errors > 1 else ''} on a TPU")
     return Text(
@@ -175,24 +186,27 @@ def _outcome(passed: bool) -> Text:
     return Text("passed", style="green") if passed else Text("failed", style="bold red")
 
 
-def _number(value: float | None) -> str:
+def _format_difference(value: float | None) -> str:
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def _differing(each: Comparison) -> str:
-    return "-" if each.num_mismatched is None else f"{each.num_mismatched} of {each.compared}"
+def _format_mismatches(output: Comparison) -> str:
+    if output.num_mismatched is None:
+        return "-"
+    return f"{output.num_mismatched} of {output.compared}"
 
 
-def _times(timing: Timing | None) -> tuple[str, str]:
-    """The first run's and the later ones'."""
+def _format_timing(timing: Timing | None) -> tuple[str, str]:
+    """Return the time of the first run and the median of the later ones; "-" for none."""
     if timing is None:
         return "-", "-"
-    return _duration(timing.first), "-" if timing.median is None else _duration(timing.median)
+    median = "-" if timing.median is None else _format_seconds(timing.median)
+    return _format_seconds(timing.first), median
 
 
-def _duration(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.1f} s"
     if seconds >= 1e-3:

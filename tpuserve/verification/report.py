@@ -1,4 +1,4 @@
-"""What a verification found, as frozen data."""
+"""Results of a verification, as frozen dataclasses."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,22 +10,23 @@ InputSource = Literal["file", "warm-up record", "generated"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output, in the baseline and in the candidate.
+    """Comparison of one output of the baseline with the same output of the candidate.
 
     Attributes:
-      name: the output's alias.
-      dtype, shape: of the baseline's value.
-      largest_absolute: largest |baseline - candidate| of the values that are finite in both; None
-        where there are no numbers to subtract.
-      largest_relative: largest of these divided by |baseline|, where that is not 0.
-      num_out_of_tolerance: number of values outside the tolerances; without tolerances, of
-        values that are not equal.
-      num_mismatched: of outputs with classes in their last axis, the rows whose largest value is of
-        another class; of whole numbers, strings and bools the values that are not equal.
-      compared: how many such rows or values there are.
-      failure: what is wrong beyond the size of differences: another shape, another type, a NaN
-        on one side alone.
-      nan, infinite: how many values are so in both.
+      name: Alias of the output in the signature.
+      dtype: Type of the baseline's value, such as "float32".
+      shape: Shape of the baseline's value.
+      largest_absolute: Largest |baseline - candidate| of the values that are finite in both; None
+        if the values are not numbers, or if the dtypes or shapes differ.
+      largest_relative: Largest |baseline - candidate| / |baseline| where the baseline is not 0.
+      num_out_of_tolerance: Number of values that are not equal within the tolerances.
+      num_mismatched: For floats with classes in their last axis, the number of rows whose argmax
+        differs. For integers, bools and strings, the number of values that are not equal.
+      compared: Number of rows or values that `num_mismatched` was counted over.
+      failure: What differs other than finite values: the dtype, the shape, or a NaN or infinity
+        that only one of the two has. None if nothing does.
+      nan: Number of values that are NaN in both.
+      infinite: Number of values that are infinite in both.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether the two agree."""
+        """Whether all values are equal within the tolerances."""
         return self.failure is None and self.num_out_of_tolerance == 0
 
 
@@ -51,8 +52,8 @@ class Timing:
     """Wall time of one metagraph at one batch size, in seconds.
 
     Attributes:
-      first: of the first run, in which XLA compiles and buffers are made.
-      median: of the runs after it; None where there were none.
+      first: Time of the first run, in which XLA compiles and buffers are allocated.
+      median: Median time of the runs after the first; None if there were none.
     """
 
     first: float
@@ -61,14 +62,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class Run:
-    """Both metagraphs, run on the same inputs.
+    """Result of running both metagraphs on the same inputs.
 
     Attributes:
-      batch_size: rows of the inputs; None where they have none.
-      source: where the inputs are from.
-      outputs: by alias; empty where one of the two did not run.
-      baseline, candidate: how long each took; None where it did not run.
-      failure: why one of them did not run.
+      batch_size: Rows of the inputs; None if the inputs have no batch dimension.
+      source: Where the inputs come from.
+      outputs: One comparison for each output, sorted by alias; empty if a metagraph did not run.
+      baseline: Wall time of the baseline; None if it did not run.
+      candidate: Wall time of the candidate; None if it did not run.
+      failure: Why a metagraph did not run; None if both did.
     """
 
     batch_size: int | None
@@ -80,18 +82,18 @@ class Run:
 
     @property
     def passed(self) -> bool:
-        """Whether both ran and agree."""
-        return self.failure is None and all(each.passed for each in self.outputs)
+        """Whether both metagraphs ran and all outputs agree."""
+        return self.failure is None and all(output.passed for output in self.outputs)
 
 
 @dataclass(frozen=True)
 class VerifiedSignature:
-    """One signature of both metagraphs.
+    """Result of verifying one signature.
 
     Attributes:
-      name: the signature's.
-      runs: one per set of inputs.
-      failure: why there could be none.
+      name: Name of the signature.
+      runs: One run for each set of inputs.
+      failure: Why the signature could not be run at all; None if it was run.
     """
 
     name: str
@@ -100,22 +102,24 @@ class VerifiedSignature:
 
     @property
     def passed(self) -> bool:
-        """Whether it ran in both metagraphs, and they agree."""
-        return self.failure is None and bool(self.runs) and all(each.passed for each in self.runs)
+        """Whether the signature ran in both metagraphs and all runs agree."""
+        return self.failure is None and bool(self.runs) and all(run.passed for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """What would fail or surprise on a TPU.
+    """A property of the TPU metagraph that would fail or surprise on a real TPU.
 
     Attributes:
       kind: "uncompilable", "constant_input", "strings", "int64", "float64", "random",
-        "dynamic_shape", "constants", "recompilation", "no_computation", "not_finite".
-      severity: "error" is what cannot work on a TPU; "warning" may fail there, or gives other
-        results or long waits; "note" is good to know.
-      message: what it is, and what to do.
-      op, node, function: where in the graph; empty where no single node is to blame.
-      line: the line of user code that made the node; None where it is not known.
+        "dynamic_shape", "constants", "recompilation", "no_computation" or "not_finite".
+      severity: "error" if the model cannot work on a TPU; "warning" if it may fail there, give
+        other results or wait long; "note" for information.
+      message: Description of the problem and how to solve it.
+      op: Type of the node that causes the hazard; empty if no single node does.
+      node: Name of that node; empty if no single node causes the hazard.
+      function: Function that holds the node; empty for the main graph.
+      line: "file:number" of the user code that created the node; None if unknown.
     """
 
     kind: str
@@ -129,15 +133,17 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Report:
-    """Whether the {serve, tpu} metagraph of a SavedModel does what its {serve} metagraph does.
+    """Result of verifying a SavedModel: do its {serve} and {serve, tpu} metagraphs agree.
 
     Attributes:
-      directory: of the SavedModel.
-      atol, rtol: a float passes where |baseline - candidate| <= atol + rtol * |baseline|.
-      seed: of generated inputs.
-      signatures: in the order of their names.
-      hazards: of the {serve, tpu} metagraph, the gravest first.
-      notes: what was done to the inputs before they were used.
+      directory: Directory of the SavedModel.
+      atol: Absolute tolerance of the comparison.
+      rtol: Relative tolerance: a float passes if
+        |baseline - candidate| <= atol + rtol * |baseline|.
+      seed: Random seed of generated inputs.
+      signatures: Results in the order of the signatures' names.
+      hazards: Hazards of the {serve, tpu} metagraph: errors first, then warnings, then notes.
+      notes: Conversions that were applied to the inputs, one sentence each.
     """
 
     directory: Path
@@ -150,19 +156,19 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every signature passed and nothing is known to fail on a TPU."""
-        return all(each.passed for each in self.signatures) and not any(
-            each.severity == "error" for each in self.hazards
+        """Whether every signature passed and no hazard is an error."""
+        return all(signature.passed for signature in self.signatures) and not any(
+            hazard.severity == "error" for hazard in self.hazards
         )
 
     @property
     def largest_absolute(self) -> float | None:
-        """The largest absolute difference of all outputs; None where nothing was compared."""
-        found = [
+        """Largest absolute difference over all outputs; None if no numbers were compared."""
+        differences = [
             output.largest_absolute
             for signature in self.signatures
             for run in signature.runs
             for output in run.outputs
             if output.largest_absolute is not None
         ]
-        return max(found, default=None)
+        return max(differences, default=None)

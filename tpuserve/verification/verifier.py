@@ -1,4 +1,4 @@
-"""A SavedModel → the report of its verification."""
+"""Verification of a SavedModel: runs both metagraphs, compares them and finds TPU hazards."""
 
 import math
 import os
@@ -10,13 +10,14 @@ from typing import Any
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import debug_info
+from tpuserve.saved_model.signature import Signature
 from tpuserve.verification import metagraphs
 from tpuserve.verification.hazards import metagraph_hazards, node_placement
 from tpuserve.verification.inputs import cases
 from tpuserve.verification.inputs.cases import InputCases
 from tpuserve.verification.metagraphs import MetaGraphPair
 from tpuserve.verification.model_pair import ModelPair
-from tpuserve.verification.report import Report, Run, VerifiedSignature
+from tpuserve.verification.report import Hazard, Report, Run, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 
 Progress = Callable[[int, int, str], None]
@@ -34,144 +35,165 @@ def verify(
     runs: int = 5,
     progress: Progress | None = None,
 ) -> Report:
-    """Whether the {serve, tpu} metagraph does what {serve} does, and what a TPU would not like.
+    """Compare the {serve, tpu} metagraph of a SavedModel with its {serve} metagraph.
 
-    Both are run in this process on the same inputs, the TPU one lowered to the CPU and compiled
-    by XLA. What fails is in the report: a signature that cannot be run does not stop the others.
+    Both metagraphs run in this process on the same inputs. The TPU metagraph is lowered to the
+    CPU and compiled by XLA. A signature that fails is in the report and does not stop the others.
 
     Example:
       report = tpuserve.verification.verify("/models/half/1")
       assert report.passed, report.signatures
 
     Args:
-      directory: holds a saved_model.pb with both metagraphs.
-      inputs: an .npz file; its arrays are named by input, or "signature/input". Signatures that
-        it has nothing for run on the SavedModel's warm-up records, else on generated inputs.
-      signatures: those to run; None for all.
-      batch_sizes: to run at, for signatures with an open first dimension. None takes the rows of
-        the given inputs; else what the batch functions allow; else 1 and 8.
-      atol, rtol: a float passes where |baseline - candidate| <= atol + rtol * |baseline|.
-      seed: of generated inputs.
-      runs: how often each runs after its first time, for the median of its wall time.
-      progress: called with the number of runs done, of all, and what comes next.
+      directory: Directory with a saved_model.pb that holds both metagraphs.
+      inputs: An .npz file whose arrays are named "INPUT" or "SIGNATURE/INPUT". A signature that
+        the file has no arrays for runs on the SavedModel's warm-up records, or else on generated
+        inputs.
+      signatures: Names of the signatures to run; None for all.
+      batch_sizes: Batch sizes, in rows, for signatures with an open first dimension. None means
+        the rows of the inputs in the file or warm-up records, else the allowed_batch_sizes of the
+        model's batch functions, else 1 and 8.
+      atol: Absolute tolerance.
+      rtol: Relative tolerance: a float passes if
+        |baseline - candidate| <= atol + rtol * |baseline|.
+      seed: Random seed for generated inputs.
+      runs: How often each metagraph runs again after its first run, for the median wall time.
+      progress: Called with the number of finished runs, the number of all runs, and a description
+        of the next step.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: see the message.
-      SignatureNotFound: a name that neither metagraph has.
-      InvalidInput: a file of inputs that does not fit.
-      InvalidSetting, InvalidType: a tolerance, a number of runs or a batch size that cannot be, or
-        an argument of another type than it takes.
+      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
+        a damaged one, or one without both metagraphs.
+      SignatureNotFound: Neither metagraph has a signature of that name.
+      InvalidInput: The file of inputs does not fit the signatures.
+      InvalidSetting, InvalidType: An argument is out of range or has the wrong type.
     """
-    _check(
-        atol,
-        rtol,
-        () if batch_sizes is None else batch_sizes,
-        () if signatures is None else signatures,
-        runs,
-        seed,
-    )
-    of_file = None if inputs is None else _path("inputs", inputs)
-    both = metagraphs.read_metagraph_pair(_path("directory", directory))
-    wanted = both.signatures(tuple(signatures or ()))
-    failures = {name: metagraphs.describe_difference(name, both) for name in wanted}
-    comparable = {name: each for name, each in wanted.items() if failures[name] is None}
-    found = cases.collect_cases(
-        both.directory,
-        both.baseline.meta_graph_def,
-        comparable,
-        inputs=of_file,
+    _check_tolerances(atol, rtol)
+    _check_selection(batch_sizes, signatures)
+    validation.check_integer("runs", runs, least=0)
+    validation.check_integer("seed", seed, least=0)
+    inputs_path = None if inputs is None else _to_path("inputs", inputs)
+    pair = metagraphs.read_metagraph_pair(_to_path("directory", directory))
+    selected = pair.signatures(tuple(signatures or ()))
+    failures = {name: metagraphs.describe_difference(name, pair) for name in selected}
+    input_cases = cases.collect_cases(
+        pair.directory,
+        pair.baseline.meta_graph_def,
+        {name: signature for name, signature in selected.items() if failures[name] is None},
+        inputs=inputs_path,
         batch_sizes=tuple(dict.fromkeys(batch_sizes or ())),
-        allowed_batch_sizes=both.allowed_batch_sizes,
+        allowed_batch_sizes=pair.allowed_batch_sizes,
         seed=seed,
     )
-    refused = XlaRefusals()
-    results = _run(both, found, atol, rtol, runs, refused, progress)
+    refusals = XlaRefusals()
+    results = _run_cases(pair, input_cases, atol, rtol, runs, refusals, progress)
     verified = tuple(
-        VerifiedSignature(name, results.get(name, ()), failures[name]) for name in wanted
+        VerifiedSignature(name, results.get(name, ()), failures[name]) for name in selected
     )
-    of_candidate = both.candidate.meta_graph_def
-    placed = {
-        name: node_placement.place_nodes(of_candidate, name)
-        for name in wanted
-        if name in both.candidate.described.signatures
-    }
     return Report(
-        directory=both.directory,
+        directory=pair.directory,
         atol=atol,
         rtol=rtol,
         seed=seed,
         signatures=verified,
-        hazards=metagraph_hazards.find_hazards(
-            of_candidate,
-            placed,
-            {name: both.candidate.described.signatures[name] for name in placed},
-            allowed_batch_sizes=both.allowed_batch_sizes,
-            refused=refused,
-            warm_up=both.warm_up,
-            verified=verified,
-            line_of=debug_info.load_line_lookup(both.directory),
-        ),
-        notes=found.notes,
+        hazards=_find_hazards(pair, selected, refusals, verified),
+        notes=input_cases.notes,
     )
 
 
-def _run(
-    both: MetaGraphPair,
-    found: InputCases,
+def _find_hazards(
+    pair: MetaGraphPair,
+    selected: Mapping[str, Signature],
+    refusals: XlaRefusals,
+    verified: Sequence[VerifiedSignature],
+) -> tuple[Hazard, ...]:
+    """Find the hazards of the candidate's signatures that were selected."""
+    available = pair.candidate.described.signatures
+    signatures = {name: available[name] for name in selected if name in available}
+    return metagraph_hazards.find_hazards(
+        pair.candidate.meta_graph_def,
+        {
+            name: node_placement.place_nodes(pair.candidate.meta_graph_def, name)
+            for name in signatures
+        },
+        signatures,
+        allowed_batch_sizes=pair.allowed_batch_sizes,
+        warm_up=pair.warm_up,
+        refusals=refusals,
+        verified=verified,
+        line_of=debug_info.load_line_lookup(pair.directory),
+    )
+
+
+def _run_cases(
+    metagraph_pair: MetaGraphPair,
+    input_cases: InputCases,
     atol: float,
     rtol: float,
     runs: int,
-    refused: XlaRefusals,
+    refusals: XlaRefusals,
     progress: Progress | None,
 ) -> dict[str, tuple[Run, ...]]:
-    total = sum(len(each) for each in found.by_signature.values())
-    tell = progress or (lambda done, total, what: None)
-    tell(0, total, "loading")
-    pair = ModelPair(
-        metagraphs.load_baseline(both.directory),
-        metagraphs.load_candidate(both.directory),
+    """Load both metagraphs and run each case; return signature name → runs."""
+    total = sum(map(len, input_cases.by_signature.values()))
+    report_progress = progress or _ignore_progress
+    report_progress(0, total, "loading")
+    models = ModelPair(
+        metagraphs.load_baseline(metagraph_pair.directory),
+        metagraphs.load_candidate(metagraph_pair.directory),
         atol,
         rtol,
         runs,
-        refused,
+        refusals,
     )
     results: dict[str, tuple[Run, ...]] = {}
     done = 0
     try:
-        for name, of_signature in found.by_signature.items():
+        for name, signature_cases in input_cases.by_signature.items():
             results[name] = ()
-            for case in of_signature:
-                tell(done, total, f"{name}, batch size {case.batch_size or 'fixed'}")
-                results[name] += (pair.run(name, case),)
+            for case in signature_cases:
+                report_progress(done, total, f"{name}, batch size {case.batch_size or 'fixed'}")
+                results[name] += (models.run(name, case),)
                 done += 1
     finally:
-        pair.close()
-    tell(done, total, "done")
+        models.close()
+    report_progress(done, total, "done")
     return results
 
 
-def _check(atol: Any, rtol: Any, batch_sizes: Any, signatures: Any, runs: Any, seed: Any) -> None:
+def _ignore_progress(done: int, total: int, step: str) -> None:
+    pass
+
+
+def _check_tolerances(atol: Any, rtol: Any) -> None:
     for name, value in (("atol", atol), ("rtol", rtol)):
         message = f"{name} is {value!r}. Give a number of at least 0."
         if isinstance(value, bool) or not isinstance(value, Real):
             raise InvalidType(message)
         if not (math.isfinite(value) and float(value) >= 0):
             raise InvalidSetting(message)
-    if not _is_list(batch_sizes):
-        raise InvalidType(f"batch_sizes is {batch_sizes!r}. Give a list of whole numbers, or None.")
-    for size in batch_sizes:
-        validation.check_integer("A size of batch_sizes", size, least=1)
-    if not _is_list(signatures) or not all(isinstance(each, str) for each in signatures):
+
+
+def _check_selection(batch_sizes: Any, signatures: Any) -> None:
+    if batch_sizes is not None:
+        if not _is_list(batch_sizes):
+            raise InvalidType(
+                f"batch_sizes is {batch_sizes!r}. Give a list of whole numbers, or None."
+            )
+        for size in batch_sizes:
+            validation.check_integer("A size of batch_sizes", size, least=1)
+    if signatures is not None and not (
+        _is_list(signatures) and all(isinstance(name, str) for name in signatures)
+    ):
         raise InvalidType(f"signatures is {signatures!r}. Give a list of names, or None.")
-    validation.check_integer("runs", runs, least=0)
-    validation.check_integer("seed", seed, least=0)
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
 
 
-def _path(name: str, value: Any) -> Path:
+def _to_path(argument: str, value: Any) -> Path:
+    """Return the value of an argument as a Path."""
     if not isinstance(value, str | bytes | os.PathLike):
-        raise InvalidType(f"{name} is {value!r}. Give a path.")
+        raise InvalidType(f"{argument} is {value!r}. Give a path.")
     return Path(os.fsdecode(value))

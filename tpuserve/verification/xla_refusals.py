@@ -1,4 +1,4 @@
-"""What XLA refused while signatures ran."""
+"""Collects the ops that XLA refused to compile while signatures ran."""
 
 from dataclasses import dataclass, field
 
@@ -11,33 +11,30 @@ class XlaRefusals:
     """The ops that XLA refused, each once.
 
     Attributes:
-      unsupported: node name → an op that XLA has no form for.
-      not_constant: node name → an op with an input that would have to be a constant.
+      unsupported: Node name → an op that XLA cannot compile.
+      not_constant: Node name → an op with an input that XLA requires to be a constant.
     """
 
     unsupported: dict[str, UnsupportedOp] = field(default_factory=dict)
     not_constant: dict[str, UnsupportedOp] = field(default_factory=dict)
 
-    def read(self, error: BaseException) -> str | None:
-        """Remembers what an error says that XLA refuses.
+    def record(self, error: BaseException) -> str | None:
+        """Record the ops that an error message says XLA refuses.
 
         Returns:
-          The same in one sentence; None where the error is about something else.
+          A sentence that names those ops; None if the error is about something else.
         """
-        # Ours carry the first line only; the runtime's own is behind them.
+        # Errors of tpuserve carry only the first line; the runtime's full text is the cause's.
         text = str(error.__cause__ or error)
-        unsupported, not_constant = (
-            xla_errors.find_unsupported_ops(text),
-            xla_errors.find_nonconstant_inputs(text),
-        )
-        self.unsupported.update({each.node: each for each in unsupported})
-        self.not_constant.update({each.node: each for each in not_constant})
+        unsupported, not_constant = xla_errors.find_unsupported_ops(text), xla_errors.find_nonconstant_inputs(text)
+        self.unsupported.update({op.node: op for op in unsupported})
+        self.not_constant.update({op.node: op for op in not_constant})
         if unsupported:
-            ops = ", ".join(f"{each.op} ({each.node})" for each in unsupported)
+            ops = ", ".join(f"{op.op} ({op.node})" for op in unsupported)
             return f"XLA cannot compile {ops}"
         if not_constant:
             ops = ", ".join(
-                f"input {each.input_number} of {each.op} ({each.node})" for each in not_constant
+                f"input {op.input_number} of {op.op} ({op.node})" for op in not_constant
             )
             return f"XLA needs a constant for {ops}"
         return None

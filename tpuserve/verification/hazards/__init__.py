@@ -1,1 +1,1 @@
-"""Finds what would fail or surprise on a TPU."""
+"""Checks of a TPU metagraph for what would fail or surprise on a real TPU."""

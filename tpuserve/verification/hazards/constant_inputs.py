@@ -1,4 +1,4 @@
-"""Inputs of a TPU computation that XLA has to know while it compiles."""
+"""Finds inputs of TPU computations that XLA requires to be constants while it compiles."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,9 +8,9 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# Op → its inputs that decide the shape of what is compiled; -1 is the last one.
+# Op → positions of the inputs that determine a shape of the compiled program; -1 is the last one.
 # Source: the MarkCompileTimeConstantInput registrations of tensorflow/compiler/tf2xla/kernels.
-_DECIDING: Mapping[str, Sequence[int]] = {
+_SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "Reshape": (1,),
     "Fill": (0,),
     "Tile": (1,),
@@ -47,81 +47,87 @@ _DECIDING: Mapping[str, Sequence[int]] = {
     "SparseToDense": (1,),
 }
 
-# What they give is known from their input's shape, whatever its values are.
-_OF_SHAPE = ("Shape", "ShapeN", "Rank", "Size", "VariableShape", "ZerosLike", "OnesLike")
+# The outputs of these ops depend on the shape of their input only, not on its values.
+_SHAPE_OPS = ("Shape", "ShapeN", "Rank", "Size", "VariableShape", "ZerosLike", "OnesLike")
 
 
 def find_constant_inputs(
-    meta_graph_def: Any, nodes: Sequence[PlacedNode], refused: XlaRefusals
+    meta_graph_def: Any, nodes: Sequence[PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    """The inputs of computations that decide a shape, and what XLA itself said of such.
+    """Find ops of TPU computations that take a shape from values instead of from a constant.
 
     Args:
-      meta_graph_def: TensorFlow's MetaGraphDef.
-      nodes: what the signatures run.
-      refused: what XLA said.
+      meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
+      nodes: The nodes that the signatures run.
+      refusals: The ops that XLA refused while the signatures ran; they are errors. The other
+        findings are warnings.
     """
-    placed = {each.node.name: each for each in nodes if each.on_tpu}
-    for name, each in refused.not_constant.items():
+    nodes_on_tpu = {placed.node.name: placed for placed in nodes if placed.on_tpu}
+    for name, refused in refusals.not_constant.items():
         yield Hazard(
             "constant_input",
             "error",
-            f"input {each.input_number} of {each.op} has to be a constant while XLA compiles, and "
-            f"depends on values. Compute it from static shapes.",
-            op=each.op,
+            f"input {refused.input_number} of {refused.op} must be a constant while XLA compiles, "
+            f"but depends on values. Compute it from static shapes.",
+            op=refused.op,
             node=name,
-            function=placed[name].function if name in placed else "",
+            function=nodes_on_tpu[name].function if name in nodes_on_tpu else "",
         )
-    computations = {each.computation for each in nodes if each.on_tpu}
+    computations = {placed.computation for placed in nodes if placed.on_tpu}
     for function in meta_graph_def.graph_def.library.function:
         if function.signature.name in computations:
-            yield from _of_computation(function, placed, refused)
+            yield from _find_in_computation(function, nodes_on_tpu, refusals)
 
 
-def _of_computation(
-    function: Any, placed: Mapping[str, PlacedNode], refused: XlaRefusals
+def _find_in_computation(
+    function: Any, nodes_on_tpu: Mapping[str, PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    nodes = {each.name: each for each in function.node_def}
-    arguments = {
-        each.name for each in function.signature.input_arg if each.type in dtypes.WHOLE_NUMBERS
+    """Find the ops of one TPU computation that take a shape from one of its integer inputs."""
+    nodes = {node.name: node for node in function.node_def}
+    integer_inputs = {
+        argument.name
+        for argument in function.signature.input_arg
+        if argument.type in dtypes.WHOLE_NUMBERS
     }
     for node in nodes.values():
-        if node.name in refused.not_constant or node.name not in placed:
+        if node.name in refusals.not_constant or node.name not in nodes_on_tpu:
             continue
-        inputs = [each for each in node.input if not each.startswith("^")]
-        starts = [
-            inputs[position]
-            for position in _DECIDING.get(node.op, ())
-            if -len(inputs) <= position < len(inputs)
+        tensors = [tensor for tensor in node.input if not tensor.startswith("^")]
+        shape_tensors = [
+            tensors[position]
+            for position in _SHAPE_INPUTS.get(node.op, ())
+            if -len(tensors) <= position < len(tensors)
         ]
-        found = sorted(_sources(starts, nodes) & arguments)
-        if found:
+        sources = sorted(_trace_to_sources(shape_tensors, nodes) & integer_inputs)
+        if sources:
             yield Hazard(
                 "constant_input",
                 "warning",
-                f"{node.op} takes a shape from the computation's input {', '.join(found)}, which "
-                f"XLA has to know while it compiles: a TPU compiles once for each value that it "
-                f"meets. Compute it from static shapes.",
+                f"{node.op} takes a shape from the computation's input {', '.join(sources)}. XLA "
+                f"needs that value while it compiles, so a TPU recompiles for every new value. "
+                f"Compute the shape from static shapes.",
                 op=node.op,
                 node=node.name,
                 function=function.signature.name,
             )
 
 
-def _sources(references: Sequence[str], nodes: Mapping[str, Any]) -> set[str]:
-    """What references lead back to outside of the nodes."""
-    seen: set[str] = set()
-    found: set[str] = set()
-    pending = [each.partition(":")[0] for each in references]
+def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[str]:
+    """Return the function arguments whose values the tensors depend on."""
+    visited: set[str] = set()
+    sources: set[str] = set()
+    pending = [tensor.partition(":")[0] for tensor in tensors]
     while pending:
         name = pending.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         if name not in nodes:
-            found.add(name)
-        elif nodes[name].op not in _OF_SHAPE:
+            sources.add(name)
+        elif nodes[name].op not in _SHAPE_OPS:
             pending += [
-                each.partition(":")[0] for each in nodes[name].input if not each.startswith("^")
+                tensor.partition(":")[0]
+                for tensor in nodes[name].input
+                if not tensor.startswith("^")
             ]
-    return found
+    return sources

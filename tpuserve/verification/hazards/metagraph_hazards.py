@@ -1,7 +1,8 @@
-"""What of a {serve, tpu} metagraph would fail or surprise on a TPU."""
+"""Finds everything in a {serve, tpu} metagraph that would fail or surprise on a real TPU."""
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Comparison, Hazard, VerifiedSignature
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-_GRAVEST_FIRST = {"error": 0, "warning": 1, "note": 2}
+_SEVERITY_ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
 def find_hazards(
@@ -22,88 +23,92 @@ def find_hazards(
     *,
     allowed_batch_sizes: Sequence[int],
     warm_up: Sequence[WarmUpRecord],
-    refused: XlaRefusals,
+    refusals: XlaRefusals,
     verified: Sequence[VerifiedSignature],
     line_of: Callable[[str], str | None],
 ) -> tuple[Hazard, ...]:
-    """The hazards of a metagraph, the gravest first.
+    """Find the hazards of a {serve, tpu} metagraph: errors first, then warnings, then notes.
 
     Args:
-      meta_graph_def: of the candidate, as TensorFlow's proto.
-      placed: signature name → what it runs.
-      signatures: those of the metagraph, out of the ones asked for.
-      allowed_batch_sizes: of the metagraph's batch functions; empty without them.
-      warm_up: the requests of the warm-up file; none without it.
-      refused: what XLA said as the signatures ran.
-      verified: what the runs gave.
-      line_of: "node@function" → the line of user code that made it, where it is known.
+      meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
+      placed: Signature name → the nodes that the signature runs.
+      signatures: The selected signatures of the metagraph, by name.
+      allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
+      warm_up: The records of the warm-up file; empty without the file.
+      refusals: The ops that XLA refused while the signatures ran.
+      verified: The results of those runs.
+      line_of: Returns "file:number" of the user code that created "node@function", or None.
     """
-    nodes = _once(placed.values())
-    ran = [
-        each.name
-        for each in verified
-        if each.runs and all(run.candidate is not None for run in each.runs)
+    nodes = _merge_unique(placed.values())
+    names_that_ran = [
+        signature.name
+        for signature in verified
+        if signature.runs and all(run.candidate is not None for run in signature.runs)
     ]
-    compiled = _once(each for name, each in placed.items() if name in ran)
-    found = [
-        *node_hazards.find_uncompilable_ops(nodes, compiled, refused),
-        *constant_inputs.find_constant_inputs(meta_graph_def, nodes, refused),
+    compiled = _merge_unique(placed[name] for name in placed if name in names_that_ran)
+    hazards = [
+        *node_hazards.find_uncompilable_ops(nodes, compiled, refusals),
+        *constant_inputs.find_constant_inputs(meta_graph_def, nodes, refusals),
         *node_hazards.find_large_constants(nodes),
         *node_hazards.find_strings(nodes),
         *node_hazards.find_random_ops(nodes),
         *node_hazards.find_dynamic_shapes(nodes),
         *node_hazards.find_64_bit_types(nodes),
         *recompilations.find_recompilations(placed, signatures, allowed_batch_sizes, warm_up),
-        *_no_computation(placed),
-        *_not_finite(verified),
+        *_find_missing_computations(placed),
+        *_find_non_finite_outputs(verified),
     ]
-    with_lines = [_with_line(each, line_of) for each in found]
-    return tuple(sorted(with_lines, key=lambda each: _GRAVEST_FIRST[each.severity]))
+    with_lines = [_add_line(hazard, line_of) for hazard in hazards]
+    return tuple(sorted(with_lines, key=lambda hazard: _SEVERITY_ORDER[hazard.severity]))
 
 
-def _once(placed: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode]:
-    found: dict[tuple[str, str, str, bool], PlacedNode] = {}
-    for each in (each for of_one in placed for each in of_one):
-        found.setdefault((each.node.name, each.function, each.computation, each.on_tpu), each)
-    return list(found.values())
+def _merge_unique(node_lists: Iterable[Iterable[PlacedNode]]) -> list[PlacedNode]:
+    """Merge the nodes of several signatures; a node that several signatures run occurs once."""
+    unique: dict[tuple[str, str, str, bool], PlacedNode] = {}
+    for nodes in node_lists:
+        for placed in nodes:
+            key = placed.node.name, placed.function, placed.computation, placed.on_tpu
+            unique.setdefault(key, placed)
+    return list(unique.values())
 
 
-def _with_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
+def _add_line(hazard: Hazard, line_of: Callable[[str], str | None]) -> Hazard:
+    """Add the line of user code that created the hazard's node, if the line is known."""
     line = line_of(f"{hazard.node}@{hazard.function}") if hazard.node else None
     return hazard if line is None else dataclasses.replace(hazard, line=line)
 
 
-def _no_computation(placed: Mapping[str, Sequence[PlacedNode]]) -> Iterable[Hazard]:
+def _find_missing_computations(placed: Mapping[str, Sequence[PlacedNode]]) -> Iterable[Hazard]:
+    """Find the signatures that run nothing on the TPU."""
     for name, nodes in placed.items():
-        if not any(each.on_tpu for each in nodes):
+        if not any(node.on_tpu for node in nodes):
             yield Hazard(
                 "no_computation",
                 "warning",
-                f"signature {name!r} of {{serve, tpu}} has nothing that runs on the TPU: the host "
-                f"computes all of it, and `tpuserve compile` finds nothing to compile. Put the "
+                f"signature {name!r} of {{serve, tpu}} runs nothing on the TPU: the host "
+                f"computes everything, and `tpuserve compile` finds nothing to compile. Put the "
                 f"model into tpu.rewrite and TPUPartitionedCall, or export as V1.",
             )
 
 
-def _not_finite(verified: Sequence[VerifiedSignature]) -> Iterable[Hazard]:
-    """Outputs whose comparison says nothing: neither metagraph gave a number."""
+def _find_non_finite_outputs(verified: Sequence[VerifiedSignature]) -> Iterable[Hazard]:
+    """Find the outputs that hold no finite number in either metagraph, so nothing was compared."""
     for signature in verified:
-        by_name: dict[str, list[Comparison]] = {}
-        for each in (each for run in signature.runs for each in run.outputs):
-            by_name.setdefault(each.name, []).append(each)
+        by_name: dict[str, list[Comparison]] = defaultdict(list)
+        for run in signature.runs:
+            for output in run.outputs:
+                by_name[output.name].append(output)
         for name, outputs in by_name.items():
-            nan, infinite = (
-                sum(each.nan for each in outputs),
-                sum(each.infinite for each in outputs),
-            )
-            count = sum(math.prod(each.shape) for each in outputs)
+            nan = sum(output.nan for output in outputs)
+            infinite = sum(output.infinite for output in outputs)
+            count = sum(math.prod(output.shape) for output in outputs)
             if not count or nan + infinite < count:
                 continue
-            sort = "NaN or infinite" if nan and infinite else "NaN" if nan else "infinite"
+            kind = "NaN or infinite" if nan and infinite else "NaN" if nan else "infinite"
             yield Hazard(
                 "not_finite",
                 "warning",
                 f"{count} of {count} values of output {name!r} of signature {signature.name!r} are "
-                f"{sort} in both metagraphs, so that nothing was compared. Give inputs that the "
-                f"model has answers for, by --inputs.",
+                f"{kind} in both metagraphs, so no values were compared. Use --inputs to give "
+                f"inputs for which the model computes finite values.",
             )

@@ -1,4 +1,4 @@
-"""Nodes of TPU computations that a TPU cannot run, or runs otherwise than one may think."""
+"""Finds nodes of TPU computations that a TPU cannot run, or runs differently from a CPU."""
 
 import math
 import re
@@ -14,72 +14,70 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# A computation with its constants is one message, and no message is larger.
+# A compiled program and its constants are one protobuf message, which is limited to 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
-# What tensorflow.python.tpu leaves in a computation; the compiler of a TPU knows it.
-_OF_TPU = re.compile(
+# Ops that tensorflow.python.tpu puts into a computation, and that the TPU compiler knows.
+_TPU_OPS = re.compile(
     r"TPU\w*|\w*(Infeed|Outfeed)\w*|CrossReplicaSum|AllToAll|CollectivePermute|Xla\w+|_\w+"
 )
-_RANDOM = re.compile(
+_RANDOM_OPS = re.compile(
     r"(Anonymous)?(Random|ParameterizedTruncated|Truncated)(Uniform|Standard|Normal|Gamma|Poisson|"
     r"Shuffle|Index)\w*|Multinomial|Stateful(Uniform|Standard|Truncated|Random)\w*|"
     r"Rng(ReadAnd)?Skip|RandomShuffle"
 )
-_OF_DYNAMIC_SHAPE = re.compile(
+_DYNAMIC_SHAPE_OPS = re.compile(
     r"Where|Unique(V2|WithCounts|WithCountsV2)?|NonMaxSuppression\w*|DynamicPartition|ListDiff|"
     r"CombinedNonMaxSuppression"
 )
-# They only hand on what others compute.
-_PLUMBING = ("Identity", "IdentityN")
-_MOVE_IT = "Wrap it in tpu.outside_compilation, or put it in front of the computation."
-_NOT_COMPILED_ALONE = ("Placeholder", "PlaceholderWithDefault")
+# Ops that only forward their inputs.
+_FORWARDING_OPS = ("Identity", "IdentityN")
+_PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault")
+_ADVICE = "Wrap the op in tpu.outside_compilation, or move it in front of the computation."
 
 
 def find_uncompilable_ops(
-    nodes: Sequence[PlacedNode], compiled: Sequence[PlacedNode], refused: XlaRefusals
+    nodes: Sequence[PlacedNode], compiled: Sequence[PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    """The ops that XLA has no form for.
+    """Find the ops that XLA cannot compile.
 
-    XLA itself names only the first of a computation; the others are those that its registry of
-    kernels does not have.
+    XLA's error names only the first such op of a computation. The others are found by looking up
+    each op in XLA's kernel registry.
 
     Args:
-      nodes: what the signatures run.
-      compiled: what is known to have been compiled, since a signature ran through it.
-      refused: what XLA said.
+      nodes: The nodes that the signatures run.
+      compiled: Those of the nodes that XLA has compiled, because their signature ran.
+      refusals: The ops that XLA refused while the signatures ran.
     """
-    ran = {(each.function, each.node.name) for each in compiled}
-    named = set()
-    for each in nodes:
-        node = each.node
-        said_so = node.name in refused.unsupported
-        if not each.on_tpu or not (said_so or (_computes(node) and not _can_compile(node))):
+    compiled_names = {(placed.function, placed.node.name) for placed in compiled}
+    reported = set()
+    for placed in nodes:
+        node = placed.node
+        is_refused = node.name in refusals.unsupported
+        is_unknown = _is_computation(node) and not _is_compilable(node)
+        if not placed.on_tpu or not (is_refused or is_unknown):
             continue
-        named.add(node.name)
-        if (each.function, node.name) in ran:
-            # The graph was simplified before XLA saw it.
-            yield _at(
-                each,
+        reported.add(node.name)
+        if (placed.function, node.name) in compiled_names:
+            # TensorFlow folded or removed the op before XLA saw the graph.
+            yield _node_hazard(
+                placed,
                 "uncompilable",
                 "warning",
-                f"XLA has no form for {node.op}; here it was computed beforehand. A TPU may refuse "
-                f"it. {_MOVE_IT}",
+                f"XLA cannot compile {node.op}; TensorFlow computed it before XLA compiled the "
+                f"rest. A TPU may refuse the op. {_ADVICE}",
             )
         else:
-            yield _at(
-                each,
-                "uncompilable",
-                "error",
-                f"XLA cannot compile {node.op}. {_MOVE_IT}",
+            yield _node_hazard(
+                placed, "uncompilable", "error", f"XLA cannot compile {node.op}. {_ADVICE}"
             )
-    for name, unknown in refused.unsupported.items():
-        if name not in named:
+    for name, refused in refusals.unsupported.items():
+        if name not in reported:
             yield Hazard(
                 "uncompilable",
                 "error",
-                f"XLA cannot compile {unknown.op}. {_MOVE_IT}",
-                op=unknown.op,
+                f"XLA cannot compile {refused.op}. {_ADVICE}",
+                op=refused.op,
                 node=name,
             )
 
@@ -87,159 +85,165 @@ def find_uncompilable_ops(
 def find_large_constants(
     nodes: Iterable[PlacedNode], largest: int = LARGEST_CONSTANTS
 ) -> Iterator[Hazard]:
-    """The computations that hold more bytes of constants than a program can carry.
+    """Find the computations whose constants exceed the size limit of a compiled program.
 
     Args:
-      nodes: what the signatures run.
-      largest: how many bytes there may be.
+      nodes: The nodes that the signatures run.
+      largest: Limit for the constants of one computation, in bytes.
     """
-    found: dict[str, list[tuple[int, PlacedNode]]] = defaultdict(list)
-    for each in nodes:
-        if each.on_tpu and each.node.op == "Const":
-            found[each.computation].append((_bytes(each.node), each))
-    for computation, sizes in found.items():
+    by_computation: dict[str, list[tuple[int, PlacedNode]]] = defaultdict(list)
+    for placed in nodes:
+        if placed.on_tpu and placed.node.op == "Const":
+            by_computation[placed.computation].append((_constant_bytes(placed.node), placed))
+    for computation, sizes in by_computation.items():
         total = sum(size for size, _ in sizes)
         if total > largest:
-            size, greatest = max(sizes, key=lambda item: item[0])
-            yield _at(
-                greatest,
+            size, placed = max(sizes, key=lambda item: item[0])
+            yield _node_hazard(
+                placed,
                 "constants",
                 "error",
-                f"{computation} holds {total} bytes of constants, more than the {largest} that a "
-                f"compiled program can carry; the largest has {size}. Make variables of them.",
+                f"{computation} holds {total} bytes of constants; a compiled program can hold "
+                f"{largest}. The largest constant has {size} bytes. Make it a variable.",
             )
 
 
 def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """The computations that strings occur in, where XLA does not refuse the op anyway."""
-    found = (
-        each
-        for each in nodes
-        if each.on_tpu
-        and _has(each.node, (tf.string.as_datatype_enum,))
-        and _computes(each.node)
-        and _can_compile(each.node)
+    """Find the computations with ops on strings that XLA's kernel registry does not refuse."""
+    string_nodes = (
+        placed
+        for placed in nodes
+        if placed.on_tpu
+        and _has_output_type(placed.node, (tf.string.as_datatype_enum,))
+        and _is_computation(placed.node)
+        and _is_compilable(placed.node)
     )
-    for same in _by_computation(found):
-        yield _at(
-            same[0],
+    for group in _group_by_computation(string_nodes):
+        yield _node_hazard(
+            group[0],
             "strings",
             "warning",
-            f"strings within {same[0].computation}, in {_ops(same)}: a TPU holds none, and what "
-            f"XLA does not fold away, it refuses. Put them in front of the computation.",
+            f"strings within {group[0].computation}, in {_summarize_ops(group)}: a TPU has no "
+            f"strings, and XLA refuses those that it cannot fold away. Move them in front of the "
+            f"computation.",
         )
 
 
 def find_random_ops(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """The ops that give something else each time, so that no two runs can be compared."""
-    for each in nodes:
-        if _RANDOM.fullmatch(each.node.op):
-            yield _at(
-                each,
+    """Find the ops that draw random numbers, so that two runs cannot be compared."""
+    for placed in nodes:
+        if _RANDOM_OPS.fullmatch(placed.node.op):
+            yield _node_hazard(
+                placed,
                 "random",
                 "warning",
-                f"{each.node.op} draws random numbers: the metagraphs answer differently, and a "
-                f"TPU has other random numbers than a CPU for the same seed. Leave it out of "
-                f"serving.",
+                f"{placed.node.op} draws random numbers: the two metagraphs give different "
+                f"results, and for one seed a TPU draws other numbers than a CPU. Do not use the "
+                f"op for serving.",
             )
 
 
 def find_dynamic_shapes(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """The ops on the TPU whose output's size depends on values."""
-    for each in nodes:
-        if each.on_tpu and _OF_DYNAMIC_SHAPE.fullmatch(each.node.op):
-            yield _at(
-                each,
+    """Find the ops on the TPU whose output shape depends on values."""
+    for placed in nodes:
+        if placed.on_tpu and _DYNAMIC_SHAPE_OPS.fullmatch(placed.node.op):
+            yield _node_hazard(
+                placed,
                 "dynamic_shape",
                 "warning",
-                f"the size of what {each.node.op} gives depends on values. XLA compiles that for a "
-                f"CPU; for a TPU it may refuse it, or pad to the largest size. See tpuserve "
-                f"compile.",
+                f"the output shape of {placed.node.op} depends on values. XLA compiles the op for "
+                f"a CPU; for a TPU it may refuse the op, or pad the output to its largest size. "
+                f"Run `tpuserve compile` to find out.",
             )
 
 
 def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """The computations on 64-bit numbers, which a TPU has no hardware for."""
-    nodes = [each for each in nodes if each.on_tpu and _computes(each.node)]
-    of_int64 = (tf.int64.as_datatype_enum, tf.uint64.as_datatype_enum)
-    of_float64 = (tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum)
-    for same in _by_computation(each for each in nodes if _has(each.node, of_float64)):
-        yield _at(
-            same[0],
+    """Find the computations with 64-bit numbers, which TPU hardware does not support."""
+    nodes = [placed for placed in nodes if placed.on_tpu and _is_computation(placed.node)]
+    int64_types = (tf.int64.as_datatype_enum, tf.uint64.as_datatype_enum)
+    float64_types = (tf.float64.as_datatype_enum, tf.complex128.as_datatype_enum)
+    float64_nodes = (placed for placed in nodes if _has_output_type(placed.node, float64_types))
+    for group in _group_by_computation(float64_nodes):
+        yield _node_hazard(
+            group[0],
             "float64",
             "warning",
-            f"float64 within {same[0].computation}, in {_ops(same)}: a TPU has no such numbers and "
-            f"computes with pairs of float32, many times slower, with float32's range and less "
-            f"precision than a CPU. Cast to float32.",
+            f"float64 within {group[0].computation}, in {_summarize_ops(group)}: a TPU computes "
+            f"with pairs of float32 instead, which is many times slower, has the range of float32 "
+            f"and less precision than on a CPU. Cast to float32.",
         )
-    for same in _by_computation(each for each in nodes if _has(each.node, of_int64)):
-        yield _at(
-            same[0],
+    int64_nodes = (placed for placed in nodes if _has_output_type(placed.node, int64_types))
+    for group in _group_by_computation(int64_nodes):
+        yield _node_hazard(
+            group[0],
             "int64",
             "note",
-            f"int64 within {same[0].computation}, in {_ops(same)}: a TPU computes with pairs of "
-            f"32-bit numbers, exact and slower. Use int32 where values fit.",
+            f"int64 within {group[0].computation}, in {_summarize_ops(group)}: a TPU computes with "
+            f"pairs of 32-bit numbers, which is exact but slower. Use int32 where the values fit.",
         )
 
 
-def _can_compile(node: Any) -> bool:
-    # A function that is called by its name has its body looked at.
+def _is_compilable(node: Any) -> bool:
+    # A node whose op is a function's name is not looked up; the function's body is.
     is_op = op_def_registry.get(node.op) is not None
-    return not is_op or node.op in _NOT_COMPILED_ALONE or xla_kernels.has_xla_kernel(node)
+    return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
 
 
-def _computes(node: Any) -> bool:
-    return node.op not in _PLUMBING and not _OF_TPU.fullmatch(node.op)
+def _is_computation(node: Any) -> bool:
+    """Return whether a node computes something, so is no forwarding op and no TPU op."""
+    return node.op not in _FORWARDING_OPS and not _TPU_OPS.fullmatch(node.op)
 
 
-def _has(node: Any, wanted: Sequence[int]) -> bool:
-    return any(each in wanted for each in _types(node))
+def _has_output_type(node: Any, types: Sequence[int]) -> bool:
+    return any(dtype in types for dtype in _output_types(node))
 
 
-def _types(node: Any) -> list[int]:
-    """The types of a node's outputs, by number."""
+def _output_types(node: Any) -> list[int]:
+    """Return the types of a node's outputs, as numbers of the DataType enum."""
     definition = op_def_registry.get(node.op)
     if definition is None:
         return []
-    defaults = {each.name: each.default_value for each in definition.attr}
-    found: list[int] = []
-    for each in definition.output_arg:
-        # Attributes that have their default value are left out of an export.
-        name = each.type_list_attr or each.type_attr
+    defaults = {attribute.name: attribute.default_value for attribute in definition.attr}
+    types: list[int] = []
+    for output in definition.output_arg:
+        # An export leaves out attributes that have their default value.
+        name = output.type_list_attr or output.type_attr
         value = node.attr[name] if name in node.attr else defaults.get(name)
-        if each.type_list_attr:
-            found += value.list.type if value is not None else []
-        elif each.type_attr:
-            found += [value.type] if value is not None else []
+        if output.type_list_attr:
+            types += value.list.type if value is not None else []
+        elif output.type_attr:
+            types += [value.type] if value is not None else []
         else:
-            found.append(each.type)
-    return found
+            types.append(output.type)
+    return types
 
 
-def _bytes(node: Any) -> int:
+def _constant_bytes(node: Any) -> int:
+    """Return the size that a Const node has in a compiled program, in bytes."""
     tensor = node.attr["value"].tensor
-    # A constant of one value over and over is short in the file, and whole in the program.
-    count = math.prod(each.size for each in tensor.tensor_shape.dim)
     if tensor.dtype == tf.string.as_datatype_enum:
-        return sum(len(each) for each in tensor.string_val)
+        return sum(map(len, tensor.string_val))
+    # The file stores a constant that repeats one value once; the program holds it in full.
+    count = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
     return int(count * tf.as_dtype(tensor.dtype).size)
 
 
-def _by_computation(nodes: Iterable[PlacedNode]) -> Iterable[list[PlacedNode]]:
-    found: dict[str, list[PlacedNode]] = defaultdict(list)
-    for each in nodes:
-        found[each.computation].append(each)
-    return found.values()
+def _group_by_computation(nodes: Iterable[PlacedNode]) -> Iterable[list[PlacedNode]]:
+    groups: dict[str, list[PlacedNode]] = defaultdict(list)
+    for placed in nodes:
+        groups[placed.computation].append(placed)
+    return groups.values()
 
 
-def _ops(nodes: Sequence[PlacedNode]) -> str:
-    types = sorted({each.node.op for each in nodes})
+def _summarize_ops(nodes: Sequence[PlacedNode]) -> str:
+    """Format the number of nodes and up to four of their op types."""
+    types = sorted({placed.node.op for placed in nodes})
     count = f"{len(nodes)} op" + ("s" if len(nodes) > 1 else "")
     more = f" and {len(types) - 4} other types" if len(types) > 4 else ""
     return f"{count} ({', '.join(types[:4])}{more})"
 
 
-def _at(placed: PlacedNode, kind: str, severity: Any, message: str) -> Hazard:
+def _node_hazard(placed: PlacedNode, kind: str, severity: Any, message: str) -> Hazard:
     return Hazard(
         kind, severity, message, op=placed.node.op, node=placed.node.name, function=placed.function
     )

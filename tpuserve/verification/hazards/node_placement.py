@@ -1,27 +1,24 @@
-"""Which nodes a signature runs, and which of them on a TPU."""
+"""Determines which nodes a signature runs, and which of those run on the TPU."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph.graph_walk import (
-    HOST_ATTRIBUTE,
-    TPU_CALL,
-    called_functions,
-    outside_cluster_mask,
-)
+from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, TPU_CALL, outside_cluster_mask, called_functions
 
 
 @dataclass(frozen=True)
 class PlacedNode:
-    """A node that runs.
+    """A node that a signature runs, and where.
 
     Attributes:
       node: TensorFlow's NodeDef.
-      function: the function that holds it; empty for the main graph.
-      computation: the function that is the TPU computation around it; empty outside of any.
-      on_tpu: whether the TPU runs it; within a computation, the host may.
+      function: Name of the function that holds the node; empty for the main graph.
+      computation: Name of the TPU computation around the node, which is the function that a
+        TPUPartitionedCall calls; empty outside of any computation.
+      on_tpu: Whether the TPU runs the node. The host runs the outside-compiled nodes of a
+        computation.
     """
 
     node: Any
@@ -31,55 +28,67 @@ class PlacedNode:
 
 
 def place_nodes(meta_graph_def: Any, signature_name: str) -> list[PlacedNode]:
-    """The nodes that the outputs of a signature need, those of called functions included.
+    """Return the nodes that the outputs of a signature depend on, called functions included.
 
     Args:
       meta_graph_def: TensorFlow's MetaGraphDef.
-      signature_name: one of its signatures.
+      signature_name: Name of one of its signatures.
     """
     graph_def = meta_graph_def.graph_def
-    functions = {each.signature.name: each for each in graph_def.library.function}
+    functions = {function.signature.name: function for function in graph_def.library.function}
     outputs = meta_graph_def.signature_def[signature_name].outputs.values()
-    found = [
-        PlacedNode(each, "", "", on_tpu=False)
-        for each in _needed(graph_def.node, (each.name for each in outputs))
+    placed = [
+        PlacedNode(node, "", "", on_tpu=False)
+        for node in _reachable_nodes(graph_def.node, (output.name for output in outputs))
     ]
-    entered: set[tuple[str, str, bool]] = set()
-    pending = deque(found)
+    visited: set[tuple[str, str, bool]] = set()
+    pending = deque(placed)
     while pending:
         caller = pending.popleft()
         for name in {*called_functions(caller.node), caller.node.op} & functions.keys():
             is_computation = caller.node.op == TPU_CALL and not caller.on_tpu
             computation = name if is_computation else caller.computation
-            key = name, computation, caller.on_tpu or is_computation
-            if key not in entered:
-                entered.add(key)
-                inner = list(_of_function(functions[name], *key[1:], is_outermost=is_computation))
-                found += inner
+            on_tpu = caller.on_tpu or is_computation
+            if (name, computation, on_tpu) not in visited:
+                visited.add((name, computation, on_tpu))
+                inner = list(
+                    _place_function(
+                        functions[name], computation, on_tpu, is_outermost=is_computation
+                    )
+                )
+                placed += inner
                 pending += inner
-    return found
+    return placed
 
 
-def _of_function(
+def _place_function(
     function: Any, computation: str, on_tpu: bool, *, is_outermost: bool
 ) -> Iterator[PlacedNode]:
+    """Return the nodes that the results of a function depend on.
+
+    Args:
+      function: A FunctionDef.
+      computation: The TPU computation that the call belongs to; empty for none.
+      on_tpu: Whether the TPU runs the call.
+      is_outermost: Whether the function itself is the TPU computation.
+    """
     results = [*function.ret.values(), *function.control_ret.values()]
-    body = function.node_def
-    beside = outside_cluster_mask(body) if is_outermost else [False] * len(body)
-    beside_names = {node.name for node, is_so in zip(body, beside, strict=True) if is_so}
-    for node in _needed(body, results):
-        is_beside = HOST_ATTRIBUTE in node.attr or node.name in beside_names
-        yield PlacedNode(node, function.signature.name, computation, on_tpu and not is_beside)
+    nodes = function.node_def
+    is_outside = outside_cluster_mask(nodes) if is_outermost else [False] * len(nodes)
+    outside = {node.name for node, outside in zip(nodes, is_outside, strict=True) if outside}
+    for node in _reachable_nodes(nodes, results):
+        is_on_host = HOST_ATTRIBUTE in node.attr or node.name in outside
+        yield PlacedNode(node, function.signature.name, computation, on_tpu and not is_on_host)
 
 
-def _needed(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
-    """The nodes that results need, in the order in which they stand in the graph."""
-    by_name: Mapping[str, Any] = {each.name: each for each in nodes}
-    needed: set[str] = set()
-    pending = [each.partition(":")[0] for each in results]
+def _reachable_nodes(nodes: Iterable[Any], results: Iterable[str]) -> list[Any]:
+    """Return the nodes that the result tensors depend on, in the order of the graph."""
+    by_name: Mapping[str, Any] = {node.name: node for node in nodes}
+    reachable: set[str] = set()
+    pending = [result.partition(":")[0] for result in results]
     while pending:
         name = pending.pop()
-        if name in by_name and name not in needed:
-            needed.add(name)
-            pending += [each.lstrip("^").partition(":")[0] for each in by_name[name].input]
-    return [each for each in by_name.values() if each.name in needed]
+        if name in by_name and name not in reachable:
+            reachable.add(name)
+            pending += [tensor.lstrip("^").partition(":")[0] for tensor in by_name[name].input]
+    return [node for node in by_name.values() if node.name in reachable]

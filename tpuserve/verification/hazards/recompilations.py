@@ -1,4 +1,4 @@
-"""Shapes that a signature leaves open, and so the compilations that requests wait for."""
+"""Finds the shapes that a signature leaves open: a TPU compiles once for each, and requests wait."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,88 +17,98 @@ def find_recompilations(
     allowed_batch_sizes: Sequence[int],
     warm_up: Sequence[WarmUpRecord],
 ) -> Iterator[Hazard]:
-    """The open shapes of what runs on the TPU; signatures of which the same is true, together.
+    """Find the signatures that run on the TPU with open shapes.
+
+    Signatures with the same finding about batch sizes share one hazard.
 
     Args:
-      placed: signature name → what it runs.
-      signatures: those to look at.
-      allowed_batch_sizes: of the metagraph's batch functions; empty without them.
-      warm_up: the requests of the warm-up file; none without it.
+      placed: Signature name → the nodes that the signature runs.
+      signatures: Signatures to look at, by name.
+      allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
+      warm_up: The records of the warm-up file; empty without the file.
     """
     by_warm_sizes: dict[Sizes, list[str]] = defaultdict(list)
     for name, signature in signatures.items():
-        if not any(each.on_tpu for each in placed.get(name, ())):
+        if not any(node.on_tpu for node in placed.get(name, ())):
             continue
-        yield from _beside_the_batch(name, signature)
-        if any(each.shape and each.shape[0] is None for each in signature.inputs.values()):
-            by_warm_sizes[_sizes(warm_up, name)].append(name)
-    for warm, names in by_warm_sizes.items():
-        yield _of_batches(names, tuple(allowed_batch_sizes), warm)
+        yield from _find_open_dimensions(name, signature)
+        if any(spec.shape and spec.shape[0] is None for spec in signature.inputs.values()):
+            by_warm_sizes[_warm_up_sizes(warm_up, name)].append(name)
+    for warm_sizes, names in by_warm_sizes.items():
+        yield _batch_size_hazard(names, tuple(allowed_batch_sizes), warm_sizes)
 
 
-def _beside_the_batch(name: str, signature: Signature) -> Iterator[Hazard]:
-    shapes = {alias: each.shape for alias, each in signature.inputs.items()}
-    found = [
+def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
+    """Find inputs with an unknown rank, or with an open dimension other than the first."""
+    shapes = {alias: spec.shape for alias, spec in signature.inputs.items()}
+    open_parts = [
         f"dimension {position} of {alias!r}"
         for alias, shape in shapes.items()
         for position, size in enumerate(shape or ())
         if size is None and position > 0
     ]
-    found += [f"the rank of {alias!r}" for alias, shape in shapes.items() if shape is None]
-    if found:
+    open_parts += [f"the rank of {alias!r}" for alias, shape in shapes.items() if shape is None]
+    if open_parts:
         yield Hazard(
             "recompilation",
             "warning",
-            f"signature {name!r} leaves open {', '.join(found)}: a TPU compiles once for each size "
-            f"that it meets, and a request waits for it. Pad to a fixed size.",
+            f"signature {name!r} leaves open {', '.join(open_parts)}: a TPU recompiles for every "
+            f"new size, and that request waits. Pad to a fixed size.",
         )
 
 
-def _of_batches(names: Sequence[str], allowed: Sizes, warm: Sizes) -> Hazard:
+def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) -> Hazard:
+    """Describe what open batch sizes mean for signatures that share their warm-up sizes.
+
+    Args:
+      names: Names of the signatures.
+      allowed: The allowed_batch_sizes of the metagraph; empty without batch functions.
+      warm_sizes: Batch sizes of the warm-up records; empty without records.
+    """
     several = len(names) > 1
-    who = f"signature{'s' if several else ''} {', '.join(map(repr, names))}"
+    subject = f"signature{'s' if several else ''} {', '.join(map(repr, names))}"
     if allowed:
-        cold = [each for each in allowed if each not in warm]
+        cold = [size for size in allowed if size not in warm_sizes]
         text = (
-            f"{who} {'are' if several else 'is'} compiled for batch sizes {_show(allowed)}: one "
-            f"compilation each"
+            f"{subject} {'are' if several else 'is'} compiled for batch sizes "
+            f"{_format_sizes(allowed)}: one compilation each"
         )
         if not cold:
-            return Hazard("recompilation", "note", f"{text}, which the warm-up file asks for.")
-        if not warm:
+            return Hazard("recompilation", "note", f"{text}, all of them during warm-up.")
+        if not warm_sizes:
             return Hazard("recompilation", "note", f"{text}. Export with a warm-up file.")
         return Hazard(
             "recompilation",
             "note",
-            f"{text}. The warm-up file leaves out {_show(cold)}: give it these too.",
+            f"{text}. The warm-up file lacks {_format_sizes(cold)}: add these sizes.",
         )
-    takes = f"{who} take{'' if several else 's'} any number of rows"
-    if not warm:
+    accepts = f"{subject} accept{'' if several else 's'} any batch size"
+    if not warm_sizes:
         return Hazard(
             "recompilation",
             "warning",
-            f"{takes}: a TPU compiles once for each number that it meets, and a request waits for "
-            f"it. Batch to allowed_batch_sizes, and export with a warm-up file.",
+            f"{accepts}: a TPU recompiles for every new size, and that request waits. Batch to "
+            f"allowed_batch_sizes, and export with a warm-up file.",
         )
     return Hazard(
         "recompilation",
         "warning",
-        f"{takes}, and the warm-up file has {_show(warm)}: a TPU compiles once for each other "
-        f"number that it meets, and a request waits for it. Batch to allowed_batch_sizes.",
+        f"{accepts}, and the warm-up file has {_format_sizes(warm_sizes)}: a TPU recompiles for "
+        f"every other size, and that request waits. Batch to allowed_batch_sizes.",
     )
 
 
-def _sizes(warm_up: Sequence[WarmUpRecord], name: str) -> Sizes:
-    """The batch sizes of a signature's warm-up requests, increasing."""
-    found = {
-        each.shape[0]
+def _warm_up_sizes(warm_up: Sequence[WarmUpRecord], name: str) -> Sizes:
+    """Return the batch sizes of a signature's warm-up records, increasing."""
+    sizes = {
+        spec.shape[0]
         for record in warm_up
         if record.signature_name == name
-        for each in record.inputs.values()
-        if each.shape
+        for spec in record.inputs.values()
+        if spec.shape
     }
-    return tuple(sorted(each for each in found if each is not None))
+    return tuple(sorted(size for size in sizes if size is not None))
 
 
-def _show(sizes: Iterable[int]) -> str:
+def _format_sizes(sizes: Iterable[int]) -> str:
     return ", ".join(map(str, sizes))

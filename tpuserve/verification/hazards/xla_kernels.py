@@ -1,4 +1,4 @@
-"""What XLA can compile, asked of TensorFlow's own registry of kernels."""
+"""Looks up in TensorFlow's kernel registry which ops XLA can compile."""
 
 import functools
 from collections import defaultdict
@@ -8,22 +8,22 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 
-_DEVICE = "XLA_CPU_JIT"
+_XLA_DEVICE = "XLA_CPU_JIT"
 
 
 def has_xla_kernel(node: Any) -> bool:
-    """Whether XLA has a form for a node's op with the node's types.
+    """Return whether XLA has a kernel for the op of a NodeDef with the node's types.
 
-    Args:
-      node: a NodeDef; a call of a function by its name counts as an op, and has none.
+    A node whose op is the name of a function calls that function. Such a node has no kernel.
     """
     return any(
-        all(_allows(constraint, node) for constraint in each.constraint)
-        for each in _registered().get(node.op, ())
+        all(_satisfies(node, constraint) for constraint in kernel.constraint)
+        for kernel in _xla_kernels().get(node.op, ())
     )
 
 
-def _allows(constraint: Any, node: Any) -> bool:
+def _satisfies(node: Any, constraint: Any) -> bool:
+    """Return whether the node's type attribute is among those that a kernel was registered for."""
     allowed = constraint.allowed_values.list.type
     if constraint.name not in node.attr or not allowed:
         return True
@@ -33,11 +33,12 @@ def _allows(constraint: Any, node: Any) -> bool:
 
 
 @functools.cache
-def _registered() -> Mapping[str, list[Any]]:
-    # They are registered as soon as something is compiled, and not before.
+def _xla_kernels() -> Mapping[str, list[Any]]:
+    """Return op → the KernelDefs that XLA has for it."""
+    # TensorFlow registers XLA's kernels when it compiles something for the first time.
     tf.function(lambda: tf.zeros([]), jit_compile=True)()
-    found = defaultdict(list)
-    for each in kernels.get_all_registered_kernels().kernel:
-        if each.device_type == _DEVICE:
-            found[each.op].append(each)
-    return found
+    by_op = defaultdict(list)
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        if kernel.device_type == _XLA_DEVICE:
+            by_op[kernel.op].append(kernel)
+    return by_op

@@ -1,1 +1,1 @@
-"""The inputs that both metagraphs are run on."""
+"""Inputs that a verification runs signatures on: from a file, from warm-up records, or generated."""

@@ -1,4 +1,4 @@
-"""What each signature is run on, and at which batch sizes."""
+"""Collects the sets of inputs that each signature is verified with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tpuserve.verification.report import InputSource
 
 Array = np.ndarray[Any, Any]
 
-# One row, and as many as a vector unit of a TPU has lanes in its short direction.
+# One row, and the number of sublanes of a TPU's vector unit.
 DEFAULT_BATCH_SIZES = (1, 8)
 
 
@@ -24,9 +24,9 @@ class InputCase:
     """One set of inputs of a signature.
 
     Attributes:
-      inputs: alias → array.
-      batch_size: their rows; None where they have none.
-      source: where they are from.
+      inputs: Alias → array.
+      batch_size: Rows of the inputs; None if they have no batch dimension.
+      source: Where the inputs come from.
     """
 
     inputs: Mapping[str, Array]
@@ -36,11 +36,11 @@ class InputCase:
 
 @dataclass(frozen=True)
 class InputCases:
-    """All sets of inputs.
+    """All sets of inputs of a verification.
 
     Attributes:
-      by_signature: name → its cases.
-      notes: what was done to inputs that people brought.
+      by_signature: Signature name → its cases.
+      notes: Conversions of the inputs from the file or the warm-up records, one sentence each.
     """
 
     by_signature: Mapping[str, Sequence[InputCase]]
@@ -57,58 +57,56 @@ def collect_cases(
     allowed_batch_sizes: Sequence[int],
     seed: int,
 ) -> InputCases:
-    """The inputs to run signatures on: a file's, else those to warm up with, else generated ones.
+    """Collect the inputs of each signature: from the file, else warm-up records, else generated.
 
     Args:
-      directory: of the SavedModel.
-      meta_graph_def: of the baseline, as TensorFlow's proto.
-      signatures: those to run.
-      inputs: the file.
-      batch_sizes: the ones asked for; given inputs are repeated or cut to have as many rows.
-        None asked for are those of the given inputs; generated ones have the allowed sizes.
-      allowed_batch_sizes: those of the metagraph's batch functions.
-      seed: of generated inputs.
+      directory: Directory of the SavedModel.
+      meta_graph_def: TensorFlow's MetaGraphDef of the baseline.
+      signatures: The signatures to run, by name.
+      inputs: An .npz file of inputs; None for no file.
+      batch_sizes: The batch sizes that the user asked for. The rows from a file or record are
+        repeated or cut to these sizes. Empty means the rows that the file or record has; generated
+        inputs then have the allowed batch sizes.
+      allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
+      seed: Random seed for generated inputs.
 
     Raises:
-      InvalidInput: a file that cannot be used.
-      DamagedSavedModel: a warm-up file that cannot be read.
+      InvalidInput: The file cannot be used.
+      DamagedSavedModel: The warm-up file cannot be read.
     """
-    given: dict[str, list[dict[str, Array]]] = {}
-    source: InputSource = "file"
-    notes: list[str] = []
-    of_file: dict[str, dict[str, Array]] = {}
+    from_file: dict[str, dict[str, Array]] = {}
     if inputs is not None:
-        of_file = npz_inputs.assign_to_signatures(
+        from_file = npz_inputs.assign_to_signatures(
             npz_inputs.read_npz(inputs), signatures, str(inputs)
         )
-    of_records = warm_up_inputs.read_warm_up_inputs(directory, signatures, notes)
+    notes: list[str] = []
+    from_records = warm_up_inputs.read_warm_up_inputs(directory, signatures, notes)
     by_signature: dict[str, Sequence[InputCase]] = {}
     for name, signature in signatures.items():
-        if name in of_file:
-            source, given[name] = "file", [of_file[name]]
-        else:
-            source, given[name] = "warm-up record", of_records.get(name, [])
-        if not given[name]:
+        source: InputSource = "file" if name in from_file else "warm-up record"
+        input_sets = [from_file[name]] if name in from_file else from_records.get(name, [])
+        if not input_sets:
             sizes = batch_sizes or allowed_batch_sizes or DEFAULT_BATCH_SIZES
-            by_signature[name] = _generated(meta_graph_def, name, signature, sizes, seed)
+            by_signature[name] = _generate_cases(meta_graph_def, name, signature, sizes, seed)
             continue
-        where = str(inputs) if source == "file" else "warm-up record"
+        origin = str(inputs) if source == "file" else "warm-up record"
         cases = []
-        for each in given[name]:
-            arrays, done = input_casting.cast_inputs(each, signature, where)
-            notes += [note for note in done if note not in notes]
-            cases += _sized(arrays, signature, batch_sizes, source, where)
-        by_signature[name] = _different(cases) if batch_sizes else cases
+        for arrays in input_sets:
+            converted, conversions = input_casting.cast_inputs(arrays, signature, origin)
+            notes += [note for note in conversions if note not in notes]
+            cases += _resize_cases(converted, signature, batch_sizes, source, origin)
+        by_signature[name] = _first_of_each_size(cases) if batch_sizes else cases
     return InputCases(by_signature, tuple(notes))
 
 
-def _generated(
+def _generate_cases(
     meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
 ) -> list[InputCase]:
+    """Generate one case for each batch size, or a single one for a fixed batch size."""
     if not samples.has_open_batch_size(meta_graph_def, name):
-        shapes = [each.shape for each in signature.inputs.values()]
-        fixed = [shape[0] for shape in shapes if shape]
-        size = fixed[0] if fixed else None
+        shapes = [spec.shape for spec in signature.inputs.values()]
+        fixed_sizes = [shape[0] for shape in shapes if shape]
+        size = fixed_sizes[0] if fixed_sizes else None
         arrays = samples.generate_inputs(meta_graph_def, name, size or 1, seed=seed)
         return [InputCase(arrays, size, "generated")]
     return [
@@ -121,27 +119,30 @@ def _generated(
     ]
 
 
-def _sized(
+def _resize_cases(
     arrays: Mapping[str, Array],
     signature: Signature,
     sizes: Sequence[int],
     source: InputSource,
-    where: str,
+    origin: str,
 ) -> list[InputCase]:
-    batched = [each for each in arrays if input_casting.has_rows(signature, each)]
+    """Repeat or cut the rows of the inputs to each batch size; no sizes keep the rows."""
+    batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:
         return [InputCase(arrays, None, source)]
     rows = arrays[batched[0]].shape[0]
     if rows == 0:
-        raise InvalidInput(f"{where}: inputs have no rows. Give at least one.")
+        raise InvalidInput(f"{origin}: the inputs have no rows. Give at least one row.")
     cases = []
     for size in sizes or [rows]:
-        chosen = np.arange(size) % rows
-        resized = {name: each[chosen] if name in batched else each for name, each in arrays.items()}
+        indices = np.arange(size) % rows
+        resized = {
+            alias: array[indices] if alias in batched else array for alias, array in arrays.items()
+        }
         cases.append(InputCase(resized, size, source))
     return cases
 
 
-def _different(cases: Sequence[InputCase]) -> list[InputCase]:
-    """The first case of each batch size: warm-up records differ in little else."""
-    return list({each.batch_size: each for each in reversed(cases)}.values())[::-1]
+def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:
+    """Keep the first case of each batch size: resized warm-up records rarely differ otherwise."""
+    return list({case.batch_size: case for case in reversed(cases)}.values())[::-1]

@@ -1,4 +1,4 @@
-"""Arrays that people bring → arrays that a signature takes."""
+"""Casts arrays from a user to the types that a signature takes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,98 +13,107 @@ Array = np.ndarray[Any, Any]
 
 
 def cast_inputs(
-    arrays: Mapping[str, Array], signature: Signature, where: str
+    arrays: Mapping[str, Array], signature: Signature, origin: str
 ) -> tuple[dict[str, Array], list[str]]:
-    """The arrays in the signature's types, and what had to be done to them.
+    """Cast arrays to the types of a signature's inputs, and check their shapes.
 
-    A float becomes a float of another width, and a whole number one of another width if it has
-    room: numpy's own defaults, float64 and int64, are seldom what a model takes. Text becomes
-    bytes, in UTF-8. Nothing else is converted.
+    Floats are cast to floats of another width, and integers to integers of another width if all
+    values fit: numpy's defaults, float64 and int64, are rarely the types of a model. Text is
+    encoded as UTF-8. No other types are converted.
 
     Args:
-      arrays: alias → array, an input of the signature each.
-      signature: what takes them.
-      where: they are from, for messages.
+      arrays: Alias → array; every alias is an input of the signature.
+      signature: The signature that takes the arrays.
+      origin: Where the arrays come from, for messages.
+
+    Returns:
+      The cast arrays, and one sentence for each cast.
 
     Raises:
-      InvalidTensor: another type, another shape, or different numbers of rows.
+      InvalidTensor: An array has another type or shape, or the arrays differ in their rows.
     """
     notes: list[str] = []
-    fitted = {}
+    converted = {}
     for alias, array in arrays.items():
         spec = signature.inputs[alias]
-        subject = f"{where}: input {alias!r}"
-        fitted[alias] = _in_type(array, spec, subject, notes)
+        subject = f"{origin}: input {alias!r}"
+        converted[alias] = _cast(array, spec, subject, notes)
         _check_shape(array, spec, subject)
-    rows = {alias: array.shape[0] for alias, array in fitted.items() if has_rows(signature, alias)}
+    rows = {
+        alias: array.shape[0] for alias, array in converted.items() if has_rows(signature, alias)
+    }
     if len(set(rows.values())) > 1:
-        each = ", ".join(f"{alias} {count}" for alias, count in rows.items())
+        counts = ", ".join(f"{alias} {count}" for alias, count in rows.items())
         raise InvalidTensor(
-            f"{where}: inputs have different numbers of rows: {each}. Give as many."
+            f"{origin}: inputs have different numbers of rows: {counts}. Give all inputs the same "
+            f"number."
         )
-    return fitted, notes
+    return converted, notes
 
 
 def has_rows(signature: Signature, alias: str) -> bool:
-    """Whether an input's first dimension is an open batch."""
+    """Return whether the first dimension of an input is an open batch dimension."""
     shape = signature.inputs[alias].shape
     return bool(shape) and shape[0] is None  # type: ignore[index]
 
 
-def _in_type(array: Array, spec: TensorSpec, subject: str, notes: list[str]) -> Array:
-    wanted = tf.as_dtype(spec.dtype)
+def _cast(array: Array, spec: TensorSpec, subject: str, notes: list[str]) -> Array:
+    """Cast one array to the type of a spec; append a note if its type changes."""
     if spec.dtype == "string":
-        return _strings(array, subject)
+        return _encode_strings(array, subject)
+    target = tf.as_dtype(spec.dtype)
     try:
-        found = tf.as_dtype(array.dtype)
+        dtype = tf.as_dtype(array.dtype)
     except TypeError:
-        found = None
-    if found == wanted:
+        dtype = None
+    if dtype == target:
         return array
-    is_close = found is not None and (
-        (found.is_floating and wanted.is_floating) or (found.is_integer and wanted.is_integer)
+    is_same_kind = dtype is not None and (
+        (dtype.is_floating and target.is_floating) or (dtype.is_integer and target.is_integer)
     )
-    if not is_close:
+    if not is_same_kind:
         raise InvalidTensor(
-            f"{subject} is {array.dtype}, and the signature takes {spec.dtype}. Convert it, as by "
-            f"array.astype(...)."
+            f"{subject} is {array.dtype}, and the signature takes {spec.dtype}. Convert the array, "
+            f"for example with array.astype(...)."
         )
     with np.errstate(over="ignore"):
-        converted = array.astype(wanted.as_numpy_dtype)
-    if wanted.is_integer:
-        is_kept = bool((converted == array).all())
+        converted = array.astype(target.as_numpy_dtype)
+    if target.is_integer:
+        fits = bool((converted == array).all())
     else:
-        is_kept = bool((np.isfinite(converted) == np.isfinite(array)).all())
-    if not is_kept:
+        fits = bool((np.isfinite(converted) == np.isfinite(array)).all())
+    if not fits:
         raise InvalidTensor(
-            f"{subject} is {array.dtype} with values that {spec.dtype}, which the signature takes, "
-            f"has no room for. Give smaller ones."
+            f"{subject} is {array.dtype} with values that do not fit into {spec.dtype}, which the "
+            f"signature takes. Give smaller values."
         )
     notes.append(f"{subject} was converted from {array.dtype} to {spec.dtype}")
     return converted
 
 
-def _strings(array: Array, subject: str) -> Array:
+def _encode_strings(array: Array, subject: str) -> Array:
+    """Convert an array of text or bytes to an object array of bytes."""
     if array.dtype.kind not in "SUO":
         raise InvalidTensor(
             f"{subject} is {array.dtype}, and the signature takes strings. Give an array of "
             f"strings or bytes."
         )
-    converted = np.empty(array.shape, object)
-    for position, each in np.ndenumerate(array):
-        converted[position] = each.encode() if isinstance(each, str) else bytes(each)
-    return converted
+    encoded = np.empty(array.shape, object)
+    for position, value in np.ndenumerate(array):
+        encoded[position] = value.encode() if isinstance(value, str) else bytes(value)
+    return encoded
 
 
 def _check_shape(array: Array, spec: TensorSpec, subject: str) -> None:
     if spec.shape is None:
         return
     fits = len(spec.shape) == array.ndim and all(
-        wanted is None or wanted == found
-        for wanted, found in zip(spec.shape, array.shape, strict=False)
+        expected is None or expected == size
+        for expected, size in zip(spec.shape, array.shape, strict=False)
     )
     if not fits:
-        shape = ", ".join(str(each) for each in array.shape)
+        shape = ", ".join(map(str, array.shape))
         raise InvalidTensor(
-            f"{subject} is of shape [{shape}], and the signature takes {spec}. Give it that shape."
+            f"{subject} has the shape [{shape}], and the signature takes {spec}. Give an array of "
+            f"that shape."
         )

@@ -1,4 +1,4 @@
-"""Inputs from a file of arrays, as numpy.savez writes it."""
+"""Reads inputs from an .npz file, as numpy.savez writes it."""
 
 import zipfile
 from collections.abc import Mapping
@@ -14,50 +14,55 @@ Array = np.ndarray[Any, Any]
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file by name.
+    """Read the arrays of an .npz file, by name.
 
     Raises:
-      InvalidInput: no such file, no .npz file, or Python objects in it.
+      InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
     try:
-        # Objects would be pickles, which run code of whoever wrote them.
-        # Opened here, since numpy leaves a damaged file open.
+        # The file is opened here because numpy leaves a damaged file open. Pickled objects are
+        # refused because unpickling runs code from the file.
         with path.open("rb") as opened:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
                 return {name: file[name] for name in file.files}
     except OSError as error:
         raise InvalidInput(
-            f"cannot read {path}: {error.strerror or error}. Name a file that numpy.savez wrote."
+            f"cannot read {path}: {error.strerror or error}. Give a file that numpy.savez wrote."
         ) from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        advice = "Write strings as arrays of bytes or text, numpy.array([b'...'])."
-        is_object = "allow_pickle" in str(error) and zipfile.is_zipfile(path)
+        has_objects = "allow_pickle" in str(error) and zipfile.is_zipfile(path)
         raise InvalidInput(
-            f"{path} holds Python objects. {advice}"
-            if is_object
-            else f"{path} is no .npz file, or a damaged one. Write it by numpy.savez."
+            f"{path} holds Python objects. Save strings as arrays of bytes or text, such as "
+            f"numpy.array([b'...'])."
+            if has_objects
+            else f"{path} is not an .npz file, or is damaged. Write it with numpy.savez."
         ) from error
     raise InvalidInput(
-        f"{path} holds one array without a name. Write it by numpy.savez(path, alias=array)."
+        f"{path} holds one array without a name. Write it with numpy.savez(path, INPUT=array)."
     )
 
 
 def assign_to_signatures(
-    arrays: Mapping[str, Array], signatures: Mapping[str, Signature], where: str
+    arrays: Mapping[str, Array], signatures: Mapping[str, Signature], origin: str
 ) -> dict[str, dict[str, Array]]:
-    """Which arrays are for which signature.
+    """Assign named arrays to the inputs of signatures.
 
-    A name is an input's alias, which is for every signature that has it, or
-    "signature/alias", which is for that one and goes before the other.
+    The name "INPUT" is for every signature with that input. The name "SIGNATURE/INPUT" is for
+    one signature, and takes precedence.
+
+    Args:
+      arrays: Name → array.
+      signatures: Signature name → signature.
+      origin: The file, for messages.
 
     Returns:
-      signature name → its inputs, for each signature of which all inputs are there.
+      Signature name → its inputs, for each signature whose inputs are all there.
 
     Raises:
-      InvalidInputNames: an array that is of no use.
+      InvalidInputNames: An array belongs to no input, or other inputs of its signature are missing.
     """
-    found: dict[str, dict[str, Array]] = {}
+    assigned: dict[str, dict[str, Array]] = {}
     used: set[str] = set()
     for name, signature in signatures.items():
         keys = {}
@@ -66,32 +71,35 @@ def assign_to_signatures(
             if candidates:
                 keys[alias] = candidates[0]
         if keys and keys.keys() == signature.inputs.keys():
-            found[name] = {alias: arrays[key] for alias, key in keys.items()}
+            assigned[name] = {alias: arrays[key] for alias, key in keys.items()}
             used |= set(keys.values())
     for key in arrays:
         if key not in used:
-            raise InvalidInputNames(_unused(key, arrays, signatures, where))
-    return found
+            raise InvalidInputNames(_describe_unused(key, arrays, signatures, origin))
+    return assigned
 
 
-def _unused(
-    key: str, arrays: Mapping[str, Array], signatures: Mapping[str, Signature], where: str
+def _describe_unused(
+    key: str, arrays: Mapping[str, Array], signatures: Mapping[str, Signature], origin: str
 ) -> str:
+    """Return the error text for an array that no signature uses."""
     for name, signature in signatures.items():
-        if key in signature.inputs or key in {f"{name}/{each}" for each in signature.inputs}:
+        if key in signature.inputs or key in {f"{name}/{alias}" for alias in signature.inputs}:
             missing = [
-                each
-                for each in signature.inputs
-                if each not in arrays and f"{name}/{each}" not in arrays
+                alias
+                for alias in signature.inputs
+                if alias not in arrays and f"{name}/{alias}" not in arrays
             ]
             if missing:
                 return (
-                    f"{where} has {key!r}, and signature {name!r} takes {', '.join(missing)} too. "
-                    f"Give all inputs of a signature."
+                    f"{origin} has {key!r}, but not {', '.join(missing)}, which signature {name!r} "
+                    f"takes too. Give all inputs of a signature."
                 )
-            return f"{where} has {key!r} and one that goes before it. Leave one out."
-    takes = "; ".join(f"{name}: {', '.join(each.inputs)}" for name, each in signatures.items())
+            return f"{origin} has {key!r} and a more specific array for that input. Remove one."
+    inputs = "; ".join(
+        f"{name}: {', '.join(signature.inputs)}" for name, signature in signatures.items()
+    )
     return (
-        f"{where} has {key!r}, which is no input of a signature; found {takes}. Name an array "
-        f"after an input, or SIGNATURE/INPUT."
+        f"{origin} has {key!r}, which is not an input of any signature; found {inputs}. Name each "
+        f"array INPUT or SIGNATURE/INPUT."
     )

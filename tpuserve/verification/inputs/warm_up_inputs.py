@@ -1,4 +1,4 @@
-"""Inputs from the records that a server warms a model up with."""
+"""Reads inputs from the warm-up records of a SavedModel."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,79 +14,90 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 Array = np.ndarray[Any, Any]
 
+# Stands for the single input of a signature that takes serialized tf.Examples.
+_EXAMPLES = ""
+
 
 def read_warm_up_inputs(
     directory: Path, signatures: Mapping[str, Signature], notes: list[str]
 ) -> dict[str, list[dict[str, Array]]]:
-    """The inputs of a SavedModel's warm-up records, by signature.
+    """Read the inputs of a SavedModel's warm-up records, by signature.
 
     Args:
-      directory: of the SavedModel; it need not have such records.
-      signatures: those wanted; records for others are left out.
-      notes: gets one for records of a kind that says nothing of a signature's inputs.
+      directory: Directory of the SavedModel, with or without a warm-up file.
+      signatures: The selected signatures, by name; records for others are ignored.
+      notes: Gets a sentence for each record that is not a Predict, Classify or Regress request.
+
+    Returns:
+      Signature name → the inputs of each of its records, alias → array.
 
     Raises:
-      DamagedSavedModel: the file of records is cut, or is none.
-      InvalidInputNames: a record has not the inputs of its signature.
+      DamagedSavedModel: The warm-up file is truncated or not a record file.
+      InvalidInputNames: A record does not have the inputs of its signature.
     """
     path = directory / warm_up_file.PATH
     if not path.is_file():
         return {}
-    # Imported here because few models bring records, and importing it takes its time.
+    # Imported late: the import is slow, and few models have warm-up records.
     from google.protobuf.message import DecodeError
     from tensorflow_serving.apis import prediction_log_pb2
 
-    found: dict[str, list[dict[str, Array]]] = {}
+    by_signature: dict[str, list[dict[str, Array]]] = {}
     for number, record in enumerate(warm_up_file.records(path)):
         log = prediction_log_pb2.PredictionLog()
         try:
             log.ParseFromString(record)
         except DecodeError as error:
             raise DamagedSavedModel(
-                f"record {number} of {path} is no PredictionLog. Export the model again."
+                f"record {number} of {path} is not a PredictionLog. Export the model again."
             ) from error
         kind = log.WhichOneof("log_type")
         if kind == "predict_log":
             request = log.predict_log.request
-            arrays = {alias: _array(each) for alias, each in request.inputs.items()}
+            arrays = {alias: _to_array(proto) for alias, proto in request.inputs.items()}
         elif kind in ("classify_log", "regress_log"):
             request = getattr(log, kind).request
-            arrays = {"": _examples(request.input)}
+            arrays = {_EXAMPLES: _serialize_examples(request.input)}
         else:
-            notes.append(f"warm-up record {number} is a {kind}, which is not used")
+            notes.append(f"warm-up record {number} is a {kind} and is ignored")
             continue
         name = request.model_spec.signature_name or DEFAULT_SIGNATURE
         if name in signatures:
             signature = signatures[name]
-            if "" in arrays and len(signature.inputs) == 1:
-                arrays = {next(iter(signature.inputs)): arrays[""]}
-            _check(arrays, signature, f"warm-up record {number}, for signature {name!r}")
-            found.setdefault(name, []).append(arrays)
-    return found
+            if _EXAMPLES in arrays and len(signature.inputs) == 1:
+                arrays = {next(iter(signature.inputs)): arrays[_EXAMPLES]}
+            _check_names(arrays, signature, f"warm-up record {number}, for signature {name!r},")
+            by_signature.setdefault(name, []).append(arrays)
+    return by_signature
 
 
-def _array(proto: Any) -> Array:
+def _to_array(proto: Any) -> Array:
     array: Array = tf.make_ndarray(proto)
     return array
 
 
-def _examples(proto: Any) -> Array:
+def _serialize_examples(proto: Any) -> Array:
+    """Return the tf.Examples of an Input message, serialized, with its context merged in.
+
+    Returns:
+      An array of bytes, [number of examples].
+    """
     if proto.WhichOneof("kind") == "example_list_with_context":
         context = proto.example_list_with_context.context
         examples = []
-        for each in proto.example_list_with_context.examples:
-            merged = type(each)()
+        for example in proto.example_list_with_context.examples:
+            merged = type(example)()
             merged.CopyFrom(context)
-            merged.MergeFrom(each)
+            merged.MergeFrom(example)
             examples.append(merged)
     else:
         examples = list(proto.example_list.examples)
-    return string_array([each.SerializeToString() for each in examples], [len(examples)])
+    return string_array([example.SerializeToString() for example in examples], [len(examples)])
 
 
-def _check(arrays: Mapping[str, Array], signature: Signature, where: str) -> None:
+def _check_names(arrays: Mapping[str, Array], signature: Signature, subject: str) -> None:
     if arrays.keys() != signature.inputs.keys():
         raise InvalidInputNames(
-            f"{where}, has inputs {', '.join(arrays) or 'none'}; the signature takes "
+            f"{subject} has inputs {', '.join(arrays) or 'none'}; the signature takes "
             f"{', '.join(signature.inputs)}. Write the warm-up file again."
         )
