@@ -109,8 +109,8 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
         if tags not in described:
             available = ", ".join(sorted(map(tag_sets.format_tags, described)))
             raise MetagraphNotFound(
-                f"{directory} has no metagraph tagged {tag_sets.format_tags(tags)}; found {available}. "
-                f"Verification compares {{serve}} with {{serve, tpu}}: export with "
+                f"{directory} has no metagraph tagged {tag_sets.format_tags(tags)}; found "
+                f"{available}. Verification compares {{serve}} with {{serve, tpu}}: export with "
                 f"export_to_cpu=True and export_to_tpu=True."
             )
     try:
@@ -157,7 +157,8 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
         # TensorFlow raises these for a graph that is inconsistent.
         raise DamagedSavedModel(
-            f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the model again."
+            f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
+            f"model again."
         ) from error
 
 

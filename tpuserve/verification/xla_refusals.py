@@ -26,7 +26,8 @@ class XlaRefusals:
         """
         # Errors of tpuserve carry only the first line; the runtime's full text is the cause's.
         text = str(error.__cause__ or error)
-        unsupported, not_constant = xla_errors.find_unsupported_ops(text), xla_errors.find_nonconstant_inputs(text)
+        unsupported = xla_errors.find_unsupported_ops(text)
+        not_constant = xla_errors.find_nonconstant_inputs(text)
         self.unsupported.update({op.node: op for op in unsupported})
         self.not_constant.update({op.node: op for op in not_constant})
         if unsupported:

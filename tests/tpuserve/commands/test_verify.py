@@ -89,9 +89,11 @@ def test_missing_variables_are_said(tmp_path: Path) -> None:
 def test_inputs_that_do_not_fit_are_said(doubled: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, x=np.ones([1, 3], np.float32))
-    assert "is of shape [1, 3]" in message_of(run(doubled, "--inputs", path))
+    assert "has the shape [1, 3]" in message_of(run(doubled, "--inputs", path))
     np.savez(path, z=np.ones([1, 2], np.float32))
-    assert "has 'z', which is no input of a signature" in message_of(run(doubled, "--inputs", path))
+    assert "has 'z', which is not an input of any signature" in message_of(
+        run(doubled, "--inputs", path)
+    )
     assert "cannot read" in message_of(run(doubled, "--inputs", tmp_path / "none.npz"))
 
 

@@ -72,7 +72,7 @@ def test_what_failed_is_said_below_the_table() -> None:
     text = shown(REPORT)
     assert "off, batch size 8, output z: 3 of 8 values are not equal" in text
     assert "gone: the candidate {serve, tpu} has no such signature" in text
-    assert "error: XLA cannot compile AsString. [AsString n in f] made at m:3" in text
+    assert "error: XLA cannot compile AsString. [AsString n in f] created at m:3" in text
     assert text.splitlines()[-1].startswith("failed: signatures that failed: off, gone; 1 error")
 
 

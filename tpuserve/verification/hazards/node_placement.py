@@ -5,7 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, TPU_CALL, outside_cluster_mask, called_functions
+from tpuserve.graph.graph_walk import (
+    HOST_ATTRIBUTE,
+    TPU_CALL,
+    called_functions,
+    outside_cluster_mask,
+)
 
 
 @dataclass(frozen=True)

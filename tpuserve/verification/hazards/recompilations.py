@@ -1,4 +1,4 @@
-"""Finds the shapes that a signature leaves open: a TPU compiles once for each, and requests wait."""
+"""Finds the shapes that a signature leaves open: a TPU recompiles for every new size."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

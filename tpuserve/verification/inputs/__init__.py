@@ -1,1 +1,1 @@
-"""Inputs that a verification runs signatures on: from a file, from warm-up records, or generated."""
+"""Inputs for a verification: from a file, from warm-up records, or generated."""

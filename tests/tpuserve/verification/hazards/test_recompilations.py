@@ -29,13 +29,13 @@ def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -
 
 def test_an_open_batch_is_told_once_for_all_signatures() -> None:
     (text,) = told([], [], ("a", "b"))
-    assert text.startswith("warning: signatures 'a', 'b' take any number of rows: a TPU compiles")
+    assert text.startswith("warning: signatures 'a', 'b' accept any batch size: a TPU recompiles")
     assert text.endswith("export with a warm-up file.")
 
 
 def test_the_sizes_of_a_warm_up_file_are_told_and_not_asked_for() -> None:
     (text,) = told([], [1, 8])
-    assert "takes any number of rows, and the warm-up file has 1, 8: " in text
+    assert "accepts any batch size, and the warm-up file has 1, 8: " in text
     assert "export with a warm-up file" not in text
 
 
@@ -43,8 +43,8 @@ def test_the_sizes_of_a_warm_up_file_are_told_and_not_asked_for() -> None:
     ("warm", "end"),
     [
         ([], ": one compilation each. Export with a warm-up file."),
-        ([1, 8], ": one compilation each, which the warm-up file asks for."),
-        ([1], ": one compilation each. The warm-up file leaves out 8: give it these too."),
+        ([1, 8], ": one compilation each, all of them during warm-up."),
+        ([1], ": one compilation each. The warm-up file lacks 8: add these sizes."),
     ],
     ids=str,
 )

@@ -22,8 +22,8 @@ def records(directory: Path, *logs: Any) -> Path:
     path = directory / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir()
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for each in logs:
-            writer.write(each if isinstance(each, bytes) else each.SerializeToString())
+        for log in logs:
+            writer.write(log if isinstance(log, bytes) else log.SerializeToString())
     return directory
 
 
@@ -63,7 +63,7 @@ def test_other_kinds_are_left_out_with_a_note(tmp_path: Path) -> None:
     log.session_run_log.SetInParent()
     notes: list[str] = []
     assert warm_up_inputs.read_warm_up_inputs(records(tmp_path, log), SIGNATURES, notes) == {}
-    assert notes == ["warm-up record 0 is a session_run_log, which is not used"]
+    assert notes == ["warm-up record 0 is a session_run_log and is ignored"]
 
 
 def test_a_record_of_other_inputs_is_refused(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_record_of_other_inputs_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DamagedSavedModel, match="record 0 of .* is no PredictionLog"):
+    with pytest.raises(DamagedSavedModel, match="record 0 of .* is not a PredictionLog"):
         warm_up_inputs.read_warm_up_inputs(records(tmp_path, b"\xff\xff"), SIGNATURES, [])
 
 
