@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.serve.rest_program import read_body, send_json
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -68,7 +68,7 @@ def ours() -> Any:
     manager = Manager(lambda path: Scores())
     manager.aspire("half", {1: Path("/models/scores/1")})
     metrics = Metrics()
-    return build(DataPlane(manager, metrics=metrics), metrics=metrics)
+    return build_rest_app(DataPlane(manager, metrics=metrics), metrics=metrics)
 
 
 def main() -> None:

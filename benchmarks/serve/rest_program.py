@@ -47,7 +47,7 @@ def ours(directory: Path, in_threads: bool) -> Any:
     from server.admission.admission import AdmissionController
     from server.config.settings import Settings
     from server.dataplane import DataPlane
-    from server.frontends.rest.app import build
+    from server.frontends.rest.app import build_rest_app
     from server.metrics import Metrics
     from server.models.manager import Manager
     from tpuserve.runtime import loader
@@ -60,7 +60,7 @@ def ours(directory: Path, in_threads: bool) -> Any:
     # The data plane runs the model as it is: only where it runs is another.
     settings = Settings(directory.parent, enable_batching=in_threads)
     plane = DataPlane(manager, metrics=metrics)
-    return build(plane, settings, metrics=metrics, admission=AdmissionController(1000))
+    return build_rest_app(plane, settings, metrics=metrics, admission=AdmissionController(1000))
 
 
 def main() -> None:

@@ -175,7 +175,7 @@ def _states(rest: int) -> dict[str, str]:
 def report(client: Client, spans: dict[str, Spans]) -> float:
     """Prints what a client has seen; the ratio of the percentiles."""
     seen = {
-        when: [took * 1000 for due, took in client.answered if _is_in(due, those)]
+        when: [record * 1000 for due, record in client.answered if _is_in(due, those)]
         for when, those in spans.items()
     }
     p99 = {when: float(np.percentile(each, 99)) for when, each in seen.items()}

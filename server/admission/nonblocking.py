@@ -4,29 +4,29 @@ import threading
 from types import TracebackType
 
 
-class WouldWait(Exception):
+class WouldBlock(Exception):
     """A request has to wait for others, in a thread that may not; nothing has come of it yet."""
 
 
 class _Thread(threading.local):
-    may_wait = True
+    blocking_allowed = True
 
 
 _thread = _Thread()
 
 
-def may_wait() -> bool:
+def blocking_allowed() -> bool:
     """Whether the calling thread may wait for what others do."""
-    return _thread.may_wait
+    return _thread.blocking_allowed
 
 
-class Haste:
+class NonBlocking:
     """A block in which the calling thread may not; WouldWait ends it where it would have to."""
 
     __slots__ = ()
 
     def __enter__(self) -> None:
-        _thread.may_wait = False
+        _thread.blocking_allowed = False
 
     def __exit__(
         self,
@@ -34,4 +34,4 @@ class Haste:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _thread.may_wait = True
+        _thread.blocking_allowed = True

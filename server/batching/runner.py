@@ -130,7 +130,9 @@ class BatchingRunner:
         now = scheduler.clock()
         task = Task(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
         try:
-            taken = scheduler.begin((id(self), *key), make_queue, task, nonblocking.may_wait())
+            taken = scheduler.begin(
+                (id(self), *key), make_queue, task, nonblocking.blocking_allowed()
+            )
         except TpuserveError:
             self._metrics.batched_request(size)
             raise

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from server.admission.nonblocking import WouldWait
+from server.admission.nonblocking import WouldBlock
 from server.batching.policy import Policy
 from server.batching.tasks import Batch, Task
 from tpuserve.errors import Unavailable
@@ -75,7 +75,11 @@ class Scheduler:
             return sum(queue.policy.waiting for queue in self._queues.values())
 
     def begin(
-        self, key: Hashable, make_queue: Callable[[], Queue], task: Task, may_wait: bool = True
+        self,
+        key: Hashable,
+        make_queue: Callable[[], Queue],
+        task: Task,
+        blocking_allowed: bool = True,
     ) -> Taken | None:
         """Puts a task into a queue, or has the caller run it; arguments and errors as of `submit`.
 
@@ -98,13 +102,13 @@ class Scheduler:
                 if batch is not None and not queue.policy.waiting:
                     self._running += 1
                     return queue.run, batch
-                if may_wait:
+                if blocking_allowed:
                     if batch is not None:
                         self._hand_over((queue.run, batch))
                     self._keep(key, queue, now)
                     return None
-            if not may_wait:
-                raise WouldWait
+            if not blocking_allowed:
+                raise WouldBlock
             self._submit(key, make_queue, task)
             return None
 

@@ -109,11 +109,11 @@ def start_rpc(shared: Shared, reserved: socket.socket | None) -> Face:
 
 def start_rest(shared: Shared, reserved: socket.socket, models: Iterable[str]) -> Face:
     """Starts REST on the port that is kept for it, and logs where each model is found."""
-    from server.frontends.rest.app import build
+    from server.frontends.rest.app import build_rest_app
     from server.frontends.rest.transport.server import RestServer
 
     settings = shared.settings
-    app = build(
+    app = build_rest_app(
         shared.dataplane,
         settings,
         metrics=shared.metrics,

@@ -4,16 +4,16 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.rest.asgi_app import Front
-from server.frontends.rest.rest_config import Options
-from server.frontends.rest.transport.access_log_middleware import Logged
+from server.frontends.rest.asgi_app import RootApp
+from server.frontends.rest.rest_config import RestConfig
+from server.frontends.rest.transport.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.v1 import openapi_app
 from server.frontends.rest.v1.v1_api import Api
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
 
 
-def build(
+def build_rest_app(
     dataplane: DataPlane,
     settings: Settings | None = None,
     *,
@@ -21,7 +21,7 @@ def build(
     keys: ApiKeys | None = None,
     admission: AdmissionController | None = None,
     monitoring_path: str | None = None,
-) -> Front | Logged:
+) -> RootApp | AccessLogMiddleware:
     """The ASGI application that answers from a data plane.
 
     Args:
@@ -33,8 +33,8 @@ def build(
         to the data plane too: that would count each request twice.
       monitoring_path: "/monitoring/prometheus/metrics", say; None for nowhere.
     """
-    options = Options.of(settings)
-    front = Front(
+    options = RestConfig.from_settings(settings)
+    front = RootApp(
         Api(dataplane, options, metrics, admission),
         dataplane,
         openapi_app.build(dataplane, keys is not None),
@@ -44,4 +44,4 @@ def build(
         admission=admission,
         monitoring_path=monitoring_path,
     )
-    return Logged(front, AccessLog()) if options.access_log else front
+    return AccessLogMiddleware(front, AccessLog()) if options.access_log else front

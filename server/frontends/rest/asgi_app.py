@@ -8,15 +8,15 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest import errors
-from server.frontends.rest.rest_config import Options
-from server.frontends.rest.transport.fast_path_protocol import AtOnce
+from server.frontends.rest.rest_config import RestConfig
+from server.frontends.rest.transport.fast_path_protocol import SyncHandler
 from server.frontends.rest.transport.responses import (
     TEXT,
     Headers,
     Peer,
-    Reply,
+    Response,
     not_found,
-    send_reply,
+    send_response,
 )
 from server.frontends.rest.v1 import openapi_app, paths
 from server.frontends.rest.v1.v1_api import Api
@@ -32,7 +32,7 @@ _CORS = (
 )
 
 
-class Front:
+class RootApp:
     """The whole face, as one ASGI application."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Front:
         api: Api,
         dataplane: DataPlane,
         described: ASGIApp,
-        options: Options,
+        options: RestConfig,
         *,
         metrics: Metrics | None = None,
         keys: ApiKeys | None = None,
@@ -67,7 +67,7 @@ class Front:
             *((monitoring_path,) if options.open_metrics else ()),
         }
 
-    def find(self, url: bytes) -> AtOnce | None:
+    def find(self, url: bytes) -> SyncHandler | None:
         """What answers the requests that are posted to a URL, where that is quick."""
         answer = self._api.find(url)
         if answer is None or (self._keys is None and not self._cors):
@@ -78,7 +78,7 @@ class Front:
         """Answers one request; anything but HTTP is not for us."""
         await self.answer(scope, receive, send)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> Reply | None:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Answers one request; how, where that is known here."""
         if scope["type"] != "http":
             return None
@@ -96,7 +96,7 @@ class Front:
         else:
             reply = self._answer(path, scope["method"])
         reply = self._with_origins(reply)
-        await send_reply(send, reply)
+        await send_response(send, reply)
         return reply
 
     def close(self) -> None:
@@ -104,15 +104,15 @@ class Front:
         self._api.close()
 
     def _answer_at_once(
-        self, answer: AtOnce, path: str, headers: Headers, body: bytes, peer: Peer
-    ) -> Reply | None:
+        self, answer: SyncHandler, path: str, headers: Headers, body: bytes, peer: Peer
+    ) -> Response | None:
         reply = self._refusal(path, "POST", headers) or answer(headers, body, peer)
         return None if reply is None else self._with_origins(reply)
 
-    def _with_origins(self, reply: Reply) -> Reply:
+    def _with_origins(self, reply: Response) -> Response:
         return reply._replace(headers=(*reply.headers, *self._cors)) if self._cors else reply
 
-    def _refusal(self, path: str, method: str, headers: Headers) -> Reply | None:
+    def _refusal(self, path: str, method: str, headers: Headers) -> Response | None:
         if self._keys is None or path in self._open_paths:
             return None
         if method == "GET" and path in openapi_app.OPEN_PATHS:
@@ -127,22 +127,26 @@ class Front:
             if self._metrics is not None and paths.is_api(path):
                 # By no model: who may not ask must not make up names for series either.
                 self._metrics.request_done("", "", "REST", error.code.name, 0)
-            return errors.reply_to(error)
+            return errors.response_to_error(error)
         return None
 
-    def _answer(self, path: str, method: str) -> Reply:
+    def _answer(self, path: str, method: str) -> Response:
         if path == HEALTH:
-            return Reply(200, b"ok\n", TEXT)
+            return Response(200, b"ok\n", TEXT)
         if path == READINESS:
             why = self._unreadiness()
-            return Reply(503, b"not ready: %s\n" % why, TEXT) if why else Reply(200, _READY, TEXT)
+            return (
+                Response(503, b"not ready: %s\n" % why, TEXT)
+                if why
+                else Response(200, _READY, TEXT)
+            )
         if self._monitoring_path and path.partition("?")[0] == self._monitoring_path:
             if path != self._monitoring_path:
-                return errors.respond(400, f"Unexpected path: {path}")
+                return errors.error_response(400, f"Unexpected path: {path}")
             if method != "GET":
-                return errors.respond(400, f"Malformed request: {method} {path}")
+                return errors.error_response(400, f"Malformed request: {method} {path}")
             assert self._metrics is not None
-            return Reply(200, self._metrics.exposition(), TEXT)
+            return Response(200, self._metrics.exposition(), TEXT)
         return not_found()
 
     def _unreadiness(self) -> bytes:

@@ -3,7 +3,7 @@
 import logging
 
 from server.codec import responses
-from server.frontends.rest.transport.responses import Reply
+from server.frontends.rest.transport.responses import Response
 from tpuserve.errors import Code, RequestTooLarge, TpuserveError
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _HEADERS = {
 }
 
 
-def reply_to(error: Exception) -> Reply:
+def response_to_error(error: Exception) -> Response:
     """What is told of an error.
 
     What was raised on purpose is told in its own words; of a fault of the server's the log alone
@@ -46,12 +46,12 @@ def reply_to(error: Exception) -> Reply:
     if isinstance(error, TpuserveError):
         too_large = isinstance(error, RequestTooLarge)
         status = _TOO_LARGE if too_large else HTTP_STATUS[error.code]
-        return respond(status, str(error), error.code)
+        return error_response(status, str(error), error.code)
     logger.error("a request has failed", exc_info=error)
-    return respond(500, "Internal error, see the server's log", Code.INTERNAL)
+    return error_response(500, "Internal error, see the server's log", Code.INTERNAL)
 
 
-def respond(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Reply:
+def error_response(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Response:
     """An error reply."""
     body = responses.encode_error(message)
-    return Reply(status, body, headers=_HEADERS.get(status, ()), code=code.name)
+    return Response(status, body, headers=_HEADERS.get(status, ()), code=code.name)

@@ -7,7 +7,7 @@ from server.config.settings import Settings
 
 
 @dataclass(frozen=True)
-class Options:
+class RestConfig:
     """How requests over REST are taken and answered; the defaults are those of the flags.
 
     Attributes:
@@ -30,7 +30,7 @@ class Options:
     is_batched: bool = False
 
     @classmethod
-    def of(cls, settings: Settings | None) -> "Options":
+    def from_settings(cls, settings: Settings | None) -> "RestConfig":
         """The options that some settings say."""
         if settings is None:
             return cls()

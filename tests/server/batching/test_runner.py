@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.admission.nonblocking import Haste, WouldWait
+from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.batching.runner import BatchingRunner, BatchingRunners
 from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane, Target
@@ -299,7 +299,7 @@ def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
     assert set(threading.enumerate()) <= threads
     with pytest.raises(ModelExecutionError):
         runner.run("failing", half(1))
-    with Haste():
+    with NonBlocking():
         assert runner.run("serving_default", half(1))["y"].tolist() == [2.5]
     runners.close()
 
@@ -307,7 +307,7 @@ def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
 def test_who_may_not_wait_is_told_and_not_counted(model: CountingModel) -> None:
     metrics = Metrics()
     clients = Clients(FOUR, model, metrics=metrics)
-    with Haste(), pytest.raises(WouldWait):
+    with NonBlocking(), pytest.raises(WouldBlock):
         clients.runner.run("serving_default", half(1))
     assert clients.waiting == 0
     assert b"input_batch_size_count" not in metrics.exposition()

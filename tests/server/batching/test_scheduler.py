@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from server.admission.nonblocking import WouldWait
+from server.admission.nonblocking import WouldBlock
 from server.batching.scheduler import Queue, RunBatch, Scheduler
 from server.batching.tasks import Batch, Task
 from server.batching.timeout_policy import TimedPolicy
@@ -170,10 +170,10 @@ def test_task_that_is_not_due_or_too_large_for_one_batch_is_run_by_threads() -> 
 def test_who_may_not_wait_leaves_nothing_behind(seconds: float) -> None:
     scheduler = Scheduler(1, "batch-test")
     if not seconds:
-        assert scheduler.begin("a", lambda: timed(0), task(), may_wait=False) is not None
+        assert scheduler.begin("a", lambda: timed(0), task(), blocking_allowed=False) is not None
     for key in "ab":
-        with pytest.raises(WouldWait):
-            scheduler.begin(key, lambda: timed(seconds), task(), may_wait=False)
+        with pytest.raises(WouldBlock):
+            scheduler.begin(key, lambda: timed(seconds), task(), blocking_allowed=False)
     assert scheduler.waiting == 0
     scheduler.close()
 

@@ -5,9 +5,9 @@ from functools import partial
 
 from starlette.types import Message, Receive, Scope, Send
 
-from server.frontends.rest.asgi_app import Front
-from server.frontends.rest.transport.fast_path_protocol import AtOnce
-from server.frontends.rest.transport.responses import Headers, Peer, Reply
+from server.frontends.rest.asgi_app import RootApp
+from server.frontends.rest.transport.fast_path_protocol import SyncHandler
+from server.frontends.rest.transport.responses import Headers, Peer, Response
 from server.request_log.access_log import AccessLog
 
 _PROTOCOL = "REST"
@@ -15,10 +15,10 @@ _PROTOCOL = "REST"
 _MAPPED = "::ffff:"
 
 
-class Logged:
+class AccessLogMiddleware:
     """A face whose requests are logged, once answered or once their client has gone."""
 
-    def __init__(self, front: Front, log: AccessLog) -> None:
+    def __init__(self, front: RootApp, log: AccessLog) -> None:
         """Takes what answers."""
         self._front = front
         self._log = log
@@ -27,7 +27,7 @@ class Logged:
         """Lets go of what the face holds."""
         self._front.close()
 
-    def find(self, url: bytes) -> AtOnce | None:
+    def find(self, url: bytes) -> SyncHandler | None:
         """What answers the requests to a URL at once, and logs them."""
         answer = self._front.find(url)
         return None if answer is None else partial(self._answer, answer, url)
@@ -52,7 +52,7 @@ class Logged:
             sent += len(message.get("body", b""))
             await send(message)
 
-        reply: Reply | None = None
+        reply: Response | None = None
         try:
             reply = await self._front.answer(scope, counted_receive, counted_send)
         finally:
@@ -63,8 +63,8 @@ class Logged:
             )
 
     def _answer(
-        self, answer: AtOnce, url: bytes, headers: Headers, body: bytes, peer: Peer
-    ) -> Reply | None:
+        self, answer: SyncHandler, url: bytes, headers: Headers, body: bytes, peer: Peer
+    ) -> Response | None:
         started = time.perf_counter()
         reply = answer(headers, body, peer)
         if reply is not None:
@@ -76,7 +76,7 @@ class Logged:
         self,
         method: str,
         path: str,
-        reply: Reply | None,
+        reply: Response | None,
         status: int,
         started: float,
         peer: Peer,

@@ -5,12 +5,12 @@ from typing import Any, ClassVar, TypeAlias
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from server.frontends.rest.transport.responses import Headers, Peer, Reply
-from server.frontends.rest.transport.timeouts import Patience, PatientProtocol
+from server.frontends.rest.transport.responses import Headers, Peer, Response
+from server.frontends.rest.transport.timeouts import ConnectionTimeouts, TimeoutProtocol
 
-AtOnce: TypeAlias = Callable[[Headers, bytes, Peer], Reply | None]
+SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], Response | None]
 """The reply to the headers and body of a request; None where that would take long."""
-Find: TypeAlias = Callable[[bytes], AtOnce | None]
+SyncHandlerLookup: TypeAlias = Callable[[bytes], SyncHandler | None]
 """What answers the requests to a URL at once; None where they take long."""
 
 _MAX_BYTES = 4096
@@ -20,17 +20,17 @@ _MOST_IN_A_ROW = 16
 _MAX_JOINED_BYTES = 1 << 16
 
 
-class PromptProtocol(PatientProtocol):
+class FastPathProtocol(TimeoutProtocol):
     """uvicorn's HTTP protocol, passed by where a request can be answered at once.
 
     A request is held back from it until its body has come, and is handed over to it as if
     nothing had been: once the body is too large, the connection ends, or nobody answers at once.
     """
 
-    # A `Find`; as such mypy would take it for a method.
+    # A `SyncHandlerLookup`; as such mypy would take it for a method.
     find: ClassVar[Any] = staticmethod(lambda url: None)
 
-    _answer: AtOnce
+    _answer: SyncHandler
     _head: Headers
     # What has come of the body of a request that is held back; None where none is.
     _body: bytes | None = None
@@ -126,7 +126,7 @@ class PromptProtocol(PatientProtocol):
         if body:
             HttpToolsProtocol.on_body(self, body)
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: Response) -> None:
         self.server_state.total_requests += 1
         common = (*self.server_state.default_headers, *reply.headers)
         head = b"%s%scontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (
@@ -141,9 +141,9 @@ class PromptProtocol(PatientProtocol):
             self.transport.writelines((head, reply.body))
 
 
-def protocol(patience: Patience, find: Find | None) -> type[PatientProtocol]:
+def protocol(timeouts: ConnectionTimeouts, find: SyncHandlerLookup | None) -> type[TimeoutProtocol]:
     """The protocol for some bounds and an application; uvicorn makes its instances itself."""
     if find is None:
-        return type("BoundPatientProtocol", (PatientProtocol,), {"patience": patience})
-    members = {"patience": patience, "find": staticmethod(find)}
-    return type("BoundPromptProtocol", (PromptProtocol,), members)
+        return type("BoundPatientProtocol", (TimeoutProtocol,), {"patience": timeouts})
+    members = {"patience": timeouts, "find": staticmethod(find)}
+    return type("BoundPromptProtocol", (FastPathProtocol,), members)

@@ -6,7 +6,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 
 
-class OrderlyFlow(FlowControl):
+class BackpressureFlowControl(FlowControl):
     """uvicorn's flow control, which reads on only once no whole request is left to answer.
 
     By itself it reads on at the end of each: who sends many at a time, and takes no answer, would

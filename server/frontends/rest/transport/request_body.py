@@ -16,7 +16,7 @@ _GZIP_WINDOW = 31
 _PIECE = 1 << 20
 
 
-class Bodies:
+class RequestBodyReader:
     """Reads bodies, none larger than one bound and all at a time within another.
 
     What counts is held from the first byte until the request is answered, inflated bytes too.
@@ -35,11 +35,13 @@ class Bodies:
         """What all bodies at the moment hold."""
         return self._held
 
-    def room(self) -> "Room":
+    def room(self) -> "MemoryReservation":
         """The room of one request, free again at the end of its block."""
-        return Room(self)
+        return MemoryReservation(self)
 
-    async def read(self, receive: Receive, declared_bytes: int | None, room: "Room") -> bytes:
+    async def read(
+        self, receive: Receive, declared_bytes: int | None, room: "MemoryReservation"
+    ) -> bytes:
         """A body as it was sent.
 
         Args:
@@ -74,13 +76,13 @@ class Bodies:
                 return b"".join(pieces)
             message = await receive()
 
-    def inflate(self, body: bytes, room: "Room") -> bytes:
-        """What a gzip body holds; see `inflate`.
+    def gunzip(self, body: bytes, room: "MemoryReservation") -> bytes:
+        """What a gzip body holds; see `gunzip`.
 
         Raises:
           TooManyRequests: there is no room for it beside those of others.
         """
-        return inflate(body, self.max_inflated_bytes, room.take)
+        return gunzip(body, self.max_inflated_bytes, room.take)
 
     def take(self, size: int) -> None:
         """Counts some bytes; TooManyRequests where there is no room for them."""
@@ -106,12 +108,12 @@ class Bodies:
         )
 
 
-class Room:
+class MemoryReservation:
     """The bytes that one request holds; a block, or ended by `free`."""
 
     __slots__ = ("_bodies", "_size")
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: RequestBodyReader) -> None:
         self._bodies = bodies
         self._size = 0
 
@@ -126,7 +128,7 @@ class Room:
             self._bodies.give_back(self._size)
             self._size = 0
 
-    def __enter__(self) -> "Room":
+    def __enter__(self) -> "MemoryReservation":
         return self
 
     def __exit__(
@@ -138,7 +140,7 @@ class Room:
         self.free()
 
 
-def inflate(
+def gunzip(
     body: bytes,
     max_bytes: int = MAX_INFLATED_BYTES,
     take: Callable[[int], None] = lambda size: None,

@@ -26,7 +26,7 @@ _NOT_FOUND = b"""<HTML><HEAD>
 """
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """What a request is answered with.
 
     Attributes:
@@ -44,12 +44,12 @@ class Reply(NamedTuple):
     signature: str = ""
 
 
-def not_found() -> Reply:
+def not_found() -> Response:
     """The page for what is no path of the server's."""
-    return Reply(404, _NOT_FOUND, HTML)
+    return Response(404, _NOT_FOUND, HTML)
 
 
-async def send_reply(send: Send, reply: Reply) -> None:
+async def send_response(send: Send, reply: Response) -> None:
     """Sends a reply, whole."""
     headers = [
         (b"content-type", reply.content_type),

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from server.config.tls import TlsConfig
 from server.frontends.rest.transport import tls as tls_context
 from server.frontends.rest.transport.fast_path_protocol import protocol
-from server.frontends.rest.transport.timeouts import Patience
+from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class RestServer:
         grace_seconds: float,
         on_failure: Callable[[str], None],
         tls: TlsConfig | None = None,
-        patience: Patience | None = None,
+        timeouts: ConnectionTimeouts | None = None,
     ) -> None:
         """Takes what to serve and where.
 
@@ -43,7 +43,7 @@ class RestServer:
         """
         config = uvicorn.Config(
             app,
-            http=protocol(patience or Patience(), getattr(app, "find", None)),
+            http=protocol(timeouts or ConnectionTimeouts(), getattr(app, "find", None)),
             log_config=None,
             access_log=False,
             lifespan="off",

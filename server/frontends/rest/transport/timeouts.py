@@ -10,7 +10,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from server.frontends.rest.transport.flow_control import OrderlyFlow
+from server.frontends.rest.transport.flow_control import BackpressureFlowControl
 
 # What says where a request ends.
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -19,7 +19,7 @@ _INVALID = "Invalid HTTP request received."
 
 
 @dataclass(frozen=True)
-class Patience:
+class ConnectionTimeouts:
     """Bounds for one connection.
 
     Attributes:
@@ -46,16 +46,16 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class PatientProtocol(HttpToolsProtocol):
+class TimeoutProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol that hangs up on clients who take too long."""
 
-    patience = Patience()
-    flow: OrderlyFlow
+    timeouts = ConnectionTimeouts()
+    flow: BackpressureFlowControl
 
     def connection_made(self, transport: Any) -> None:
         """Begins to wait for a request."""
         super().connection_made(transport)
-        self.flow = OrderlyFlow(transport, self._is_time_to_read)
+        self.flow = BackpressureFlowControl(transport, self._is_time_to_read)
         self._heard = self._began = time.monotonic()
         self._head_bytes = 0
         self._unsent = 0
@@ -84,7 +84,7 @@ class PatientProtocol(HttpToolsProtocol):
         while self._wish_end is not None and not self.transport.is_closing():
             data, self._wish_end = data[self._wish_end :], None
             self._go_on(data)
-        if self._is_in_head and self._head_bytes > self.patience.max_header_bytes:
+        if self._is_in_head and self._head_bytes > self.timeouts.max_header_bytes:
             if self.cycle is not None and not self.cycle.response_complete:
                 self.send_400_response(_INVALID)
             else:
@@ -187,8 +187,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     @property
     def _interval(self) -> float:
-        patience = self.patience
-        shortest = min(patience.headers_seconds, patience.idle_seconds, self.timeout_keep_alive)
+        timeouts = self.timeouts
+        shortest = min(timeouts.headers_seconds, timeouts.idle_seconds, self.timeout_keep_alive)
         return float(shortest) / 4
 
     def _look(self) -> None:
@@ -205,17 +205,17 @@ class PatientProtocol(HttpToolsProtocol):
         unsent = self.transport.get_write_buffer_size()
         is_stuck, self._unsent = bool(unsent) and unsent == self._unsent, unsent
         if is_stuck:
-            return now - self._heard > self.patience.idle_seconds
+            return now - self._heard > self.timeouts.idle_seconds
         if not self._is_in_head:
             return (
-                now - self._heard > self.patience.idle_seconds
+                now - self._heard > self.timeouts.idle_seconds
                 and not self.flow.read_paused
-                or now - self._began > self.patience.body_seconds
+                or now - self._began > self.timeouts.body_seconds
             )
         # A whole request has come: its answer may take as long as it does.
         if self.cycle is not None and not self.cycle.response_complete:
             return False
-        return now - self._began > self.patience.headers_seconds and not self._is_kept_alive()
+        return now - self._began > self.timeouts.headers_seconds and not self._is_kept_alive()
 
     def _is_kept_alive(self) -> bool:
         # Between two requests uvicorn itself hangs up, after one that it has seen.

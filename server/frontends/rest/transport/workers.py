@@ -33,7 +33,7 @@ _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 _MAX_INLINE_BYTES = 4096
 
 
-def waited_for_processor() -> float:
+def runqueue_wait_seconds() -> float:
     """The seconds that the calling thread was ready to run and did not; 0 but on Linux."""
     try:
         with open(_SCHEDULER_FILE, "rb") as file:
@@ -42,7 +42,7 @@ def waited_for_processor() -> float:
         return 0.0
 
 
-class Pace:
+class LatencyTracker:
     """How quick the requests to one path have been.
 
     On a busy machine a run takes long now and then through no fault of the model's: what the
@@ -63,7 +63,7 @@ class Pace:
         "is_quick",
     )
 
-    def __init__(self, read_waited: Callable[[], float] = waited_for_processor) -> None:
+    def __init__(self, read_waited: Callable[[], float] = runqueue_wait_seconds) -> None:
         """Begins with what is not known to be quick.
 
         Args:
@@ -77,7 +77,7 @@ class Pace:
         self._slow = 0.0
         self._quick_runs = 0
 
-    def took(self, seconds: float) -> None:
+    def record(self, seconds: float) -> None:
         """Takes in how long one has taken."""
         if not self.is_quick:
             self._try(seconds)
@@ -135,7 +135,7 @@ class Workers:
         self,
         work: Callable[[], Result],
         size: int,
-        pace: Pace,
+        pace: LatencyTracker,
         dropped: Callable[[], object] = lambda: None,
     ) -> Result:
         """What some work returns.
@@ -169,10 +169,10 @@ class Workers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _timed(pace: Pace, work: Callable[[], Result]) -> Result:
+def _timed(pace: LatencyTracker, work: Callable[[], Result]) -> Result:
     """What some work returns, done in the calling thread; the pace is told how long it takes."""
     started = time.perf_counter()
     try:
         return work()
     finally:
-        pace.took(time.perf_counter() - started)
+        pace.record(time.perf_counter() - started)

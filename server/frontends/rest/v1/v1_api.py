@@ -6,16 +6,16 @@ from functools import partial
 from starlette.types import Receive, Scope
 
 from server.admission.admission import AdmissionController
-from server.admission.nonblocking import WouldWait
+from server.admission.nonblocking import WouldBlock
 from server.dataplane import DataPlane, Target
 from server.frontends.rest import errors
-from server.frontends.rest.rest_config import Options
+from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport import request_body
-from server.frontends.rest.transport.adaptive_fast_path import Hasty
-from server.frontends.rest.transport.fast_path_protocol import AtOnce
-from server.frontends.rest.transport.request_body import Bodies, Room
-from server.frontends.rest.transport.responses import JSON, Headers, Peer, Reply
-from server.frontends.rest.transport.workers import Pace, Workers
+from server.frontends.rest.transport.adaptive_fast_path import AdaptiveFastPath
+from server.frontends.rest.transport.fast_path_protocol import SyncHandler
+from server.frontends.rest.transport.request_body import MemoryReservation, RequestBodyReader
+from server.frontends.rest.transport.responses import JSON, Headers, Peer, Response
+from server.frontends.rest.transport.workers import LatencyTracker, Workers
 from server.frontends.rest.v1 import inference, models, paths
 from server.frontends.rest.v1.paths import Route
 from server.metrics import Metrics
@@ -32,7 +32,7 @@ class Api:
     def __init__(
         self,
         dataplane: DataPlane,
-        options: Options,
+        options: RestConfig,
         metrics: Metrics | None = None,
         admission: AdmissionController | None = None,
     ) -> None:
@@ -41,13 +41,13 @@ class Api:
         self._metrics = metrics
         self._admission = AdmissionController() if admission is None else admission
         self._timeout_ms = options.timeout_ms
-        self._bodies = Bodies(options.max_request_bytes)
+        self._bodies = RequestBodyReader(options.max_request_bytes)
         self._is_batched = options.is_batched
         self._workers = Workers(options.threads, options.timeout_ms, not options.is_batched)
-        self._paces: dict[Route, Pace] = {}
-        self._at_once: dict[bytes, tuple[Pace, AtOnce]] = {}
+        self._paces: dict[Route, LatencyTracker] = {}
+        self._at_once: dict[bytes, tuple[LatencyTracker, SyncHandler]] = {}
 
-    def find(self, url: bytes) -> AtOnce | None:
+    def find(self, url: bytes) -> SyncHandler | None:
         """What answers the requests that are posted to a URL, where that is quick."""
         known = self._at_once.get(url)
         if known is None:
@@ -59,13 +59,13 @@ class Api:
             if len(self._at_once) >= _MAX_PATHS:
                 self._at_once.clear()
             pace = self._pace(route)
-            answer: AtOnce = partial(self._infer_at_once, route, pace)
-            known = pace, Hasty(answer, pace) if self._is_batched else answer
+            answer: SyncHandler = partial(self._infer_at_once, route, pace)
+            known = pace, AdaptiveFastPath(answer, pace) if self._is_batched else answer
             self._at_once[url] = known
         pace, answer = known
         return answer if pace.is_quick else None
 
-    async def answer(self, path: str, scope: Scope, receive: Receive) -> Reply:
+    async def answer(self, path: str, scope: Scope, receive: Receive) -> Response:
         """The reply to a request.
 
         Args:
@@ -86,7 +86,7 @@ class Api:
                 look_up = partial(self._look_up, route)
                 reply = await self._workers.run(look_up, 0, self._pace(route))
         except Exception as error:
-            reply = _about(route, errors.reply_to(error))
+            reply = _about(route, errors.response_to_error(error))
         self._count(route, reply.code, started)
         return reply
 
@@ -94,7 +94,7 @@ class Api:
         """Lets go of its threads."""
         self._workers.close()
 
-    async def _infer(self, route: Route, scope: Scope, receive: Receive) -> Reply:
+    async def _infer(self, route: Route, scope: Scope, receive: Receive) -> Response:
         room = self._bodies.room()
         try:
             length, is_gzip = request_body.content(scope["headers"])
@@ -110,25 +110,25 @@ class Api:
         return await self._workers.run(work, size, self._pace(route), dropped)
 
     def _infer_body(
-        self, route: Route, body: bytes, is_gzip: bool, room: Room, asked: float
-    ) -> Reply:
+        self, route: Route, body: bytes, is_gzip: bool, room: MemoryReservation, asked: float
+    ) -> Response:
         try:
             if is_gzip:
-                body = self._bodies.inflate(body, room)
+                body = self._bodies.gunzip(body, room)
             return self._answer(route, body, time.monotonic() - asked)
         except Exception as error:
-            return _about(route, errors.reply_to(error))
+            return _about(route, errors.response_to_error(error))
         finally:
             # In flight until here, even if nobody waits for the answer any more.
             self._leave(room)
 
-    def _leave(self, room: Room) -> None:
+    def _leave(self, room: MemoryReservation) -> None:
         self._admission.release()
         room.free()
 
     def _infer_at_once(
-        self, route: Route, pace: Pace, headers: Headers, body: bytes, peer: Peer
-    ) -> Reply | None:
+        self, route: Route, pace: LatencyTracker, headers: Headers, body: bytes, peer: Peer
+    ) -> Response | None:
         for name, _ in headers:
             if name == b"content-encoding":
                 return None
@@ -139,17 +139,19 @@ class Api:
                 reply = self._answer(route, body)
             finally:
                 self._admission.release()
-        except WouldWait:
+        except WouldBlock:
             raise
         except Exception as error:
-            reply = _about(route, errors.reply_to(error))
-        took = time.perf_counter_ns() - started
-        pace.took(took / 1e9)
+            reply = _about(route, errors.response_to_error(error))
+        elapsed_ns = time.perf_counter_ns() - started
+        pace.record(elapsed_ns / 1e9)
         if self._metrics is not None:
-            self._metrics.request_done(route.model, route.verb, "REST", reply.code, took // 1000)
+            self._metrics.request_done(
+                route.model, route.verb, "REST", reply.code, elapsed_ns // 1000
+            )
         return reply
 
-    def _answer(self, route: Route, body: bytes, waited_seconds: float = 0) -> Reply:
+    def _answer(self, route: Route, body: bytes, waited_seconds: float = 0) -> Response:
         signature = ""
         timeout_ms: float | None = self._timeout_ms
         if timeout_ms is not None:
@@ -160,14 +162,14 @@ class Api:
             target = Target(route.model, route.version, signature, route.label)
             answer = inference.ANSWERS[route.verb]
             written, version = answer(self._dataplane, target, request, timeout_ms)
-        except WouldWait:
+        except WouldBlock:
             raise
         except Exception as error:
-            return _about(route, errors.reply_to(error), signature)
-        return Reply(200, written, JSON, (), "OK", route.model, version, signature)
+            return _about(route, errors.response_to_error(error), signature)
+        return Response(200, written, JSON, (), "OK", route.model, version, signature)
 
-    def _look_up(self, route: Route) -> Reply:
-        return _about(route, Reply(200, self._describe(route)))
+    def _look_up(self, route: Route) -> Response:
+        return _about(route, Response(200, self._describe(route)))
 
     def _describe(self, route: Route) -> bytes:
         if route.verb == "metadata":
@@ -188,13 +190,13 @@ class Api:
             latency_us = (time.perf_counter_ns() - started) // 1000
             self._metrics.request_done(route.model, api, "REST", code, latency_us)
 
-    def _pace(self, route: Route) -> Pace:
+    def _pace(self, route: Route) -> LatencyTracker:
         pace = self._paces.get(route)
         if pace is None:
             if len(self._paces) >= _MAX_PATHS:
                 self._paces.clear()
                 self._at_once.clear()
-            pace = self._paces[route] = Pace()
+            pace = self._paces[route] = LatencyTracker()
         return pace
 
 
@@ -202,14 +204,14 @@ class Api:
 _NO_ROUTE = Route("", None, None, "")
 
 
-def _about(route: Route, reply: Reply, signature: str = "") -> Reply:
+def _about(route: Route, reply: Response, signature: str = "") -> Response:
     return reply._replace(model=route.model, version=route.version, signature=signature)
 
 
-def _preflight(scope: Scope) -> Reply:
+def _preflight(scope: Scope) -> Response:
     # What a browser asks before it sends a page's request to another origin.
     origins = [value for name, value in scope["headers"] if name == b"origin"]
     is_web = any(b"http://" in each or b"https://" in each for each in origins)
     if is_web:
-        return Reply(200, b"", JSON)
-    return Reply(400, b"", JSON, code=Code.FAILED_PRECONDITION.name)
+        return Response(200, b"", JSON)
+    return Response(400, b"", JSON, code=Code.FAILED_PRECONDITION.name)

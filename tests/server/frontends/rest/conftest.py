@@ -8,7 +8,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from server.frontends.rest.transport.server import RestServer
-from server.frontends.rest.transport.timeouts import Patience
+from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.process import ports
 from tests.server.frontends.rest.wire import Address
 
@@ -20,9 +20,9 @@ def serve() -> Iterator[Serve]:
     """Serves an application; its address. All that is served ends with the test."""
     with ExitStack() as stack:
 
-        def start(app: ASGIApp, patience: Patience | None = None) -> Address:
+        def start(app: ASGIApp, timeouts: ConnectionTimeouts | None = None) -> Address:
             listener = stack.enter_context(ports.bind_port("127.0.0.1", 0, "--rest_api_port"))
-            server = RestServer(app, listener, 5, pytest.fail, patience=patience)
+            server = RestServer(app, listener, 5, pytest.fail, timeouts=timeouts)
             server.start()
             stack.callback(server.join)
             stack.callback(server.stop)

@@ -9,7 +9,7 @@ from pathlib import Path
 from server.admission.admission import AdmissionController
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -23,7 +23,7 @@ if __name__ == "__main__":
     metrics = Metrics()
     settings = Settings(Path("/models/half"), max_request_bytes=int(sys.argv[1]))
     dataplane = DataPlane(manager, metrics=metrics)
-    app = build(dataplane, settings, metrics=metrics, admission=AdmissionController(1000))
+    app = build_rest_app(dataplane, settings, metrics=metrics, admission=AdmissionController(1000))
     with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, sys.exit)
         server.start()

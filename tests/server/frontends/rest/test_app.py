@@ -8,7 +8,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from tests.server.fakes import FakeLoader, spec
 from tpuserve.errors import LoweringError
@@ -39,7 +39,7 @@ class Client:
 
 @pytest.fixture
 def client(dataplane: DataPlane) -> Client:
-    return Client(build(dataplane))
+    return Client(build_rest_app(dataplane))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.v1 import openapi_app
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 
 
 def test_outside_the_api_is_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
-    address = serve(build(dataplane))
+    address = serve(build_rest_app(dataplane))
     for path in ("/", "/v2/models/half", "/v1", METRICS, "/healthz/"):
         reply, body = ask(address, "GET", path)
         assert (reply.status, reply.getheader("content-type")) == (404, "text/html")
@@ -42,7 +42,7 @@ def test_preflight_is_answered_for_pages_of_the_web(
     dataplane: DataPlane, serve: Serve, origin: str | None, status: int
 ) -> None:
     headers, metrics = {} if origin is None else {"Origin": origin}, Metrics()
-    address = serve(build(dataplane, metrics=metrics))
+    address = serve(build_rest_app(dataplane, metrics=metrics))
     reply, body = ask(address, "OPTIONS", PREDICT, headers=headers)
     assert (reply.status, body) == (status, b"")
     assert reply.getheader("access-control-allow-origin") is None
@@ -51,7 +51,7 @@ def test_preflight_is_answered_for_pages_of_the_web(
 
 
 def test_every_reply_allows_origins_where_that_is_set(dataplane: DataPlane, serve: Serve) -> None:
-    app = build(dataplane, Settings(**SETTINGS, rest_api_enable_cors_support=True))
+    app = build_rest_app(dataplane, Settings(**SETTINGS, rest_api_enable_cors_support=True))
     address = serve(app)
     for method, path in (("POST", PREDICT), ("GET", "/v1/models/half"), ("GET", "/nothing")):
         reply, _ = ask(address, method, path, BODY)
@@ -67,7 +67,7 @@ def test_key_is_wanted_for_all_but_what_is_left_open(
     file.write_text("sesame\n")
     settings = Settings(**SETTINGS, open_health=True)
     keys, metrics = ApiKeys(file), Metrics()
-    app = build(dataplane, settings, keys=keys, metrics=metrics, monitoring_path=METRICS)
+    app = build_rest_app(dataplane, settings, keys=keys, metrics=metrics, monitoring_path=METRICS)
     address = serve(app)
     for path in (PREDICT, "/v1/models", "/openapi.json", METRICS, "/nothing"):
         for header in (None, "Bearer other", "Basic sesame"):
@@ -88,7 +88,7 @@ def test_page_of_the_docs_needs_no_key_and_what_it_shows_does(
 ) -> None:
     file = tmp_path / "keys"
     file.write_text("sesame\n")
-    address = serve(build(dataplane, keys=ApiKeys(file)))
+    address = serve(build_rest_app(dataplane, keys=ApiKeys(file)))
     for path in openapi_app.OPEN_PATHS:
         assert ask(address, "GET", path)[0].status == 200
     assert ask(address, "GET", "/docs/static/other")[0].status == 401
@@ -103,7 +103,7 @@ def test_page_of_the_docs_needs_no_key_and_what_it_shows_does(
 def test_readiness_needs_a_model_that_is_available(
     dataplane: DataPlane, manager: Manager, serve: Serve
 ) -> None:
-    address = serve(build(dataplane))
+    address = serve(build_rest_app(dataplane))
     assert ask(address, "GET", "/readyz")[1] == b"ready\n"
     manager.aspire("half", {})
     reply, body = ask(address, "GET", "/readyz")
@@ -114,7 +114,7 @@ def test_readiness_turns_off_before_requests_are_refused(
     dataplane: DataPlane, serve: Serve
 ) -> None:
     admission = AdmissionController()
-    address = serve(build(dataplane, admission=admission))
+    address = serve(build_rest_app(dataplane, admission=admission))
     assert ask(address, "GET", "/readyz")[0].status == 503
     admission.mark_ready()
     assert ask(address, "GET", "/readyz")[0].status == 200
@@ -128,7 +128,7 @@ def test_readiness_turns_off_before_requests_are_refused(
 
 def test_metrics_are_told_at_their_path_alone(serve: Serve, dataplane: DataPlane) -> None:
     metrics = Metrics()
-    address = serve(build(dataplane, metrics=metrics, monitoring_path=METRICS))
+    address = serve(build_rest_app(dataplane, metrics=metrics, monitoring_path=METRICS))
     ask(address, "POST", PREDICT, b"no json")
     ask(address, "GET", "/v1/models/half")
     reply, body = ask(address, "GET", METRICS)
@@ -165,7 +165,7 @@ def test_every_request_is_counted_once_as_what_it_is_told(
 ) -> None:
     metrics = Metrics()
     settings = Settings(**SETTINGS, max_request_bytes=100)
-    address = serve(build(DataPlane(manager, metrics=metrics), settings, metrics=metrics))
+    address = serve(build_rest_app(DataPlane(manager, metrics=metrics), settings, metrics=metrics))
     reply, _ = ask(address, "POST", path, body, headers)
     assert reply.status == {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 413}.get(status, 400)
     text = metrics.exposition().decode().splitlines()
@@ -178,7 +178,7 @@ def test_access_log_is_a_line_of_json_a_request(
     dataplane: DataPlane, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "server.access")
-    address = serve(build(dataplane, Settings(**SETTINGS, access_log=True)))
+    address = serve(build_rest_app(dataplane, Settings(**SETTINGS, access_log=True)))
     ask(address, "POST", PREDICT, BODY)
     ask(address, "GET", "/v1/x%2Fy?z")
     # Logged once it is sent, so that only another answer tells that it is there.

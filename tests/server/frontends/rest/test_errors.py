@@ -2,7 +2,7 @@
 
 import json
 
-from server.frontends.rest.errors import HTTP_STATUS, respond
+from server.frontends.rest.errors import HTTP_STATUS, error_response
 from tpuserve.errors import Code
 
 
@@ -11,6 +11,6 @@ def test_every_code_is_mapped() -> None:
 
 
 def test_message_survives_whatever_it_quotes() -> None:
-    body = respond(400, 'a "b" \ud800 ü').body
+    body = error_response(400, 'a "b" \ud800 ü').body
     assert json.loads(body) == {"error": 'a "b" ? ü'}
     assert body.startswith(b'{\n    "error": "')

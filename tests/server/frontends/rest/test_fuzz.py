@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from tests.server.fakes import FakeLoader
 
@@ -94,7 +94,7 @@ class Caller:
 def caller() -> Iterator[Caller]:
     manager = Manager(FakeLoader())
     manager.aspire("half", {3: Path("/models/half/3")})
-    app = build(DataPlane(manager))
+    app = build_rest_app(DataPlane(manager))
     made = Caller(app)
     yield made
     made.close()

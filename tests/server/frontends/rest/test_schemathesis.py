@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
 from server.models.manager import Manager
@@ -84,7 +84,7 @@ def application() -> ASGIApp:
         manager.aspire(name, {1: Path("/models") / name / "1"})
     metrics, admission = Metrics(), AdmissionController(100)
     admission.mark_ready()
-    return build(DataPlane(manager, metrics=metrics), metrics=metrics, admission=admission)
+    return build_rest_app(DataPlane(manager, metrics=metrics), metrics=metrics, admission=admission)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from server.batching.runner import BatchingRunners
 from server.config.batching_parameters import BatchingParameters
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
@@ -30,7 +30,7 @@ def batched(loader: FakeLoader, serve: Serve, timeout_micros: int = 0) -> Addres
     manager.aspire("half", {3: Path("/models/half/3")})
     manager.aspire("other", {4: Path("/models/other/4")})
     settings = Settings(Path("/models/half"), enable_batching=True)
-    return serve(build(DataPlane(manager), settings))
+    return serve(build_rest_app(DataPlane(manager), settings))
 
 
 def asked(address: Address, times: int) -> None:

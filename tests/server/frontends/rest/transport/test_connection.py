@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
 
@@ -28,7 +28,7 @@ WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 
 @pytest.fixture(params=["at once", "by uvicorn"])
 def address(request: pytest.FixtureRequest, dataplane: DataPlane, serve: Serve) -> Address:
-    address = serve(build(dataplane))
+    address = serve(build_rest_app(dataplane))
     if request.param == "at once":
         for _ in range(20):
             assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER

@@ -13,10 +13,10 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
-from server.frontends.rest.rest_config import Options
+from server.frontends.rest.app import build_rest_app
+from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport import workers
-from server.frontends.rest.transport.timeouts import Patience
+from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.v1.v1_api import Api
 from server.metrics import Metrics
 from tests.server.fakes import FakeLoader
@@ -58,7 +58,7 @@ def quicken(address: Address, headers: dict[str, str] | None = None) -> None:
 
 @pytest.fixture
 def address(dataplane: DataPlane, serve: Serve, slow_path: list[str]) -> Address:
-    address = serve(build(dataplane))
+    address = serve(build_rest_app(dataplane))
     quicken(address)
     slow_path.clear()
     return address
@@ -119,7 +119,7 @@ def test_what_is_not_for_at_once_is_left_to_uvicorn(
 
 
 def test_spellings_of_a_path_are_not_kept_without_end(dataplane: DataPlane) -> None:
-    api = Api(dataplane, Options())
+    api = Api(dataplane, RestConfig())
     for number in range(3000):
         letters = "".join(f"%{ord(each) ^ 1:02x}" for each in f"{number:04}")
         assert api.find(f"/v1/models/{letters}:predict".encode()) is None
@@ -150,7 +150,7 @@ def test_client_that_leaves_half_way_does_no_harm(address: Address) -> None:
 
 
 def test_idle_connection_is_closed_after_a_while(dataplane: DataPlane, serve: Serve) -> None:
-    address = serve(build(dataplane), Patience(headers_seconds=0.2))
+    address = serve(build_rest_app(dataplane), ConnectionTimeouts(headers_seconds=0.2))
     quicken(address)
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(REQUEST)
@@ -175,7 +175,9 @@ def test_keys_limits_origins_metrics_and_log_hold(
     (tmp_path / "keys").write_text("sesame\n")
     settings = Settings(**SETTINGS, access_log=True, rest_api_enable_cors_support=True)
     metrics, admission, keys = Metrics(), AdmissionController(1), ApiKeys(tmp_path / "keys")
-    address = serve(build(dataplane, settings, metrics=metrics, admission=admission, keys=keys))
+    address = serve(
+        build_rest_app(dataplane, settings, metrics=metrics, admission=admission, keys=keys)
+    )
     right = {"Authorization": "Bearer sesame"}
     quicken(address, right)
     slow_path.clear()

@@ -8,7 +8,7 @@ import pytest
 
 from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
 from server.process import ports
 from tests.server.certificates import Authority
@@ -48,7 +48,7 @@ def send_and_close(address: Address, data: bytes) -> bytes:
 def test_request_of_any_size_is_answered(
     dataplane: DataPlane, serve: Serve, size: int, version: bytes
 ) -> None:
-    address = serve(build(dataplane))
+    address = serve(build_rest_app(dataplane))
     for _ in range(20):
         reply = send_and_close(address, request(size, version))
         assert reply.startswith(b"HTTP/1.1 200 OK")
@@ -57,14 +57,18 @@ def test_request_of_any_size_is_answered(
 
 def test_whole_answer_comes_however_large(dataplane: DataPlane, serve: Serve) -> None:
     numbers = b'{"instances": [%s]}' % b",".join([b"1"] * 600_000)
-    reply = send_and_close(serve(build(dataplane)), HEAD % (b"1.1", len(numbers)) + numbers)
+    reply = send_and_close(
+        serve(build_rest_app(dataplane)), HEAD % (b"1.1", len(numbers)) + numbers
+    )
     assert reply.count(b"2.5") == 600_000
 
 
 def test_requests_in_a_row_are_answered_but_for_one_that_is_not_whole(
     dataplane: DataPlane, serve: Serve
 ) -> None:
-    replies = send_and_close(serve(build(dataplane)), request(6000) * 3 + request(6000)[:-1])
+    replies = send_and_close(
+        serve(build_rest_app(dataplane)), request(6000) * 3 + request(6000)[:-1]
+    )
     assert replies.count(b"HTTP/1.1") == replies.count(ANSWER) == 3
 
 
@@ -72,13 +76,13 @@ def test_requests_in_a_row_are_answered_but_for_one_that_is_not_whole(
 def test_request_that_is_not_whole_is_hung_up_on(
     dataplane: DataPlane, serve: Serve, missing: int
 ) -> None:
-    assert send_and_close(serve(build(dataplane)), request(10_000)[:-missing]) == b""
+    assert send_and_close(serve(build_rest_app(dataplane)), request(10_000)[:-missing]) == b""
 
 
 def test_client_that_goes_while_the_model_runs_does_no_harm(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address, model = serve(build(dataplane)), loader.models[3]
+    address, model = serve(build_rest_app(dataplane)), loader.models[3]
     model.gate.clear()
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(request(10_000) * 2)
@@ -92,7 +96,7 @@ def test_client_that_goes_while_the_model_runs_does_no_harm(
 def tls_address(dataplane: DataPlane) -> Iterator[Address]:
     with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
         tls = TlsConfig(OURS.key, OURS.certificate)
-        server = RestServer(build(dataplane), listener, 5, pytest.fail, tls=tls)
+        server = RestServer(build_rest_app(dataplane), listener, 5, pytest.fail, tls=tls)
         server.start()
         yield listener.getsockname()
         server.stop()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.frontends.rest.transport.request_body import Bodies, inflate
+from server.frontends.rest.transport.request_body import RequestBodyReader, gunzip
 from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
 
 
@@ -24,32 +24,32 @@ class Client:
         return {"type": "http.request", "body": piece, "more_body": bool(self._pieces)}
 
 
-def read(bodies: Bodies, client: Client, declared_bytes: int | None = None) -> bytes:
+def read(bodies: RequestBodyReader, client: Client, declared_bytes: int | None = None) -> bytes:
     with bodies.room() as room:
         return asyncio.run(bodies.read(client, declared_bytes, room))
 
 
 def test_pieces_are_joined() -> None:
-    assert read(Bodies(6), Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
+    assert read(RequestBodyReader(6), Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
 
 
 @pytest.mark.parametrize("declared", [None, 7])
 def test_more_than_one_may_have_is_refused(declared: int | None) -> None:
     with pytest.raises(RequestTooLarge, match="more than 6 bytes"):
-        read(Bodies(6), Client(b"abcd", b"efg"), declared)
+        read(RequestBodyReader(6), Client(b"abcd", b"efg"), declared)
     with pytest.raises(RequestTooLarge):
-        read(Bodies(6), Client(b"abcdefg"), declared)
+        read(RequestBodyReader(6), Client(b"abcdefg"), declared)
 
 
 def test_client_that_goes_away_is_cancelled() -> None:
-    bodies = Bodies(6)
+    bodies = RequestBodyReader(6)
     with pytest.raises(Cancelled):
         read(bodies, Client(b"abcd", None))
     assert bodies.held_bytes == 0
 
 
 def test_all_together_are_bounded_until_they_are_answered() -> None:
-    bodies = Bodies(4, 5)
+    bodies = RequestBodyReader(4, 5)
     with bodies.room() as first:
         assert asyncio.run(bodies.read(Client(b"ab", b"cd"), None, first)) == b"abcd"
         for client in (Client(b"ef"), Client(b"e", b"f")):
@@ -61,14 +61,14 @@ def test_all_together_are_bounded_until_they_are_answered() -> None:
 
 
 def test_inflated_bytes_count_among_those_of_all_bodies() -> None:
-    bodies = Bodies(1 << 22, 5 << 20)
+    bodies = RequestBodyReader(1 << 22, 5 << 20)
     small = gzip.compress(bytes(1 << 21), mtime=0)
     with bodies.room() as first, bodies.room() as second:
         # Pieces of a megabyte, and once more all of them while they are joined.
-        assert len(bodies.inflate(small, first)) == 1 << 21
+        assert len(bodies.gunzip(small, first)) == 1 << 21
         assert bodies.held_bytes == 4 << 20
         with pytest.raises(TooManyRequests):
-            bodies.inflate(small, second)
+            bodies.gunzip(small, second)
     assert bodies.held_bytes == 0
 
 
@@ -84,4 +84,4 @@ def test_inflated_bytes_count_among_those_of_all_bodies() -> None:
     ],
 )
 def test_gzip_is_inflated_up_to_its_bound(body: bytes, expected: bytes) -> None:
-    assert inflate(body, 6) == expected
+    assert gunzip(body, 6) == expected

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport.server import RestServer
 from server.process import ports
 from tests.server.fakes import FakeLoader
@@ -23,7 +23,9 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def server(dataplane: DataPlane, listener: socket.socket) -> Iterator[RestServer]:
-    server = RestServer(build(dataplane), listener, grace_seconds=10, on_failure=pytest.fail)
+    server = RestServer(
+        build_rest_app(dataplane), listener, grace_seconds=10, on_failure=pytest.fail
+    )
     server.start()
     yield server
     server.stop()
@@ -78,7 +80,9 @@ def test_bytes_that_are_no_http_do_no_harm(server: RestServer, listener: socket.
 
 def test_failure_of_uvicorn_is_reported(dataplane: DataPlane, listener: socket.socket) -> None:
     failed = threading.Event()
-    server = RestServer(build(dataplane), listener, 10, on_failure=lambda reason: failed.set())
+    server = RestServer(
+        build_rest_app(dataplane), listener, 10, on_failure=lambda reason: failed.set()
+    )
     server._server.config.http = "no.such:protocol"
     server.start()
     assert failed.wait(10)

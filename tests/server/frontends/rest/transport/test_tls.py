@@ -10,7 +10,7 @@ import pytest
 
 from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.transport import tls as tls_context
 from server.frontends.rest.transport.server import RestServer
 from server.process import ports
@@ -27,7 +27,7 @@ MUTUAL = dataclasses.replace(SERVER, custom_ca=AUTHORITY.certificate, client_ver
 @pytest.fixture
 def address(dataplane: DataPlane, request: pytest.FixtureRequest) -> Iterator[Address]:
     with ports.bind_port("127.0.0.1", 0, "--rest_api_port") as listener:
-        server = RestServer(build(dataplane), listener, 5, pytest.fail, tls=request.param)
+        server = RestServer(build_rest_app(dataplane), listener, 5, pytest.fail, tls=request.param)
         server.start()
         yield listener.getsockname()
         server.stop()

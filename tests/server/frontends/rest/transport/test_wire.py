@@ -14,8 +14,8 @@ import pytest
 from server.admission.admission import AdmissionController
 from server.config.settings import Settings
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
-from server.frontends.rest.transport.timeouts import Patience
+from server.frontends.rest.app import build_rest_app
+from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask, send
@@ -34,7 +34,7 @@ def check_served(address: Address) -> None:
 
 @pytest.fixture
 def address(dataplane: DataPlane, serve: Serve) -> Address:
-    return serve(build(dataplane))
+    return serve(build_rest_app(dataplane))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_gzip_that_cannot_be_inflated_within_its_bound_is_no_document(
 def test_body_beyond_its_bound_is_refused_before_it_has_come(
     dataplane: DataPlane, serve: Serve, chunked: bool
 ) -> None:
-    address = serve(build(dataplane, Settings(**SETTINGS, max_request_bytes=1000)))
+    address = serve(build_rest_app(dataplane, Settings(**SETTINGS, max_request_bytes=1000)))
     with socket.create_connection(address, timeout=30) as client:
         size = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 1000000000"
         client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n" % (PREDICT.encode(), size))
@@ -122,7 +122,7 @@ def test_body_beyond_its_bound_is_refused_before_it_has_come(
 def test_requests_beyond_their_bound_are_refused_and_those_in_flight_unharmed(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
-    address = serve(build(dataplane, admission=AdmissionController(1)))
+    address = serve(build_rest_app(dataplane, admission=AdmissionController(1)))
     model = loader.models[3]
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
@@ -141,7 +141,9 @@ def test_model_that_takes_too_long_is_not_waited_for(
 ) -> None:
     admission = AdmissionController(10)
     address = serve(
-        build(dataplane, Settings(**SETTINGS, rest_api_timeout_in_ms=1000), admission=admission)
+        build_rest_app(
+            dataplane, Settings(**SETTINGS, rest_api_timeout_in_ms=1000), admission=admission
+        )
     )
     model = loader.models[3]
     model.gate.clear()
@@ -162,7 +164,7 @@ def test_request_whose_time_is_up_before_its_turn_is_never_run(
 ) -> None:
     admission, model = AdmissionController(2), loader.models[3]
     settings = Settings(**SETTINGS, rest_api_num_threads=1, rest_api_timeout_in_ms=1000)
-    address = serve(build(dataplane, settings, admission=admission))
+    address = serve(build_rest_app(dataplane, settings, admission=admission))
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(ask, address, "POST", PREDICT, BODY)
@@ -183,7 +185,7 @@ def test_time_in_the_queue_is_not_there_for_the_model(
 ) -> None:
     admission, model = AdmissionController(2), loader.models[3]
     settings = Settings(**SETTINGS, rest_api_num_threads=1, rest_api_timeout_in_ms=20_000)
-    address = serve(build(dataplane, settings, admission=admission))
+    address = serve(build_rest_app(dataplane, settings, admission=admission))
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
         asked = [pool.submit(ask, address, "POST", PREDICT, BODY) for _ in range(2)]
@@ -212,7 +214,9 @@ def test_slow_model_does_not_keep_others_from_their_answer(
         assert slow.result()[0].status == 200
 
 
-IMPATIENT = Patience(headers_seconds=0.2, idle_seconds=0.2, body_seconds=0.6, max_header_bytes=4096)
+IMPATIENT = ConnectionTimeouts(
+    headers_seconds=0.2, idle_seconds=0.2, body_seconds=0.6, max_header_bytes=4096
+)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +232,7 @@ IMPATIENT = Patience(headers_seconds=0.2, idle_seconds=0.2, body_seconds=0.6, ma
 def test_client_that_stops_half_way_is_hung_up_on(
     dataplane: DataPlane, serve: Serve, begun: bytes
 ) -> None:
-    address = serve(build(dataplane), IMPATIENT)
+    address = serve(build_rest_app(dataplane), IMPATIENT)
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(begun)
         assert hung_up(client)
@@ -236,7 +240,7 @@ def test_client_that_stops_half_way_is_hung_up_on(
 
 
 def test_client_that_drips_is_hung_up_on(dataplane: DataPlane, serve: Serve) -> None:
-    address = serve(build(dataplane), IMPATIENT)
+    address = serve(build_rest_app(dataplane), IMPATIENT)
     stop = threading.Event()
     with socket.create_connection(address, timeout=30) as client:
         head = b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
@@ -268,7 +272,7 @@ def hung_up(client: socket.socket) -> bool:
 def test_model_may_take_longer_than_a_client(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
-    address = serve(build(dataplane), IMPATIENT)
+    address = serve(build_rest_app(dataplane), IMPATIENT)
     model = loader.models[3]
     model.gate.clear()
     threading.Timer(0.7, model.gate.set).start()
@@ -276,7 +280,7 @@ def test_model_may_take_longer_than_a_client(
 
 
 def test_endless_head_is_hung_up_on(dataplane: DataPlane, serve: Serve) -> None:
-    address = serve(build(dataplane), IMPATIENT)
+    address = serve(build_rest_app(dataplane), IMPATIENT)
     with socket.create_connection(address, timeout=30) as client:
         try:
             client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Padding: " + b"x" * 20_000_000)

@@ -15,7 +15,7 @@ import pytest
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Model
 from tests.server.fakes import FakeModel
@@ -147,7 +147,7 @@ def start(serve: Serve) -> Callable[..., Address]:
         manager, admission = Manager(load), AdmissionController()
         manager.aspire("half", {3: Path("/models/half/3")})
         admission.mark_ready()
-        return serve(build(DataPlane(manager), keys=keys, admission=admission))
+        return serve(build_rest_app(DataPlane(manager), keys=keys, admission=admission))
 
     return start
 

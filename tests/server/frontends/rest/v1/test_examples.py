@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from server.dataplane import DataPlane
-from server.frontends.rest.app import build
+from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Array
 from tests.server.fakes import FakeModel
@@ -75,7 +75,7 @@ class CountingModel(FakeModel):
 def address(serve: Serve) -> Address:
     manager = Manager(lambda directory: CountingModel())
     manager.aspire("count", {7: Path("/models/count/7")})
-    return serve(build(DataPlane(manager)))
+    return serve(build_rest_app(DataPlane(manager)))
 
 
 def post(address: Address, verb: str, body: Any) -> tuple[int, Any]:
