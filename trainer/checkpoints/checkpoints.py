@@ -1,4 +1,4 @@
-"""Checkpoints: the saver of a run, and what a model_dir holds."""
+"""Checkpoints: the saver of a run, and the lookup and validation of checkpoints."""
 
 from typing import Any
 
@@ -11,7 +11,15 @@ GLOBAL_STEP = "global_step"
 
 
 def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
-    """The model's Scaffold, or a new one, with a saver that keeps what the config says."""
+    """Return the model's Scaffold, or a new one, with a saver.
+
+    Args:
+      scaffold: the Scaffold of the model's spec, or None.
+      config: determines how many checkpoints a new saver keeps.
+
+    Returns:
+      The Scaffold, whose saver is its own, else the first saver of the graph, else a new one.
+    """
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
     if scaffold.saver is None and savers:
@@ -20,26 +28,26 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
         scaffold._saver = tf.compat.v1.train.Saver(
             max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            # A model_dir that is moved or copied keeps working.
+            # Relative paths stay valid when model_dir is moved or copied.
             save_relative_paths=True,
-            # Built when the graph is finalized, with what hooks have added by then.
+            # The saver is built when the graph is finalized, after hooks have added variables.
             defer_build=True,
         )
-        # Where a CheckpointSaverHook of the model's own looks for it.
+        # A CheckpointSaverHook of the model looks the saver up in this collection.
         savers.append(scaffold._saver)
     return scaffold
 
 
 def read_global_step(checkpoint: str) -> int:
-    """The global step that a checkpoint was written at."""
+    """Read the global step from a checkpoint."""
     return int(tf.train.load_checkpoint(checkpoint).get_tensor(GLOBAL_STEP))
 
 
 def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
-    """The checkpoint to read: the one asked for, else the newest.
+    """Return the path of the checkpoint to read; see `find_checkpoint_or_none`.
 
     Raises:
-      CheckpointNotFound: it is not there.
+      CheckpointNotFound: checkpoint_path does not exist, or model_dir holds no checkpoint.
     """
     path = find_checkpoint_or_none(model_dir, checkpoint_path)
     if path is None:
@@ -51,13 +59,17 @@ def find_checkpoint(model_dir: str, checkpoint_path: str | None = None) -> str:
 
 
 def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) -> str | None:
-    """The checkpoint to read: the one asked for, else the newest, or None where there is none.
+    """Return the path of the checkpoint to read, or None if there is no checkpoint.
 
-    The newest is the last that the file `checkpoint` names, which is written after the files of a
-    checkpoint are: what a killed process has left half written is never found.
+    The newest checkpoint is the last one that the file `checkpoint` lists. TensorFlow updates the
+    file after it has written a checkpoint, so the files of an incomplete checkpoint are ignored.
+
+    Args:
+      model_dir: the directory of the checkpoints.
+      checkpoint_path: the checkpoint to read; None takes the newest checkpoint of model_dir.
 
     Raises:
-      CheckpointNotFound: the one asked for is not there.
+      CheckpointNotFound: checkpoint_path does not exist.
     """
     if checkpoint_path is not None:
         if not any(map(tf.io.gfile.exists, (f"{checkpoint_path}.index", checkpoint_path))):
@@ -71,33 +83,35 @@ def find_checkpoint_or_none(model_dir: str, checkpoint_path: str | None = None) 
 
 
 def missing_variables(saver: Any, checkpoint: str) -> list[str]:
-    """The names, in order, that a built saver saves and a checkpoint does not hold."""
+    """Return the sorted names of the variables that a built saver saves and a checkpoint lacks."""
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     return sorted(saved_variable_names(saver) - set(saved))
 
 
 def saved_variable_names(saver: Any) -> set[str]:
-    """The names that a built saver saves variables under."""
-    listed = saver._var_list
-    if isinstance(listed, dict):
-        return set(listed)
-    return {_saved_name(each) for each in listed or ()}
+    """Return the names under which a built saver saves variables."""
+    saveables = saver._var_list
+    if isinstance(saveables, dict):
+        return set(saveables)
+    return {_saved_name(saveable) for saveable in saveables or ()}
 
 
 def _saved_name(saveable: Any) -> str:
-    part = getattr(saveable, "_save_slice_info", None)
-    if part is not None:
-        return str(part.full_name)
+    """Return the name of a variable in a checkpoint; partitions share the name of the whole."""
+    slice_info = getattr(saveable, "_save_slice_info", None)
+    if slice_info is not None:
+        return str(slice_info.full_name)
     return str(saveable.op.name if hasattr(saveable, "op") else saveable.name)
 
 
 def check_variable_shapes(checkpoint: str) -> None:
-    """Refuses a checkpoint that does not fit the variables of the default graph.
+    """Check that a checkpoint matches the shapes of the default graph's variables.
 
-    A resource variable would take a value of another shape in silence.
+    TensorFlow restores a value of another shape into a resource variable without an error.
 
     Raises:
-      CheckpointMismatch: names the variable, both shapes and the checkpoint.
+      CheckpointMismatch: a shape differs; the message names the variable, both shapes and the
+        checkpoint.
     """
     saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
     for variable in tf.compat.v1.global_variables():

@@ -1,4 +1,4 @@
-"""Initial values that a program takes from a checkpoint, where it needs none."""
+"""Disables tf.train.init_from_checkpoint in graphs that restore their own checkpoint."""
 
 import functools
 from collections.abc import Iterator
@@ -8,32 +8,32 @@ from typing import Any
 
 from tensorflow.python.training import checkpoint_utils
 
-_are_left_out: ContextVar[bool] = ContextVar("initial values are left out", default=False)
+_is_skipped: ContextVar[bool] = ContextVar("checkpoint initialization is skipped", default=False)
 
 
 @contextmanager
 def skip_checkpoint_init() -> Iterator[None]:
-    """Has tf.train.init_from_checkpoint check its arguments, and change nothing.
+    """Make tf.train.init_from_checkpoint validate its arguments and change nothing.
 
-    What is exported has its values from its own checkpoint. Reading others would leave the path of
-    a file in the graph, in strings, which no TPU has.
+    An exported model restores its own checkpoint. Initialization from another checkpoint would add
+    string constants with a file path to the graph, which a TPU cannot hold.
     """
     _install()
-    before = _are_left_out.set(True)
+    before = _is_skipped.set(True)
     try:
         yield
     finally:
-        _are_left_out.reset(before)
+        _is_skipped.reset(before)
 
 
 @functools.cache
 def _install() -> None:
-    # A program has init_from_checkpoint by many names; they all come to this.
+    """Replace the function that all aliases of init_from_checkpoint call, once per process."""
     set_initializer = checkpoint_utils._set_checkpoint_initializer
 
     @functools.wraps(set_initializer)
-    def unless_left_out(*arguments: Any, **options: Any) -> None:
-        if not _are_left_out.get():
+    def set_unless_skipped(*arguments: Any, **options: Any) -> None:
+        if not _is_skipped.get():
             set_initializer(*arguments, **options)
 
-    checkpoint_utils._set_checkpoint_initializer = unless_left_out
+    checkpoint_utils._set_checkpoint_initializer = set_unless_skipped

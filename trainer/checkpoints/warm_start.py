@@ -1,4 +1,4 @@
-"""Initial values from another model's checkpoint."""
+"""Warm start: initial values from another model's checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,17 +19,19 @@ class _Settings(NamedTuple):
 
 
 class WarmStartSettings(_Settings):
-    """Which variables start from which checkpoint.
+    """Selects the variables that start from the values of a checkpoint.
 
     Attributes:
-      ckpt_to_initialize_from: a checkpoint, or a directory that has some.
-      vars_to_warm_start: a regular expression over names of trainable variables; a list of such
-        over all variables; a list of variables; or None for those with a VocabInfo alone.
-      var_name_to_vocab_info: variable → `VocabInfo`, for embeddings whose vocabulary has changed.
-      var_name_to_prev_var_name: variable → its name in the checkpoint, where it has another.
+      ckpt_to_initialize_from: the path of a checkpoint, or of a directory of checkpoints.
+      vars_to_warm_start: a regular expression that selects trainable variables by name; a list of
+        regular expressions that selects among all variables; a list of variables; or None to
+        select only the variables of var_name_to_vocab_info.
+      var_name_to_vocab_info: variable name → `VocabInfo`, for embeddings whose vocabulary has
+        changed.
+      var_name_to_prev_var_name: variable name → its name in the checkpoint, if the names differ.
 
     Raises:
-      InvalidSetting: no checkpoint is named.
+      InvalidSetting: ckpt_to_initialize_from is empty.
     """
 
     __slots__ = ()
@@ -41,7 +43,7 @@ class WarmStartSettings(_Settings):
         var_name_to_vocab_info: Mapping[str, Any] | None = None,
         var_name_to_prev_var_name: Mapping[str, str] | None = None,
     ) -> "WarmStartSettings":
-        """The settings, checked."""
+        """Validate and store the settings."""
         if not ckpt_to_initialize_from:
             raise InvalidSetting(
                 "`ckpt_to_initialize_from` MUST be set in WarmStartSettings. Name a checkpoint."
@@ -56,15 +58,18 @@ class WarmStartSettings(_Settings):
 
 
 def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
-    """The settings that an estimator's warm_start_from stands for.
+    """Convert an estimator's warm_start_from to WarmStartSettings.
 
     Args:
-      warm_start_from: settings; or the path of a checkpoint, of a directory of checkpoints, or
-        of a SavedModel, all of whose trainable variables are taken; or None.
+      warm_start_from: WarmStartSettings; the path of a checkpoint, of a directory of checkpoints
+        or of a SavedModel, which selects all trainable variables; or None.
+
+    Returns:
+      The settings, or None if warm_start_from is None.
 
     Raises:
       InvalidSetting: the path is empty.
-      InvalidType: it is nothing of these.
+      InvalidType: warm_start_from is neither settings nor a path.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
@@ -81,27 +86,31 @@ def to_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def check_checkpoint_or_warm_start(
-    checkpoint: str | None, wanted: WarmStartSettings | None
+    checkpoint: str | None, settings: WarmStartSettings | None
 ) -> None:
-    """Sees where the variables of the default graph start: from a checkpoint of their own, if any.
+    """Check the model's own checkpoint or, if there is none, apply the warm start.
+
+    Args:
+      checkpoint: the path of the model's own checkpoint, or None.
+      settings: the warm start of the variables of the default graph, or None.
 
     Raises:
-      CheckpointMismatch: the checkpoint holds a variable in another shape.
-      CheckpointNotFound: see `apply_warm_start`.
+      CheckpointMismatch: the model's checkpoint holds a variable of another shape.
+      CheckpointNotFound: the checkpoint of the warm start does not exist.
     """
     if checkpoint is not None:
         checkpoints.check_variable_shapes(checkpoint)
-    elif wanted is not None:
-        apply_warm_start(wanted)
+    elif settings is not None:
+        apply_warm_start(settings)
 
 
-def apply_warm_start(wanted: WarmStartSettings) -> None:
-    """Gives the variables of the default graph initial values from a checkpoint.
+def apply_warm_start(settings: WarmStartSettings) -> None:
+    """Give the variables of the default graph initial values from a checkpoint.
 
     Raises:
-      CheckpointNotFound: it is not there.
+      CheckpointNotFound: the checkpoint does not exist.
     """
-    path = wanted.ckpt_to_initialize_from
+    path = settings.ckpt_to_initialize_from
     files = [f"{path}.index", path]
     if tf.io.gfile.isdir(path):
         files = [f"{tf.train.latest_checkpoint(path)}.index"]
@@ -110,4 +119,4 @@ def apply_warm_start(wanted: WarmStartSettings) -> None:
             f"no checkpoint to warm start from: {path}. Name one as it is written, without the "
             f"ending .index (model.ckpt-1000), a directory that has some, or a SavedModel."
         )
-    warm_starting_util.warm_start(*wanted)
+    warm_starting_util.warm_start(*settings)

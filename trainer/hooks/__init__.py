@@ -1,1 +1,1 @@
-"""SessionRunHooks, progress and summaries."""
+"""SessionRunHooks, progress reports and TensorBoard summaries."""

@@ -17,17 +17,23 @@ logger = logging.getLogger("tensorflow.trainer")
 def make_stop_at_checkpoint_step_hook(
     estimator: Any, last_step: int, wait_after_file_check_secs: float = 30
 ) -> Any:
-    """A hook that stops training at a step, workers only once the chief has written it.
+    """Make a hook that stops training at a global step.
 
-    A worker that left earlier would take the variables that it holds along.
+    The chief stops at the step. A worker stops only after the chief has written the checkpoint of
+    the step: a worker that leaves earlier may take variables away that it hosts.
 
     Args:
-      estimator: what is trained.
-      last_step: the global step to stop at.
-      wait_after_file_check_secs: how long a worker waits between two looks for the checkpoint.
+      estimator: the estimator that is trained.
+      last_step: the global step at which to stop.
+      wait_after_file_check_secs: the interval at which a worker looks for the checkpoint, in
+        seconds.
+
+    Returns:
+      A SessionRunHook for `estimator.train`.
 
     Raises:
-      InvalidSetting: last_step is no positive whole number.
+      InvalidSetting: last_step is less than 1.
+      InvalidType: last_step is not a whole number.
     """
     validation.check("last_step", last_step, least=1, optional=False)
     if estimator.config.is_chief:
@@ -36,7 +42,7 @@ def make_stop_at_checkpoint_step_hook(
 
 
 class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
-    """Stops after a step, once a checkpoint of it, or of a later one, is there."""
+    """Stops training after a global step, once a checkpoint of that or a later step exists."""
 
     def __init__(
         self,
@@ -45,7 +51,19 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         wait_after_file_check_secs: float = 30,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Looks for the checkpoint in model_dir, waiting so many seconds between two looks."""
+        """Store the settings.
+
+        Args:
+          model_dir: the directory of the checkpoints.
+          last_step: the global step at which to stop.
+          wait_after_file_check_secs: the interval at which the hook looks for the checkpoint, in
+            seconds.
+          sleep: waits for a number of seconds.
+
+        Raises:
+          InvalidSetting: model_dir is empty, or last_step is less than 1.
+          InvalidType: last_step is not a whole number.
+        """
         if not model_dir:
             raise InvalidSetting(f"model_dir is {model_dir!r}. Name where the checkpoints go.")
         validation.check("last_step", last_step, least=1, optional=False)
@@ -60,16 +78,16 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Finds the global step."""
+        """Look up the global step tensor."""
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step."""
+        """Request the global step."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Waits for the checkpoint at the last step, then stops."""
-        # The step may have been read before the run counted.
+        """Stop training at the last step, after waiting for its checkpoint."""
+        # The fetch may have read the step before the run incremented it.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:
@@ -80,5 +98,6 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         run_context.request_stop()
 
     def _is_written(self) -> bool:
+        """Return whether a checkpoint of the last step or of a later step exists."""
         newest = tf.train.latest_checkpoint(self._model_dir)
         return newest is not None and checkpoints.read_global_step(newest) >= self._last_step

@@ -1,4 +1,4 @@
-"""The results of an evaluation, written for TensorBoard."""
+"""Writes the results of an evaluation for TensorBoard."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -17,20 +17,20 @@ CHECKPOINT_TAG = "checkpoint_path"
 
 
 def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: str | None) -> None:
-    """Writes each metric under its name, and which checkpoint they are of.
+    """Write the metrics of an evaluation, and the path of the checkpoint, to an event file.
 
-    A scalar becomes a scalar summary, a serialized Summary is written with its values numbered
-    below the name, and an array becomes a tensor summary.
+    A scalar becomes a scalar summary and an array a tensor summary. The values of a serialized
+    Summary (bytes) are written under NAME/0, NAME/1 and so on.
 
     Args:
-      directory: where the event file is.
-      results: name → value, the global step included.
-      checkpoint: what was evaluated; None for initial values.
+      directory: the directory of the event file.
+      results: metric name → value, including "global_step".
+      checkpoint: the path of the evaluated checkpoint; None if initial values were evaluated.
     """
     summary = tf.compat.v1.Summary()
     for name, value in results.items():
         if name != checkpoints.GLOBAL_STEP:
-            summary.value.extend(_values(name, value))
+            summary.value.extend(_to_summary_values(name, value))
     if checkpoint is not None:
         value = summary.value.add(tag=CHECKPOINT_TAG)
         value.metadata.plugin_data.plugin_name = "text"
@@ -38,23 +38,27 @@ def write_eval_summary(directory: str, results: Mapping[str, Any], checkpoint: s
     summaries.write_summary(directory, summary, results[checkpoints.GLOBAL_STEP])
 
 
-def _values(name: str, value: Any) -> Iterable[Any]:
+def _to_summary_values(name: str, value: Any) -> Iterable[Any]:
+    """Convert a metric to Summary.Values; log a warning if its type cannot be converted."""
     if isinstance(value, bytes):
-        return _of_serialized(name, value)
+        return _parse_summary(name, value)
     if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "bifu":
         return [tf.compat.v1.Summary.Value(tag=name, simple_value=float(value))]
     if isinstance(value, np.ndarray):
         tensor = tf.make_tensor_proto(value)
         return [tf.compat.v1.Summary.Value(tag=name, tensor=tensor)]
-    logger.warning("metric %s is %r, which has no form as a summary", name, type(value).__name__)
+    logger.warning(
+        "metric %s has type %r, which cannot be written as a summary", name, type(value).__name__
+    )
     return []
 
 
-def _of_serialized(name: str, serialized: bytes) -> Iterable[Any]:
+def _parse_summary(name: str, serialized: bytes) -> Iterable[Any]:
+    """Parse a serialized Summary, and number its values below the name of the metric."""
     try:
         parsed = tf.compat.v1.Summary.FromString(serialized)
     except DecodeError:
-        logger.warning("metric %s is bytes that are no serialized summary", name)
+        logger.warning("metric %s is a bytes value, but not a serialized Summary", name)
         return []
     for index, value in enumerate(parsed.value):
         value.tag = f"{name}/{index}"

@@ -1,4 +1,4 @@
-"""The results of earlier evaluations, read back from what was written for TensorBoard."""
+"""Reads the results of earlier evaluations from TensorBoard event files."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -10,36 +10,47 @@ from trainer.checkpoints.checkpoints import GLOBAL_STEP
 
 
 def read_eval_events(directory: str) -> dict[int, dict[str, float]]:
-    """Global step → metric → value, in the order of steps; empty where nothing is written.
+    """Read the metrics of all evaluations from the event files of a directory.
 
-    Where a step was evaluated twice, what was written last counts.
+    If a step was evaluated several times, the value that was written last counts.
 
     Args:
-      directory: where an evaluation writes: model_dir/eval, or model_dir/eval_NAME.
+      directory: the directory of an evaluation: model_dir/eval, or model_dir/eval_NAME.
+
+    Returns:
+      Global step → metric name → value, in ascending order of steps; empty if the directory holds
+      no event files.
     """
-    found: dict[int, dict[str, float]] = {}
-    # The names carry the time of their making: later files come later.
-    for step, metrics in _results(os.path.join(directory, "*.tfevents.*")):
-        found.setdefault(step, {}).update(metrics)
-    return dict(sorted(found.items()))
+    results: dict[int, dict[str, float]] = {}
+    # The file names contain their creation time, so later files are read later.
+    for step, metrics in _read_scalars(os.path.join(directory, "*.tfevents.*")):
+        results.setdefault(step, {}).update(metrics)
+    return dict(sorted(results.items()))
 
 
 def read_matching_events(pattern: str) -> list[dict[str, Any]]:
-    """The results of whole evaluations, as evaluate() returns them, in the order of writing.
+    """Read the results of evaluations from the event files that match a pattern.
 
-    An evaluation always has a loss; what else was written in its directory is left out.
+    Every evaluation writes a loss; events without a loss are skipped.
 
     Args:
-      pattern: the files to read, "model_dir/eval/*.tfevents.*".
+      pattern: a glob pattern, such as "model_dir/eval/*.tfevents.*".
+
+    Returns:
+      The results in the order of writing, each as evaluate() returns it: metric name → value,
+      including "global_step".
     """
     return [
-        {**metrics, GLOBAL_STEP: step} for step, metrics in _results(pattern) if "loss" in metrics
+        {**metrics, GLOBAL_STEP: step}
+        for step, metrics in _read_scalars(pattern)
+        if "loss" in metrics
     ]
 
 
-def _results(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
+def _read_scalars(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield (global step, tag → value) for each event with scalar values."""
     for path in sorted(tf.io.gfile.glob(pattern)):
-        for event in _events(path):
+        for event in _read_events(path):
             metrics = {
                 value.tag: value.simple_value
                 for value in event.summary.value
@@ -49,9 +60,10 @@ def _results(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
                 yield event.step, metrics
 
 
-def _events(path: str) -> Iterable[Any]:
+def _read_events(path: str) -> Iterable[Any]:
+    """Yield the events of a file up to a truncated last record."""
     try:
         yield from tf.compat.v1.train.summary_iterator(path)
     except tf.errors.DataLossError:
-        # The last record of a process that was killed, or is just being written.
+        # The writer was killed while it wrote the last record, or is still writing the record.
         return

@@ -1,4 +1,4 @@
-"""TensorBoard's profiler over a range of training steps."""
+"""Profiles a range of training steps for TensorBoard."""
 
 import logging
 from typing import Any
@@ -12,18 +12,18 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
-    """Captures the loops that make the steps of a range, first and last included."""
+    """Profiles the training loops that contain the steps of a range."""
 
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
     ) -> None:
-        """Captures nothing yet.
+        """Store the settings; the profiler starts with the first loop of the range.
 
         Args:
-          loop: what is trained.
-          directory: the profile goes to plugins/profile below it.
-          start: knows the step that training starts after.
-          steps: the range to capture, in global steps.
+          loop: the training loop to profile.
+          directory: the profile is written to plugins/profile below this directory.
+          start: records the step at which training starts.
+          steps: the first and the last global step of the range, both included.
         """
         self._loop = loop
         self._directory = directory
@@ -33,11 +33,11 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         self._is_running = self._is_done = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Counts from the session's step on."""
+        """Take over the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Starts the profiler, if this loop can reach the range."""
+        """Start the profiler if this loop can reach the first step of the range."""
         can_reach = self._step + self._loop.max_iterations >= self._first
         if can_reach and self._step < self._last and not self._is_running and not self._is_done:
             tf.profiler.experimental.start(self._directory)
@@ -46,17 +46,17 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(self._loop.step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops it, if the range is over."""
+        """Stop the profiler if the last step of the range is done."""
         self._step = int(run_values.results)
         if self._is_running and self._step >= self._last:
             self.close()
 
     def end(self, session: Any) -> None:
-        """Stops it, if training ends within the range."""
+        """Stop the profiler if training ends within the range."""
         self.close()
 
     def close(self) -> None:
-        """Stops the profiler, if it runs; a failed training must not leave it running."""
+        """Stop the profiler if it runs; call this after a failed training too."""
         if self._is_running:
             self._is_running, self._is_done = False, True
             tf.profiler.experimental.stop()

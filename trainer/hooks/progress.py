@@ -1,4 +1,4 @@
-"""What a run says about itself: a progress bar on a terminal, plain log lines elsewhere."""
+"""Progress reports of a run: a progress bar on a terminal, log lines elsewhere."""
 
 import logging
 import sys
@@ -23,36 +23,52 @@ from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
-# Where tf.estimator said what scripts look for in a log, in these words.
+# The logger and the texts of tf.estimator, which scripts search for in logs.
 estimator_logger = logging.getLogger("tensorflow")
 
-
-# Evaluations are often over before anyone wonders.
+# Runs shorter than this time, in seconds, are not reported; most evaluations are.
 _QUIET_SECS = 5
 _SECS_BETWEEN_LINES = 10
 
-# Two bars at once would draw over each other.
+# The bars on the screen: a second bar would overwrite the first one.
 _bars_drawn: list["ProgressBar"] = []
 
 
 class Reporter(Protocol):
-    """Shows how far a run is."""
+    """Reports the progress of one run."""
 
     def start(self, step: int, last_step: int | None) -> None:
-        """The run begins after a step, and ends at another, if its end is known."""
+        """Begin the report of a run.
+
+        Args:
+          step: the number of steps that are done at the start.
+          last_step: the step at which the run ends; None if the end is unknown.
+        """
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """The run has come to this step."""
+        """Report that the run has reached a step.
+
+        Args:
+          step: the step that is done.
+          steps_per_second: the current speed.
+          loss: the loss of the step; None if the run has no loss.
+        """
 
     def close(self) -> None:
-        """The run is over."""
+        """End the report."""
 
 
 class ProgressBar:
-    """A progress bar: steps, loss, steps/s, time left."""
+    """A progress bar on a terminal: steps, loss, steps/s, time left."""
 
     def __init__(self, name: str, console: Console, unit: str = "steps") -> None:
-        """Draws on a console, under a name, what is counted in a unit."""
+        """Set the bar up; `start` draws the bar.
+
+        Args:
+          name: the title of the bar.
+          console: the terminal to draw on.
+          unit: the plural of what is counted, such as "steps".
+        """
         self._name = name
         self._progress = Progress(
             TextColumn(name),
@@ -68,7 +84,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Draws the bar."""
+        """Draw the bar."""
         if self._task is None:
             self._task = self._progress.add_task(self._name, loss="", speed="-")
             self._progress.start()
@@ -76,7 +92,7 @@ class ProgressBar:
         self._progress.update(self._task, total=last_step, completed=step)
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Moves the bar."""
+        """Move the bar to a step."""
         assert self._task is not None
         self._progress.update(
             self._task,
@@ -86,51 +102,56 @@ class ProgressBar:
         )
 
     def close(self) -> None:
-        """Leaves the bar as it is, on a line of its own."""
+        """Stop drawing; the bar stays on the screen."""
         self._progress.stop()
         if self in _bars_drawn:
             _bars_drawn.remove(self)
 
 
 class LogReporter:
-    """A log line every so many steps, and for the last: loss, steps/s, time left."""
+    """Log lines at intervals of steps and at the last step: loss, steps/s, time left."""
 
     def __init__(self, every_n_steps: int, batch_size: int | None = None) -> None:
-        """Nothing is said yet; with a batch size, in rows, examples/s are said as well."""
+        """Store the settings.
+
+        Args:
+          every_n_steps: the number of steps between two lines.
+          batch_size: the global batch size in rows, to report examples/s too; None to omit it.
+        """
         self._every_n_steps = every_n_steps
         self._batch_size = batch_size
         self._speed = 0.0
         self._last_step: int | None = None
         self._next_step = 0
-        self._unsaid = ""
+        self._pending_line = ""
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Counts from here."""
+        """Begin the report of a run; see `Reporter`."""
         self._last_step = last_step
-        self._unsaid = ""
+        self._pending_line = ""
         self._next_step = step + self._every_n_steps
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Writes a line, if one is due."""
+        """Write a line if one is due."""
         line = f"step = {step}" if loss is None else f"loss = {loss:.5g}, step = {step}"
-        line += _left(step, self._last_step, steps_per_second)
-        self._unsaid = f"{line} ({steps_per_second:.4g} steps/s)"
+        line += _format_remaining(step, self._last_step, steps_per_second)
+        self._pending_line = f"{line} ({steps_per_second:.4g} steps/s)"
         self._speed = steps_per_second
         if step >= self._next_step or step == self._last_step:
             self._next_step = step + self._every_n_steps
             self.close()
 
     def close(self) -> None:
-        """Writes the line of the last step, if it is not written."""
-        if self._unsaid:
-            logger.info("%s", self._unsaid)
-            self._unsaid = ""
+        """Write the line of the last step if it is not written yet."""
+        if self._pending_line:
+            logger.info("%s", self._pending_line)
+            self._pending_line = ""
             for name, value in speed_metrics(self._speed, self._batch_size).items():
                 estimator_logger.info("%s: %g", name, value)
 
 
 class TimedLogReporter:
-    """A log line every so many seconds: batches, batches/s, time left."""
+    """Log lines at intervals of time: batches, batches/s, time left."""
 
     def __init__(
         self,
@@ -139,32 +160,40 @@ class TimedLogReporter:
         every_secs: float = _SECS_BETWEEN_LINES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is said yet; each line has the name of the run, and the unit it counts in."""
+        """Store the settings.
+
+        Args:
+          name: the name of the run, which starts each line.
+          unit: the plural of what is counted, such as "batches".
+          every_secs: the minimum time between two lines, in seconds.
+          clock: returns the current time in seconds.
+        """
         self._name, self._unit = name, unit
         self._every_secs = every_secs
         self._clock = clock
         self._last_step: int | None = None
-        self._next = 0.0
+        self._next_line_time = 0.0
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Counts from here."""
+        """Begin the report of a run; see `Reporter`."""
         self._last_step = last_step
-        self._next = self._clock() + self._every_secs
+        self._next_line_time = self._clock() + self._every_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Writes a line, if one is due."""
+        """Write a line if one is due."""
         now = self._clock()
-        if now < self._next:
+        if now < self._next_line_time:
             return
-        self._next = now + self._every_secs
-        line = f"{self._name}: {step}{_left(step, self._last_step, steps_per_second)}"
+        self._next_line_time = now + self._every_secs
+        line = f"{self._name}: {step}{_format_remaining(step, self._last_step, steps_per_second)}"
         logger.info("%s (%.4g %s/s)", line, steps_per_second, self._unit)
 
     def close(self) -> None:
-        """Nothing is left to say."""
+        """Do nothing: no line is pending."""
 
 
-def _left(step: int, last_step: int | None, steps_per_second: float) -> str:
+def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
+    """Format the last step and the remaining time; empty if the last step is unknown."""
     if last_step is None:
         return ""
     seconds = (last_step - step) / max(steps_per_second, 1e-9)
@@ -172,62 +201,78 @@ def _left(step: int, last_step: int | None, steps_per_second: float) -> str:
 
 
 class NullReporter:
-    """Nothing at all."""
+    """Reports nothing."""
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Says nothing."""
+        """Do nothing."""
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Says nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Says nothing."""
+        """Do nothing."""
 
 
 class DelayedReporter:
-    """Says nothing of a run that is short, and what another reporter says of one that is not.
+    """Forwards to another reporter once the run has lasted a while; short runs stay silent.
 
     Attributes:
-      told: the other reporter.
+      reporter: the other reporter.
     """
 
     def __init__(
         self,
-        told: Reporter,
+        reporter: Reporter,
         quiet_secs: float = _QUIET_SECS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Tells the other one after so many seconds."""
-        self.told = told
+        """Store the settings.
+
+        Args:
+          reporter: the other reporter.
+          quiet_secs: the time from the start of the run during which nothing is reported, in
+            seconds.
+          clock: returns the current time in seconds.
+        """
+        self.reporter = reporter
         self._quiet_secs, self._clock = quiet_secs, clock
-        self._due: float | None = None
-        self._from: tuple[int, int | None] = (0, None)
+        # None as soon as the other reporter is started.
+        self._start_time: float | None = None
+        self._start_arguments: tuple[int, int | None] = (0, None)
 
     def start(self, step: int, last_step: int | None) -> None:
-        """Waits from here."""
-        self._from = step, last_step
-        self._due = self._clock() + self._quiet_secs
+        """Begin the quiet period."""
+        self._start_arguments = step, last_step
+        self._start_time = self._clock() + self._quiet_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Passes it on, if the run has gone on long enough."""
-        if self._due is not None:
-            if self._clock() < self._due:
+        """Forward the step if the quiet period is over."""
+        if self._start_time is not None:
+            if self._clock() < self._start_time:
                 return
-            self._due = None
-            self.told.start(*self._from)
-        self.told.update(step, steps_per_second, loss)
+            self._start_time = None
+            self.reporter.start(*self._start_arguments)
+        self.reporter.update(step, steps_per_second, loss)
 
     def close(self) -> None:
-        """Closes the other one."""
-        self.told.close()
+        """Close the other reporter."""
+        self.reporter.close()
 
 
 def speed_metrics(steps_per_second: float, batch_size: int | None) -> dict[str, float]:
-    """The speed under the names that tf.estimator gave it; with a batch size, of rows as well."""
-    found = {"global_step/sec": steps_per_second}
+    """Return the speed of training under the names that tf.estimator uses.
+
+    Args:
+      steps_per_second: the speed in steps.
+      batch_size: the global batch size in rows; None if it is unknown.
+
+    Returns:
+      {"global_step/sec": ...} and, if the batch size is known, "examples/sec".
+    """
+    metrics = {"global_step/sec": steps_per_second}
     if batch_size is not None:
-        found["examples/sec"] = steps_per_second * batch_size
-    return found
+        metrics["examples/sec"] = steps_per_second * batch_size
+    return metrics
 
 
 def make_step_reporter(
@@ -236,13 +281,13 @@ def make_step_reporter(
     stream: TextIO | None = None,
     batch_size: int | None = None,
 ) -> Reporter:
-    """A bar where a person is watching, log lines where not.
+    """Make the reporter of a training: a bar on a terminal, log lines elsewhere.
 
     Args:
-      name: of what is reported.
-      every_n_steps: steps between two log lines; None for silence.
-      stream: where the bar would go; standard error by default.
-      batch_size: global, in rows; None where nobody knows.
+      name: the title of the bar.
+      every_n_steps: the number of steps between two log lines; None reports nothing.
+      stream: the stream of the bar; None stands for standard error.
+      batch_size: the global batch size in rows; None if it is unknown.
     """
     if every_n_steps is None:
         return NullReporter()
@@ -255,9 +300,14 @@ def make_step_reporter(
 
 
 def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
-    """The same for a run that counts batches, and that says nothing where it is short.
+    """Make the reporter of an evaluation or prediction, which stays silent if the run is short.
 
-    Within a run that has drawn a bar, it is log lines.
+    The reporter draws a bar if the stream is a terminal that shows no other bar. Otherwise it
+    writes log lines.
+
+    Args:
+      name: the title of the bar, and the start of each log line.
+      stream: the stream of the bar; None stands for standard error.
     """
     console = Console(file=stream or sys.stderr)
     if console.is_terminal and not _bars_drawn:
@@ -266,28 +316,39 @@ def make_batch_reporter(name: str, stream: TextIO | None = None) -> Reporter:
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Tells a reporter, after each loop, how far training is; writes steps/s as a summary.
+    """Reports the progress of training after each loop, and writes the speed as a summary.
 
     Attributes:
-      loss: of the last step; None before the first.
+      loss: the loss of the last step; None before the first loop.
     """
 
     def __init__(
         self,
         loop: TrainLoop,
         start: StepRangeHook,
-        told: Reporter,
+        reporter: Reporter,
         summary_directory: str,
         summary_every_n_steps: int | None,
         clock: Callable[[], float] = time.monotonic,
         batch_size: int | None = None,
     ) -> None:
-        """Reports from the step on that training starts after."""
+        """Store the settings.
+
+        Args:
+          loop: the training loop.
+          start: records the first and the last step.
+          reporter: receives the progress.
+          summary_directory: the directory of the event file of the speed.
+          summary_every_n_steps: the minimum number of steps between two summaries; None or 0
+            writes none.
+          clock: returns the current time in seconds.
+          batch_size: the global batch size in rows; None if it is unknown.
+        """
         self.loss: float | None = None
         self._batch_size = batch_size
         self._loop = loop
         self._start = start
-        self._told = told
+        self._reporter = reporter
         self._summary_directory = summary_directory
         self._summary_every_n_steps = summary_every_n_steps
         self._clock = clock
@@ -295,23 +356,23 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._next_summary = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the report."""
+        """Begin the report."""
         self._step = self._next_summary = self._start.step
         self._time = self._clock()
-        self._told.start(self._step, self._start.last_step)
+        self._reporter.start(self._step, self._start.last_step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step and the loss."""
+        """Request the global step and the loss."""
         return tf.compat.v1.train.SessionRunArgs([self._loop.step, self._loop.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Reports one loop."""
+        """Report the loop, and write the speed if a summary is due."""
         step, loss = int(run_values.results[0]), run_values.results[1]
         self.loss = loss
         now = self._clock()
         steps_per_second = (step - self._step) / max(now - self._time, 1e-9)
         self._step, self._time = step, now
-        self._told.update(step, steps_per_second, float(loss))
+        self._reporter.update(step, steps_per_second, float(loss))
         if self._summary_every_n_steps and step >= self._next_summary:
             self._next_summary = step + self._summary_every_n_steps
             scalars = speed_metrics(steps_per_second, self._batch_size)
@@ -319,35 +380,35 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
 
 class BatchProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Tells a reporter, after each run, how many batches are done."""
+    """Reports after each run how many batches of an evaluation or prediction are done."""
 
     def __init__(
         self,
-        told: Reporter,
+        reporter: Reporter,
         batches: int | None,
         count: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Reports from none on.
+        """Store the settings.
 
         Args:
-          told: whom to tell.
-          batches: how many there will be; None where nobody knows.
-          count: says how many are done.
-          clock: gives the time in seconds.
+          reporter: receives the progress.
+          batches: the number of batches of the whole run; None if it is unknown.
+          count: returns the number of batches that are done.
+          clock: returns the current time in seconds.
         """
-        self._told = told
+        self._reporter = reporter
         self._batches = batches
         self._count = count
         self._clock = clock
         self._started = 0.0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the report."""
+        """Begin the report."""
         self._started = self._clock()
-        self._told.start(0, self._batches)
+        self._reporter.start(0, self._batches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Reports one run."""
+        """Report the number of batches that are done."""
         done = self._count()
-        self._told.update(done, done / max(self._clock() - self._started, 1e-9))
+        self._reporter.update(done, done / max(self._clock() - self._started, 1e-9))

@@ -1,6 +1,6 @@
-"""TensorFlow's hooks for sessions, under the names that tf.estimator has for them.
+"""TensorFlow's session hooks under the names of tf.estimator.
 
-Those that count steps are told by `train` how many steps a `session.run` makes.
+`train` tells the hooks that count steps how many steps one `session.run` takes.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ SummarySaverHook = tf.compat.v1.train.SummarySaverHook
 
 
 class ProfilerHook(tf.compat.v1.train.ProfilerHook):
-    """Writes a timeline of one `session.run` in so many steps or seconds."""
+    """Writes a timeline of one `session.run` every so many steps or seconds."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        # It opens its file at once, which TensorFlow refuses to do in eager mode.
+        # The constructor opens a FileWriter, which TensorFlow refuses in eager mode.
         with tf.Graph().as_default():
             super().__init__(*arguments, **named)

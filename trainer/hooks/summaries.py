@@ -1,4 +1,4 @@
-"""What a run writes for TensorBoard."""
+"""Writes summaries for TensorBoard."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,18 @@ from trainer.hooks.training_hooks import StepRangeHook
 
 
 def add_loss_summary(loss: Any) -> None:
-    """A summary of the loss named "loss", unless the model has made one itself."""
-    made = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
-    if not any(each.op.name == "loss" for each in made):
+    """Add a scalar summary named "loss" to the graph, unless the model has one already.
+
+    Args:
+      loss: a scalar tensor.
+    """
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == "loss" for summary in summaries):
         tf.compat.v1.summary.scalar("loss", loss)
 
 
 class SummaryHook(tf.compat.v1.train.SessionRunHook):
-    """Writes the model's summaries after every so many steps, under the step they are of."""
+    """Writes the model's summaries at intervals of training steps."""
 
     def __init__(
         self,
@@ -27,7 +31,15 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         start: StepRangeHook,
         every_n_steps: int,
     ) -> None:
-        """Writes after the first loop, and then whenever `every_n_steps` have gone by."""
+        """Store the settings; the first summaries are written after the first loop.
+
+        Args:
+          loop: the training loop.
+          scaffold: the Scaffold whose summary_op is run.
+          directory: the directory of the event file.
+          start: records the step at which training starts.
+          every_n_steps: the minimum number of steps between two summaries.
+        """
         self._loop = loop
         self._scaffold = scaffold
         self._directory = directory
@@ -36,18 +48,18 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps = every_n_steps
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Counts from the session's step on."""
+        """Take over the global step of the new session."""
         self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the summaries, if this loop can reach the step at which they are due."""
+        """Request the summaries if this loop can reach the step at which they are due."""
         fetches = {"step": self._loop.step}
         if self._step + self._loop.max_iterations >= self._next_step:
             fetches["summary"] = self._scaffold.summary_op
         return tf.compat.v1.train.SessionRunArgs(fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Writes them."""
+        """Write the summaries if they are due."""
         self._step = int(run_values.results["step"])
         summary = run_values.results.get("summary")
         if summary is not None and self._step >= self._next_step:
@@ -55,12 +67,18 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
             _writer(self._directory).add_summary(summary, self._step)
 
     def end(self, session: Any) -> None:
-        """Flushes what is written."""
+        """Flush the event file."""
         _writer(self._directory).flush()
 
 
 def write_scalars(directory: str, values: Mapping[str, float], step: int) -> None:
-    """Writes scalars to the event file of a directory, and flushes it."""
+    """Write scalar values to the event file of a directory, and flush the file.
+
+    Args:
+      directory: the directory of the event file.
+      values: tag → value.
+      step: the global step of the values.
+    """
     summary = tf.compat.v1.Summary(
         value=[
             tf.compat.v1.Summary.Value(tag=name, simple_value=value)
@@ -71,13 +89,20 @@ def write_scalars(directory: str, values: Mapping[str, float], step: int) -> Non
 
 
 def write_summary(directory: str, summary: Any, step: int) -> None:
-    """Writes a Summary to the event file of a directory, and flushes it."""
+    """Write a Summary to the event file of a directory, and flush the file.
+
+    Args:
+      directory: the directory of the event file.
+      summary: a tf.compat.v1.Summary, or its serialized form.
+      step: the global step of the summary.
+    """
     writer = _writer(directory)
     writer.add_summary(summary, step)
     writer.flush()
 
 
 def _writer(directory: str) -> Any:
-    # It refuses to be made in eager mode, though it needs no graph.
+    """Return the cached FileWriter of a directory."""
+    # TensorFlow refuses to create a FileWriter in eager mode, although it needs no graph.
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(directory)

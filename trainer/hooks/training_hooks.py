@@ -1,4 +1,4 @@
-"""SessionRunHooks of our own; they are called by the loop, and never own it."""
+"""SessionRunHooks of the training loop and of the input pipeline."""
 
 import logging
 import time
@@ -15,33 +15,39 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
-    """Starts a Dataset's iterator whenever a session is created.
+    """Initializes a Dataset's iterator whenever a session is created.
 
     Attributes:
-      initializer: the op that starts it.
+      initializer: the op that initializes the iterator.
     """
 
     def __init__(self, initializer: Any) -> None:
         self.initializer = initializer
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs the iterator's initializer."""
+        """Run the iterator's initializer."""
         session.run(self.initializer)
 
 
 class StepRangeHook(tf.compat.v1.train.SessionRunHook):
-    """Finds the step that a session starts after, and with it the one that training stops at.
+    """Records the global step at which a session starts, and the step at which training stops.
 
-    A checkpoint does not always tell: a warm start may set the step, another process of the
-    cluster may have counted on, and a session that is created anew may start from an older one.
+    The start is read from the session, because a checkpoint does not always tell: a warm start
+    may set the step, another process of the cluster may have incremented it, and a recreated
+    session may start from an older checkpoint.
 
     Attributes:
       step: the global step when the session was created.
-      last_step: the step to stop at; None for no end.
+      last_step: the global step at which to stop; None to train until the input ends.
     """
 
     def __init__(self, steps: int | None, max_steps: int | None) -> None:
-        """Stops after so many steps from the first session's start on, or at max_steps."""
+        """Store the limits; set at most one of them.
+
+        Args:
+          steps: the number of steps to train, counted from the start of the first session.
+          max_steps: the global step at which to stop.
+        """
         self._steps = steps
         self._global_step: Any = None
         self.step = 0
@@ -49,26 +55,26 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no step left to make."""
+        """Whether the start is at or beyond the last step, so that nothing is left to train."""
         return self.last_step is not None and self.step >= self.last_step
 
     def begin(self) -> None:
-        """Finds the global step."""
+        """Look up the global step tensor."""
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Reads it."""
+        """Read the global step of the new session."""
         self.step = self.read(session)
         if self.last_step is None and self._steps is not None:
             self.last_step = self.step + self._steps
 
     def read(self, session: Any) -> int:
-        """The global step as it is now."""
+        """Return the current global step."""
         return int(session.run(self._global_step))
 
 
 class StepLimitHook(tf.compat.v1.train.SessionRunHook):
-    """Makes each loop as long as its plan says, and stops after a given global step."""
+    """Sets the length of each training loop, and stops training at the last step."""
 
     def __init__(
         self,
@@ -80,21 +86,22 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Plans from the step that training starts after.
+        """Store the settings.
 
         Args:
-          loop: what makes the steps.
-          start: knows where training starts and stops.
-          plan: says how many steps a run makes; None for as many as the loop can.
-          others: hooks of the same run: no loop goes beyond the step that one of them stops at.
-          workers: how many processes count the same global step.
-          clock: gives the time in seconds that runs are measured by.
+          loop: the training loop.
+          start: records the first and the last step.
+          plan: determines the number of steps per `session.run`; None for the maximum of the loop.
+          others: the other hooks of the run. A loop ends at the last step of a StopAtStepHook
+            among them, so that the hook can stop training in time.
+          workers: the number of processes that increment the same global step.
+          clock: returns the current time in seconds; used to measure runs.
         """
         self._loop = loop
         self._start = start
         self._plan = plan or FixedIterations(loop.max_iterations)
-        self._others = [
-            each for each in others if isinstance(each, tf.compat.v1.train.StopAtStepHook)
+        self._stop_hooks = [
+            hook for hook in others if isinstance(hook, tf.compat.v1.train.StopAtStepHook)
         ]
         self._workers = workers
         self._clock = clock
@@ -104,14 +111,14 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._iterations = 1
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Plans from the session's step on."""
+        """Take over the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Says how many steps to make."""
+        """Set the number of steps of the next loop, and request the global step."""
         self._started = self._clock()
         if self._workers > 1:
-            # While this one was saving a checkpoint, say, the others have counted on.
+            # Other workers increment the step between two runs of this worker.
             self._step = self._start.read(run_context.session)
         self._iterations = self._next_iterations()
         self._loop.before_run(self._iterations)
@@ -120,7 +127,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops at the last step."""
+        """Record the duration of the loop, and stop training at the last step."""
         self._plan.record(self._iterations, self._clock() - self._started)
         step = int(run_values.results)
         if step == self._step and not self._has_warned:
@@ -136,65 +143,71 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _next_iterations(self) -> int:
+        """Return the number of steps of the next loop, at least 1."""
         last_step = self._last_step()
-        # What is left is shared with the other workers, who make their loops meanwhile.
-        left = None if last_step is None else -(-(last_step - self._step) // self._workers)
-        return max(min(self._plan.next(left), self._loop.max_iterations), 1)
+        # The workers share the remaining steps; the division rounds up.
+        remaining = None if last_step is None else -(-(last_step - self._step) // self._workers)
+        return max(min(self._plan.next(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        # Asked for in each run: the hooks know theirs only when a session is there. They would
-        # stop a loop too late by themselves, since they take it for one step.
-        lasts = [self._start.last_step, *(each._last_step for each in self._others)]
-        return min((each for each in lasts if each is not None), default=None)
+        """Return the least step at which this or another hook stops; None if there is none."""
+        # Evaluated for each run: a StopAtStepHook sets its last step when the session is created.
+        # On its own, it would stop one loop too late, since it takes a loop for one step.
+        steps = [self._start.last_step, *(hook._last_step for hook in self._stop_hooks)]
+        return min((step for step in steps if step is not None), default=None)
 
 
 class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
-    """Starts the tf.summary writers that the graph has, and flushes them at the end."""
+    """Initializes the tf.summary writers of the graph, and flushes them at the end."""
 
     def __init__(self) -> None:
         initializers = summary_ops_v2.summary_writer_initializer_op()
         self._initialize = tf.group(*initializers)
-        # The first input of each is the writer itself.
+        # The first input of an initializer op is the writer.
         self._flush = tf.group(
-            *(tf.raw_ops.FlushSummaryWriter(writer=each.inputs[0]) for each in initializers)
+            *(tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in initializers)
         )
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Starts the writers."""
+        """Initialize the writers."""
         session.run(self._initialize)
 
     def end(self, session: Any) -> None:
-        """Writes out what the writers hold."""
+        """Flush the writers."""
         session.run(self._flush)
 
 
 class HostCallHook(SummaryWritersHook):
-    """Runs what a host_call returned along with each training loop."""
+    """Runs the tensors that a host_call returned together with each training loop."""
 
     def __init__(self, fetches: Any) -> None:
-        """Also looks after the writers that the call has made."""
+        """Store the tensors; the host_call's summary writers are initialized and flushed too.
+
+        Args:
+          fetches: a nest of tensors and ops.
+        """
         super().__init__()
         self._fetches = fetches
 
     def before_run(self, run_context: Any) -> Any:
-        """Adds the host call to the run."""
+        """Request the tensors of the host_call."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
 class StopAfterRunsHook(tf.compat.v1.train.SessionRunHook):
-    """Stops after a number of runs.
+    """Stops after a number of `session.run` calls.
 
     Attributes:
-      done: how many there have been.
+      done: the number of completed runs.
     """
 
     def __init__(self, runs: int | None) -> None:
-        """A number of None stops with the input."""
+        """Store the number of runs; None runs until the input ends."""
         self._runs = runs
         self.done = 0
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Counts, and stops at the last."""
+        """Count the run, and stop after the last run."""
         self.done += 1
         if self._runs is not None and self.done >= self._runs:
             run_context.request_stop()

@@ -57,7 +57,7 @@ def test_a_line_comes_every_n_steps_and_at_the_end(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_the_last_step_is_told_of_even_where_it_was_not_foreseen(
+def test_the_last_step_is_delayed_of_even_where_it_was_not_foreseen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
@@ -87,8 +87,8 @@ def test_an_evaluation_is_heard_of_after_some_seconds_and_then_now_and_again(
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     now = [0.0]
     lines = TimedLogReporter("evaluate", "batches", every_secs=10, clock=lambda: now[0])
-    told = DelayedReporter(lines, quiet_secs=5, clock=lambda: now[0])
-    hook = BatchProgressHook(told, 50, lambda: int(now[0]), clock=lambda: now[0])
+    delayed = DelayedReporter(lines, quiet_secs=5, clock=lambda: now[0])
+    hook = BatchProgressHook(delayed, 50, lambda: int(now[0]), clock=lambda: now[0])
     hook.after_create_session(None, None)
     for _ in range(30):
         now[0] += 1.0
@@ -101,17 +101,17 @@ def test_an_evaluation_is_heard_of_after_some_seconds_and_then_now_and_again(
 
 def test_an_evaluation_within_a_bar_draws_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    told = DelayedReporter(
+    delayed = DelayedReporter(
         ProgressBar("evaluate", Console(file=io.StringIO(), force_terminal=True)), 0
     )
-    told.start(0, 10)
+    delayed.start(0, 10)
     assert drawn_by(make_batch_reporter("evaluate", Terminal())) is ProgressBar
-    told.update(1, 1.0)
+    delayed.update(1, 1.0)
     assert drawn_by(make_batch_reporter("evaluate", Terminal())) is TimedLogReporter
-    told.close()
+    delayed.close()
     assert drawn_by(make_batch_reporter("evaluate", Terminal())) is ProgressBar
 
 
 def drawn_by(reporter: Reporter) -> type[Reporter]:
     assert isinstance(reporter, DelayedReporter)
-    return type(reporter.told)
+    return type(reporter.reporter)
