@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
 from tpuserve.graph.graph_walk import HOST_ATTRIBUTE, called_functions
-from tpuserve.lowering.ir import default_attrs, op_traits
-from tpuserve.lowering.ir import graph_ir as bodies
+from tpuserve.lowering.ir import default_attrs, graph_ir, op_traits
 from tpuserve.lowering.ir.outlining import MUST_COMPILE, SWITCH_MERGE
 from tpuserve.lowering.passes import replicated_computations
 from tpuserve.lowering.rules import infeed_outfeed, partitioned_call, replicate, tpu_system
-from tpuserve.lowering.rules.rewrite_rule import Rule
+from tpuserve.lowering.rules.rewrite_rule import RewriteRule
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-RULES: Mapping[str, Rule] = {**partitioned_call.RULES, **replicate.RULES, **tpu_system.RULES}
+RULES: Mapping[str, RewriteRule] = {**partitioned_call.RULES, **replicate.RULES, **tpu_system.RULES}
 
 # The ops of the TPU runtime. None has a CPU kernel, so one that no rule replaces cannot run.
 # Source: tensorflow/core/ops/tpu_*.cc.
@@ -46,16 +45,16 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """
     lowered = type(graph)()
     lowered.CopyFrom(graph)
-    default_attrs.put_back(lowered)
+    default_attrs.restore_default_attrs(lowered)
     functions = {each.signature.name: each for each in lowered.library.function}
     called_before = _called(lowered, functions)
     _compile_calls(lowered, functions, compiled=compiled)
     if any(replicated_computations.MEMBER_ATTRIBUTE in node.attr for node in lowered.node):
-        body = replicated_computations.lowered(
-            bodies.of_nodes(lowered.node), functions, compiled=compiled
+        body = replicated_computations.lower_computations(
+            graph_ir.from_node_defs(lowered.node), functions, compiled=compiled
         )
         del lowered.node[:]
-        bodies.to_nodes(body.nodes.values(), lowered.node)
+        graph_ir.append_node_defs(body.nodes.values(), lowered.node)
     _lower_nodes(lowered.node, where="the main graph", in_function=False)
     called = _called(lowered, functions)
     for name in called:
@@ -122,10 +121,10 @@ def _compile_calls(
 def _expand(
     function: "FunctionDef", functions: "dict[str, FunctionDef]", *, compiled: bool
 ) -> None:
-    body = replicated_computations.lowered(
-        bodies.of_function(function, functions), functions, compiled=compiled
+    body = replicated_computations.lower_computations(
+        graph_ir.from_function_def(function, functions), functions, compiled=compiled
     )
-    bodies.replace_body(function, body, functions)
+    graph_ir.replace_function_body(function, body, functions)
 
 
 def _has_computation(function: "FunctionDef") -> bool:

@@ -354,6 +354,6 @@ def test_a_computation_that_touches_variables_waits_as_one_where_xla_does_not_co
     touching, other = FunctionDef(), FunctionDef()
     touching.signature.input_arg.add(name="handle", type=tf.resource.as_datatype_enum)
     other.signature.input_arg.add(name="x", type=tf.float32.as_datatype_enum)
-    calls = [outlining.call("f", each, must_compile=False) for each in (touching, other)]
+    calls = [outlining.make_call("f", each, must_compile=False) for each in (touching, other)]
     assert [outlining.INLINE in each.attr for each in calls] == [False, True]
     assert touching.attr["_noinline"].b

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 
-def put_back(graph: "GraphDef") -> None:
+def restore_default_attrs(graph: "GraphDef") -> None:
     """Gives every node of a graph and of its functions all attributes of its op, in place."""
     _complete(graph.node)
     for function in graph.library.function:

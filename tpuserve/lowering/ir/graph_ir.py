@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_traits import Library
 
 
-class Output(NamedTuple):
+class Value(NamedTuple):
     """One output of a node, or an argument of the body, whose number is 0."""
 
     producer: str
@@ -36,12 +36,12 @@ class Node:
 
     name: str
     definition: "NodeDef"
-    inputs: list[Output] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)
     controls: list[str] = field(default_factory=list)
 
 
 @dataclass
-class Body:
+class GraphIR:
     """Nodes by name, each after those it refers to.
 
     Attributes:
@@ -53,23 +53,23 @@ class Body:
 
     nodes: dict[str, Node]
     arguments: dict[str, int] = field(default_factory=dict)
-    outside: dict[Output, int] = field(default_factory=dict)
-    results: list[Output] = field(default_factory=list)
+    outside: dict[Value, int] = field(default_factory=dict)
+    results: list[Value] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
 
-def of_function(function: "FunctionDef", library: "Library") -> Body:
+def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
     """The body of a function."""
     arguments = {each.name: each.type for each in function.signature.input_arg}
     numbers = {
-        f"{node.name}:{name}": Output(node.name, number)
+        f"{node.name}:{name}": Value(node.name, number)
         for node in function.node_def
         for number, (name, _) in enumerate(op_traits.outputs_of(node, library))
     }
 
-    def output(reference: str) -> Output:
+    def output(reference: str) -> Value:
         if reference in arguments:
-            return Output(reference)
+            return Value(reference)
         return numbers[reference if reference.count(":") == 2 else f"{reference}:0"]
 
     nodes = [
@@ -83,18 +83,18 @@ def of_function(function: "FunctionDef", library: "Library") -> Body:
     ]
     results = [output(function.ret[each.name]) for each in function.signature.output_arg]
     kept = list(function.control_ret.values())
-    return Body(in_order(nodes), arguments, results=results, kept=kept)
+    return GraphIR(topological_order(nodes), arguments, results=results, kept=kept)
 
 
-def of_nodes(definitions: "Iterable[NodeDef]") -> Body:
+def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
     """The body that the nodes of a GraphDef make; references to other nodes stay as they are."""
 
-    def output(reference: str) -> Output:
+    def output(reference: str) -> Value:
         name, _, number = reference.partition(":")
-        return Output(name, int(number or 0))
+        return Value(name, int(number or 0))
 
-    return Body(
-        in_order(
+    return GraphIR(
+        topological_order(
             Node(
                 node.name,
                 node,
@@ -106,7 +106,7 @@ def of_nodes(definitions: "Iterable[NodeDef]") -> Body:
     )
 
 
-def to_function(body: Body, name: str, library: "Library") -> "FunctionDef":
+def to_function_def(body: GraphIR, name: str, library: "Library") -> "FunctionDef":
     """A function of a body.
 
     Args:
@@ -122,9 +122,9 @@ def to_function(body: Body, name: str, library: "Library") -> "FunctionDef":
         each.name: [output for output, _ in op_traits.outputs_of(each.definition, library)]
         for each in body.nodes.values()
     }
-    types = types_of(body, library)
+    types = value_types(body, library)
 
-    def reference(output: Output) -> str:
+    def reference(output: Value) -> str:
         if output.producer in body.arguments:
             return output.producer
         return f"{output.producer}:{names[output.producer][output.number]}"
@@ -145,9 +145,9 @@ def to_function(body: Body, name: str, library: "Library") -> "FunctionDef":
     return function
 
 
-def replace_body(function: "FunctionDef", body: Body, library: "Library") -> None:
+def replace_function_body(function: "FunctionDef", body: GraphIR, library: "Library") -> None:
     """Gives a function another body; its signature stays."""
-    made = to_function(body, function.signature.name, library)
+    made = to_function_def(body, function.signature.name, library)
     del function.node_def[:]
     function.node_def.extend(made.node_def)
     for argument, result in zip(
@@ -159,7 +159,7 @@ def replace_body(function: "FunctionDef", body: Body, library: "Library") -> Non
     function.control_ret.update(made.control_ret)
 
 
-def to_nodes(nodes: Iterable[Node], to: "Iterable[NodeDef]") -> None:
+def append_node_defs(nodes: Iterable[Node], to: "Iterable[NodeDef]") -> None:
     """Appends nodes to those of a GraphDef."""
     for node in nodes:
         _write(
@@ -180,16 +180,16 @@ def _write(node: Node, to: "NodeDef", inputs: list[str]) -> None:
     to.input.extend(f"^{each}" for each in dict.fromkeys(node.controls))
 
 
-def types_of(body: Body, library: "Library") -> dict[Output, int]:
+def value_types(body: GraphIR, library: "Library") -> dict[Value, int]:
     """The type of every argument and of every output of a node, by number."""
-    types = {Output(name): number for name, number in body.arguments.items()} | body.outside
+    types = {Value(name): number for name, number in body.arguments.items()} | body.outside
     for node in body.nodes.values():
         for number, (_, each) in enumerate(op_traits.outputs_of(node.definition, library)):
-            types[Output(node.name, number)] = each
+            types[Value(node.name, number)] = each
     return types
 
 
-def in_order(nodes: Iterable[Node]) -> dict[str, Node]:
+def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
     """Nodes by name, each after those that it refers to."""
     waiting = {each.name: each for each in nodes}
     ordered: dict[str, Node] = {}
@@ -205,10 +205,10 @@ def in_order(nodes: Iterable[Node]) -> dict[str, Node]:
             continue
         entered.add(name)
         stack.append((name, True))
-        stack.extend((each, False) for each in needs(waiting[name]) if each not in ordered)
+        stack.extend((each, False) for each in predecessors(waiting[name]) if each not in ordered)
     return ordered
 
 
-def needs(node: Node) -> list[str]:
+def predecessors(node: Node) -> list[str]:
     """The names of what a node refers to."""
     return [*(each.producer for each in node.inputs), *node.controls]

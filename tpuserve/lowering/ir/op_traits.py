@@ -82,12 +82,12 @@ def branches_of(node: "NodeDef") -> list[Any]:
     return []
 
 
-def is_read(node: "NodeDef") -> bool:
+def reads_variable(node: "NodeDef") -> bool:
     """Whether a node reads a variable and has no other effect."""
     return node.op in _READS
 
 
-def is_coupled(node: "NodeDef", library: "Library") -> bool:
+def communicates(node: "NodeDef", library: "Library") -> bool:
     """Whether a node, or a function it calls, meets the other replicas or the host."""
     return any(
         each.op in (*COLLECTIVES, *DEQUEUES, *ENQUEUES, REPLICA_ID) or HOST_ATTRIBUTE in each.attr
@@ -104,11 +104,11 @@ def writes_variable(node: "NodeDef", library: "Library") -> bool:
     )
 
 
-def draws(node: "NodeDef", library: "Library") -> bool:
+def is_random(node: "NodeDef", library: "Library") -> bool:
     """Whether a node, or a function it calls, gives something else each time, as random ops do."""
     return any(
         is_stateful(each, library)
-        and not (is_call(each) or is_read(each) or writes_variable(each, library))
+        and not (is_call(each) or reads_variable(each) or writes_variable(each, library))
         and each.op not in COLLECTIVES
         for each in with_called(node, library)
     )

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from tpuserve.lowering.ir.graph_ir import Body, Node
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ INLINE = "_lower_as_multi_device_function"
 _SEED_DISTANCE = 0x5EED
 
 
-def call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> Any:
+def make_call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> Any:
     """The definition of a node that calls a function, compiled by XLA if it must be."""
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
@@ -45,7 +45,7 @@ def is_seeded(node: Node) -> bool:
     return "seed" in attributes and "seed2" in attributes
 
 
-def reseeded(body: Body, replica: int) -> Body:
+def reseed(body: GraphIR, replica: int) -> GraphIR:
     """The body with other seeds for each replica but the first."""
     # An op's generator starts from its seeds: with the same ones all replicas would drop out the
     # same units.

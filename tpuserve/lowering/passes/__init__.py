@@ -1,1 +1,1 @@
-"""Transformations of whole function bodies."""
+"""Transformations of whole function graph_ir."""

@@ -4,26 +4,25 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir import graph_ir as bodies
-from tpuserve.lowering.ir import op_traits
-from tpuserve.lowering.ir.graph_ir import Body, Node, Output
+from tpuserve.lowering.ir import graph_ir, op_traits
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import clustering
-from tpuserve.lowering.passes.inlining import inlined
+from tpuserve.lowering.passes.inlining import inline_effectful_calls
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
 
-def simplified(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+def canonicalize_graph(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
     """The body without what has no effect: identities, dead nodes, and waiting for pure nodes.
 
     Calls that would hide an effect are in line.
     """
-    waits = _with_waits_for_effects(inlined(body, library), library)
+    waits = _with_waits_for_effects(inline_effectful_calls(body, library), library)
     return _without_dead_nodes(_without_identities(waits), library)
 
 
-def _with_waits_for_effects(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+def _with_waits_for_effects(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
     """The body with control inputs only between nodes that have an effect, or see one.
 
     Gradients wait for each other by the dozen, so that they end up together; where what they
@@ -41,7 +40,7 @@ def _with_waits_for_effects(body: Body, library: "Mapping[str, FunctionDef]") ->
             effects[node.name] = frozenset((node.name,))
         else:
             effects[node.name] = frozenset().union(
-                *(effects.get(each, ()) for each in bodies.needs(node))
+                *(effects.get(each, ()) for each in graph_ir.predecessors(node))
             )
         # What is outside of the body is waited for as it is.
         own = dict.fromkeys(
@@ -55,16 +54,16 @@ def _with_waits_for_effects(body: Body, library: "Mapping[str, FunctionDef]") ->
             waits[node.name] = own
         is_told = has_effect or node.name in wanted
         nodes[node.name] = dataclasses.replace(node, controls=list(own) if is_told else [])
-    return dataclasses.replace(body, nodes=bodies.in_order(nodes.values()))
+    return dataclasses.replace(body, nodes=graph_ir.topological_order(nodes.values()))
 
 
 def _has_effect(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
-    return op_traits.is_stateful(node.definition, library) or op_traits.is_coupled(
+    return op_traits.is_stateful(node.definition, library) or op_traits.communicates(
         node.definition, library
     )
 
 
-def resolved(output: Output, body: Body) -> Output:
+def look_through_identities(output: Value, body: GraphIR) -> Value:
     """What an output is once identities are looked through."""
     node = body.nodes.get(output.producer)
     while node is not None and _is_mere_identity(node):
@@ -79,28 +78,28 @@ def _is_mere_identity(node: Node) -> bool:
     )
 
 
-def _without_identities(body: Body) -> Body:
+def _without_identities(body: GraphIR) -> GraphIR:
     nodes = {
         each.name: Node(
             each.name,
             each.definition,
-            [resolved(one, body) for one in each.inputs],
+            [look_through_identities(one, body) for one in each.inputs],
             [
-                resolved(Output(one), body).producer if one in body.nodes else one
+                look_through_identities(Value(one), body).producer if one in body.nodes else one
                 for one in each.controls
             ],
         )
         for each in body.nodes.values()
         if not _is_mere_identity(each)
     }
-    results = [resolved(each, body) for each in body.results]
-    kept = [resolved(Output(each), body).producer for each in body.kept]
+    results = [look_through_identities(each, body) for each in body.results]
+    kept = [look_through_identities(Value(each), body).producer for each in body.kept]
     return dataclasses.replace(
-        body, nodes=bodies.in_order(nodes.values()), results=results, kept=kept
+        body, nodes=graph_ir.topological_order(nodes.values()), results=results, kept=kept
     )
 
 
-def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+def _without_dead_nodes(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
     pending = [
         *(each.producer for each in body.results),
         *body.kept,
@@ -109,7 +108,7 @@ def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Bod
             for each in body.nodes.values()
             if op_traits.writes_variable(each.definition, library)
             or (
-                op_traits.is_coupled(each.definition, library)
+                op_traits.communicates(each.definition, library)
                 and each.definition.op not in op_traits.COLLECTIVES
             )
         ),
@@ -120,6 +119,6 @@ def _without_dead_nodes(body: Body, library: "Mapping[str, FunctionDef]") -> Bod
         if name in alive or name not in body.nodes:
             continue
         alive.add(name)
-        pending.extend(bodies.needs(body.nodes[name]))
+        pending.extend(graph_ir.predecessors(body.nodes[name]))
     nodes = {name: node for name, node in body.nodes.items() if name in alive}
     return dataclasses.replace(body, nodes=nodes)

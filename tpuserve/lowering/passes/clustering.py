@@ -19,26 +19,25 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tpuserve.graph.graph_walk import HOST_ATTRIBUTE
-from tpuserve.lowering.ir import graph_ir as bodies
-from tpuserve.lowering.ir import op_traits
-from tpuserve.lowering.ir.graph_ir import Body, Node, Output, types_of
+from tpuserve.lowering.ir import graph_ir, op_traits
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value, value_types
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_traits import Library
 
 
-class Kind(IntEnum):
+class ClusterKind(IntEnum):
     """What a unit is; within a level units run in this order."""
 
-    ALONE = 0
-    ONCE = 1
-    REPLICATED = 2
-    WRITING = 3
+    SINGLE_OP = 0
+    INVARIANT = 1
+    PER_REPLICA = 2
+    VARIABLE_UPDATE = 3
 
 
 @dataclass
-class Unit:
+class Cluster:
     """Nodes that run as one.
 
     Attributes:
@@ -47,60 +46,60 @@ class Unit:
       nodes: in order; a unit that is ALONE has one.
     """
 
-    kind: Kind
+    kind: ClusterKind
     level: int
     nodes: list[Node] = field(default_factory=list)
 
 
-def cut(
-    body: Body, uniform: set[Output], library: "Library", together: Container[str] = ()
-) -> list[Unit]:
+def partition_into_clusters(
+    body: GraphIR, uniform: set[Value], library: "Library", together: Container[str] = ()
+) -> list[Cluster]:
     """The units of a body, each after those that it needs.
 
     Nodes named in `together` are of several kinds at once, so each of them stands alone.
 
     Constants are in none of them: each unit that uses one has it as its own.
     """
-    units: dict[tuple[int, Kind], Unit] = {}
-    alone: list[Unit] = []
-    place: dict[str, tuple[int, Kind]] = {}
+    units: dict[tuple[int, ClusterKind], Cluster] = {}
+    alone: list[Cluster] = []
+    place: dict[str, tuple[int, ClusterKind]] = {}
     for node in body.nodes.values():
         if node.definition.op == "Const":
             continue
-        kind = Kind.ALONE if node.name in together else _kind(node, uniform, library)
-        before = [place[each] for each in bodies.needs(node) if each in place]
+        kind = ClusterKind.SINGLE_OP if node.name in together else _kind(node, uniform, library)
+        before = [place[each] for each in graph_ir.predecessors(node) if each in place]
         level = _least_level(kind, before)
-        if kind is Kind.ONCE and _least_level(Kind.REPLICATED, before) < level:
+        if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
             # Better repeated than waited for: what comes after it would be cut off from what
             # comes before, a gradient from its activations.
-            kind = Kind.REPLICATED
+            kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         place[node.name] = (level, kind)
-        if kind is Kind.ALONE:
-            alone.append(Unit(kind, level, [node]))
+        if kind is ClusterKind.SINGLE_OP:
+            alone.append(Cluster(kind, level, [node]))
         else:
-            units.setdefault((level, kind), Unit(kind, level)).nodes.append(node)
+            units.setdefault((level, kind), Cluster(kind, level)).nodes.append(node)
     return sorted([*alone, *units.values()], key=lambda each: (each.level, each.kind))
 
 
-def _least_level(kind: Kind, before: "Iterable[tuple[int, Kind]]") -> int:
+def _least_level(kind: ClusterKind, before: "Iterable[tuple[int, ClusterKind]]") -> int:
     return max((level + (other > kind) for level, other in before), default=0)
 
 
-def _kind(node: Node, uniform: set[Output], library: "Library") -> Kind:
+def _kind(node: Node, uniform: set[Value], library: "Library") -> ClusterKind:
     definition = node.definition
     if (
-        op_traits.is_coupled(definition, library)
+        op_traits.communicates(definition, library)
         or definition.op in ("NoOp", "ReadVariableOp", "VarHandleOp")
         or _hands_on_a_handle(node, library)
     ):
-        return Kind.ALONE
+        return ClusterKind.SINGLE_OP
     if op_traits.writes_variable(definition, library):
-        return Kind.WRITING
-    is_uniform = all(each in uniform for each in node.inputs) and not op_traits.draws(
+        return ClusterKind.VARIABLE_UPDATE
+    is_uniform = all(each in uniform for each in node.inputs) and not op_traits.is_random(
         definition, library
     )
-    return Kind.ONCE if is_uniform else Kind.REPLICATED
+    return ClusterKind.INVARIANT if is_uniform else ClusterKind.PER_REPLICA
 
 
 def _hands_on_a_handle(node: Node, library: "Library") -> bool:
@@ -115,7 +114,7 @@ def is_on_host(node: Node) -> bool:
 
 
 @dataclass
-class Closure:
+class ClusterClosure:
     """The nodes of a computation with all that it needs inside, and what it takes and gives.
 
     Attributes:
@@ -125,31 +124,36 @@ class Closure:
     """
 
     nodes: dict[str, Node]
-    inputs: list[Output]
+    inputs: list[Value]
 
 
-def close(unit: Unit, body: Body, uniform: set[Output], library: "Library") -> Closure:
+def close_over_shapes(
+    unit: Cluster, body: GraphIR, uniform: set[Value], library: "Library"
+) -> ClusterClosure:
     """What a computation must hold so that XLA knows the shapes in it.
 
     Shapes are numbers that other nodes compute; XLA must see how, so those nodes are repeated
     inside. So is what is computed from variables alone, as each core of a TPU would.
     """
-    types = types_of(body, library)
+    types = value_types(body, library)
     members = {each.name for each in unit.nodes}
     found: dict[str, Node] = {}
-    inputs: dict[Output, None] = {}
+    inputs: dict[Value, None] = {}
 
-    def is_repeated(output: Output) -> bool:
+    def is_repeated(output: Value) -> bool:
         node = body.nodes.get(output.producer)
         if node is None or op_traits.is_stateful(node.definition, library):
             return False
         if node.definition.op == "Const":
             return True
-        if op_traits.is_coupled(node.definition, library):
+        if op_traits.communicates(node.definition, library):
             return False
         if types[output] in dtypes.WHOLE_NUMBERS and node.definition.op in _OF_SHAPES:
             return True
-        return output in uniform and unit.kind in (Kind.REPLICATED, Kind.WRITING)
+        return output in uniform and unit.kind in (
+            ClusterKind.PER_REPLICA,
+            ClusterKind.VARIABLE_UPDATE,
+        )
 
     pending = list(members)
     while pending:
@@ -163,7 +167,7 @@ def close(unit: Unit, body: Body, uniform: set[Output], library: "Library") -> C
             else:
                 inputs[each] = None
     ordered = {name: found[name] for name in body.nodes if name in found}
-    return Closure(ordered, list(inputs))
+    return ClusterClosure(ordered, list(inputs))
 
 
 # What computes shapes, and indices into them, from shapes. Their inputs may be anything.
@@ -179,7 +183,9 @@ _OF_SHAPES = frozenset(
 )
 
 
-def used_outside(unit: Unit, closures: Iterable[Closure], body: Body) -> dict[Output, None]:
+def live_out_values(
+    unit: Cluster, closures: Iterable[ClusterClosure], body: GraphIR
+) -> dict[Value, None]:
     """The outputs of a unit that others, or the caller of the body, want."""
     members = {each.name for each in unit.nodes}
     wanted = [each for closure in closures for each in closure.inputs] + body.results

@@ -5,26 +5,24 @@ from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.ir import op_traits
-from tpuserve.lowering.ir.graph_ir import Node, Output
+from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.lowering.ir.outlining import SWITCH_MERGE
 from tpuserve.lowering.passes import replica_invariance
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    from tpuserve.lowering.passes.replica_unrolling import Replicas
-
     # (function, which arguments are uniform, which results are) → the function of all replicas.
     ExpandFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
-def merged(
+def fuse_replicas(
     node: Node,
-    values: Sequence[Sequence[Output]],
-    uniform_outputs: set[Output],
-    replicas: "Replicas",
+    values: Sequence[Sequence[Value]],
+    invariant_values: set[Value],
+    replicas: "ReplicaContext",
     expand: "ExpandFunction",
-) -> "tuple[NodeDef, list[Output], list[bool]]":
+) -> "tuple[NodeDef, list[Value], list[bool]]":
     """The one node that does for all replicas what a node does for one.
 
     Args:
@@ -45,26 +43,28 @@ def merged(
             f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, "
             f"and has no form on a CPU then. Use tf.cond or tf.while_loop there."
         )
-    if not replica_invariance.is_agreed(node, uniform_outputs, replicas.count, replicas.library):
+    if not replica_invariance.has_invariant_predicate(
+        node, invariant_values, replicas.count, replicas.library
+    ):
         raise LoweringError(
             f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, "
             f"and replicas may disagree on its condition. Make the condition the same on all of "
             f"them, by tpu.cross_replica_sum."
         )
     if is_loop:
-        return _while(node, values, uniform_outputs, replicas, expand)
-    return _branches(node, values, uniform_outputs, replicas, expand)
+        return _while(node, values, invariant_values, replicas, expand)
+    return _branches(node, values, invariant_values, replicas, expand)
 
 
 def _while(
     node: Node,
-    values: Sequence[Sequence[Output]],
-    uniform_outputs: set[Output],
-    replicas: "Replicas",
+    values: Sequence[Sequence[Value]],
+    invariant_values: set[Value],
+    replicas: "ReplicaContext",
     expand: "ExpandFunction",
-) -> "tuple[NodeDef, list[Output], list[bool]]":
-    is_uniform = replica_invariance.while_arguments(
-        node, uniform_outputs, replicas.count, replicas.library
+) -> "tuple[NodeDef, list[Value], list[bool]]":
+    is_uniform = replica_invariance.invariant_loop_variables(
+        node, invariant_values, replicas.count, replicas.library
     )
     definition = _copy(node)
     definition.op = "While"
@@ -84,18 +84,20 @@ def _while(
 
 def _branches(
     node: Node,
-    values: Sequence[Sequence[Output]],
-    uniform_outputs: set[Output],
-    replicas: "Replicas",
+    values: Sequence[Sequence[Value]],
+    invariant_values: set[Value],
+    replicas: "ReplicaContext",
     expand: "ExpandFunction",
-) -> "tuple[NodeDef, list[Output], list[bool]]":
+) -> "tuple[NodeDef, list[Value], list[bool]]":
     definition = _copy(node)
     definition.op = definition.op.removeprefix("Stateless")
     attributes = definition.attr
-    is_uniform = [each in uniform_outputs for each in node.inputs[1:]]
+    is_uniform = [each in invariant_values for each in node.inputs[1:]]
     branches = op_traits.branches_of(definition)
     found = [
-        replica_invariance.called_results(each.name, is_uniform, replicas.count, replicas.library)
+        replica_invariance.invariant_results(
+            each.name, is_uniform, replicas.count, replicas.library
+        )
         for each in branches
     ]
     results = [all(each) for each in zip(*found, strict=True)]
@@ -114,7 +116,7 @@ def _copy(node: Node) -> "NodeDef":
     return definition
 
 
-def _flat(values: Sequence[Sequence[Output]], is_uniform: Sequence[bool]) -> list[Output]:
+def _flat(values: Sequence[Sequence[Value]], is_uniform: Sequence[bool]) -> list[Value]:
     return [
         output
         for each, one in zip(values, is_uniform, strict=True)

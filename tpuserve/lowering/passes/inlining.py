@@ -8,9 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir import graph_ir as bodies
-from tpuserve.lowering.ir import op_traits
-from tpuserve.lowering.ir.graph_ir import Body, Node, Output
+from tpuserve.lowering.ir import graph_ir, op_traits
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import clustering
 
 if TYPE_CHECKING:
@@ -20,30 +19,30 @@ if TYPE_CHECKING:
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
-def of_function(name: str, library: "Mapping[str, FunctionDef]") -> Body:
+def inlined_function_body(name: str, library: "Mapping[str, FunctionDef]") -> GraphIR:
     """The body of the function of this name, with its own calls in line."""
-    return inlined(bodies.of_function(library[name], library), library)
+    return inline_effectful_calls(graph_ir.from_function_def(library[name], library), library)
 
 
-def inlined(body: Body, library: "Mapping[str, FunctionDef]") -> Body:
+def inline_effectful_calls(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
     """The body with calls in line, at any depth; a NoOp of a call's name waits for what it did."""
     while True:
         calls = [each for each in body.nodes.values() if _is_to_be_seen(each, library)]
         if not calls:
             return body
         nodes = dict(body.nodes)
-        results: dict[Output, Output] = {}
+        results: dict[Value, Value] = {}
         for call in calls:
             results |= _put_in_line(call, nodes, library)
 
-        def current(output: Output, results: dict[Output, Output] = results) -> Output:
+        def current(output: Value, results: dict[Value, Value] = results) -> Value:
             while output in results:
                 output = results[output]
             return output
 
         body = dataclasses.replace(
             body,
-            nodes=bodies.in_order(
+            nodes=graph_ir.topological_order(
                 dataclasses.replace(each, inputs=[current(one) for one in each.inputs])
                 for each in nodes.values()
             ),
@@ -57,7 +56,7 @@ def _is_to_be_seen(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
         definition.op in _CALLS
         and not clustering.is_on_host(node)
         and (
-            op_traits.is_coupled(definition, library)
+            op_traits.communicates(definition, library)
             or op_traits.writes_variable(definition, library)
         )
     )
@@ -65,16 +64,16 @@ def _is_to_be_seen(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
 
 def _put_in_line(
     call: Node, nodes: dict[str, Node], library: "Mapping[str, FunctionDef]"
-) -> dict[Output, Output]:
+) -> dict[Value, Value]:
     """Adds the nodes of a called function; returns what the outputs of the call are now."""
-    called = bodies.of_function(library[call.definition.attr["f"].func.name], library)
-    new = {Output(name): given for name, given in zip(called.arguments, call.inputs, strict=True)}
+    called = graph_ir.from_function_def(library[call.definition.attr["f"].func.name], library)
+    new = {Value(name): given for name, given in zip(called.arguments, call.inputs, strict=True)}
 
     def inside(name: str) -> str:
         return f"{call.name}/inlined/{name}"
 
-    def current(output: Output) -> Output:
-        return new.get(output, Output(inside(output.producer), output.number))
+    def current(output: Value) -> Value:
+        return new.get(output, Value(inside(output.producer), output.number))
 
     for each in called.nodes.values():
         nodes[inside(each.name)] = Node(
@@ -90,7 +89,7 @@ def _put_in_line(
         *(inside(each) for each in called.kept),
     ]
     nodes[call.name] = Node(call.name, _no_op(), controls=list(dict.fromkeys(done)))
-    return {Output(call.name, number): each for number, each in enumerate(results)}
+    return {Value(call.name, number): each for number, each in enumerate(results)}
 
 
 def _no_op() -> "NodeDef":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuserve.lowering.ir import op_traits
-from tpuserve.lowering.ir.graph_ir import Body, Node, Output
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import inlining
 from tpuserve.lowering.rules import collectives
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_traits import Library
 
 
-def uniform_outputs(
-    body: Body, given: set[Output], replicas: int, library: "Library"
-) -> set[Output]:
+def invariant_values(
+    body: GraphIR, given: set[Value], replicas: int, library: "Library"
+) -> set[Value]:
     """What is the same on all replicas: of the arguments, those given; and outputs of nodes."""
     uniform = set(given)
     for node in body.nodes.values():
@@ -27,21 +27,21 @@ def uniform_outputs(
             _of_node(node, len(types), body, uniform, replicas, library)
         ):
             if is_uniform or op_traits.is_handle(types[number][1]):
-                uniform.add(Output(node.name, number))
+                uniform.add(Value(node.name, number))
     return uniform
 
 
-def while_arguments(
-    node: Node, uniform: set[Output], replicas: int, library: "Library"
+def invariant_loop_variables(
+    node: Node, uniform: set[Value], replicas: int, library: "Library"
 ) -> list[bool]:
     """For each value that a While carries along: whether it is uniform in every iteration."""
-    loop = inlining.of_function(node.definition.attr["body"].func.name, library)
+    loop = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
     names = list(loop.arguments)
     current = [each in uniform for each in node.inputs]
     while True:
-        found = uniform_outputs(
+        found = invariant_values(
             loop,
-            {Output(name) for name, is_uniform in zip(names, current, strict=True) if is_uniform},
+            {Value(name) for name, is_uniform in zip(names, current, strict=True) if is_uniform},
             replicas,
             library,
         )
@@ -51,16 +51,18 @@ def while_arguments(
         current = after
 
 
-def is_agreed(node: Node, uniform: set[Output], replicas: int, library: "Library") -> bool:
+def has_invariant_predicate(
+    node: Node, uniform: set[Value], replicas: int, library: "Library"
+) -> bool:
     """Whether all replicas take the same branch, or make the same number of iterations."""
     if node.definition.op not in op_traits.LOOPS:
         return node.inputs[0] in uniform
-    arguments = while_arguments(node, uniform, replicas, library)
+    arguments = invariant_loop_variables(node, uniform, replicas, library)
     return _goes_on_alike(node, arguments, replicas, library)
 
 
-def must_be_cut(
-    node: Node, body: Body, uniform: set[Output], replicas: int, library: "Library"
+def must_split(
+    node: Node, body: GraphIR, uniform: set[Value], replicas: int, library: "Library"
 ) -> bool:
     """Whether a loop or conditional updates a variable, and gives what differs between replicas.
 
@@ -69,35 +71,35 @@ def must_be_cut(
     definition = node.definition
     if definition.op not in op_traits.LOOPS and not op_traits.branches_of(definition):
         return False
-    if not op_traits.writes_variable(definition, library) or op_traits.is_coupled(
+    if not op_traits.writes_variable(definition, library) or op_traits.communicates(
         definition, library
     ):
         return False
     used = {*body.results, *(each for other in body.nodes.values() for each in other.inputs)}
-    return any(each.producer == node.name and each not in uniform for each in used) and is_agreed(
-        node, uniform, replicas, library
-    )
+    return any(
+        each.producer == node.name and each not in uniform for each in used
+    ) and has_invariant_predicate(node, uniform, replicas, library)
 
 
-def called_results(
+def invariant_results(
     name: str, uniform_inputs: Sequence[bool], replicas: int, library: "Library"
 ) -> list[bool]:
     """For each result of a function: whether it is uniform, given which arguments are."""
-    called = inlining.of_function(name, library)
+    called = inlining.inlined_function_body(name, library)
     arguments = {
-        Output(name)
+        Value(name)
         for name, is_uniform in zip(called.arguments, uniform_inputs, strict=True)
         if is_uniform
     }
-    found = uniform_outputs(called, arguments, replicas, library)
+    found = invariant_values(called, arguments, replicas, library)
     return [each in found for each in called.results]
 
 
 def _of_node(
     node: Node,
     outputs: int,
-    body: Body,
-    uniform: set[Output],
+    body: GraphIR,
+    uniform: set[Value],
     replicas: int,
     library: "Library",
 ) -> Sequence[bool]:
@@ -108,27 +110,28 @@ def _of_node(
     if definition.op == op_traits.REPLICA_ID:
         return [replicas == 1] * outputs
     if definition.op in op_traits.COLLECTIVES:
-        return [collectives.joins_all(node, body.nodes, replicas)] * outputs
+        return [collectives.is_full_all_reduce(node, body.nodes, replicas)] * outputs
     is_controlled = definition.op in op_traits.LOOPS or bool(op_traits.branches_of(definition))
     if is_controlled and (
-        op_traits.is_coupled(definition, library) or op_traits.writes_variable(definition, library)
+        op_traits.communicates(definition, library)
+        or op_traits.writes_variable(definition, library)
     ):
         return _of_controlled(node, outputs, uniform, replicas, library)
-    return [all_inputs and not op_traits.draws(definition, library)] * outputs
+    return [all_inputs and not op_traits.is_random(definition, library)] * outputs
 
 
 def _of_controlled(
-    node: Node, outputs: int, uniform: set[Output], replicas: int, library: "Library"
+    node: Node, outputs: int, uniform: set[Value], replicas: int, library: "Library"
 ) -> Sequence[bool]:
     if node.definition.op in op_traits.LOOPS:
-        carried = while_arguments(node, uniform, replicas, library)
+        carried = invariant_loop_variables(node, uniform, replicas, library)
         is_alike = _goes_on_alike(node, carried, replicas, library)
         return carried if is_alike else [False] * outputs
     if node.inputs[0] not in uniform:
         return [False] * outputs
     inputs = [each in uniform for each in node.inputs[1:]]
     branches = [
-        called_results(each.name, inputs, replicas, library)
+        invariant_results(each.name, inputs, replicas, library)
         for each in op_traits.branches_of(node.definition)
     ]
     return [all(each) for each in zip(*branches, strict=True)]
@@ -138,4 +141,4 @@ def _goes_on_alike(
     node: Node, arguments: Sequence[bool], replicas: int, library: "Library"
 ) -> bool:
     condition = node.definition.attr["cond"].func.name
-    return all(called_results(condition, arguments, replicas, library))
+    return all(invariant_results(condition, arguments, replicas, library))

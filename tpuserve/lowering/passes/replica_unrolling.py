@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.ir import graph_ir as bodies
-from tpuserve.lowering.ir import op_traits, outlining
-from tpuserve.lowering.ir.graph_ir import Body, Node, Output
+from tpuserve.lowering.ir import graph_ir, op_traits, outlining
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import clustering, cross_replica_control_flow
-from tpuserve.lowering.passes.canonicalize import simplified
-from tpuserve.lowering.passes.clustering import Closure, Kind, Unit
-from tpuserve.lowering.passes.replica_invariance import must_be_cut, uniform_outputs
-from tpuserve.lowering.passes.variable_ordering import Order
+from tpuserve.lowering.passes.canonicalize import canonicalize_graph
+from tpuserve.lowering.passes.clustering import Cluster, ClusterClosure, ClusterKind
+from tpuserve.lowering.passes.replica_invariance import invariant_values, must_split
+from tpuserve.lowering.passes.variable_ordering import VariableOrdering
 from tpuserve.lowering.rules import collectives, infeed_outfeed
 from tpuserve.saved_model import dtypes
 
@@ -25,7 +24,7 @@ _TRIVIAL = frozenset(("Identity", "NoOp", "Const"))
 
 
 @dataclass
-class Replicas:
+class ReplicaContext:
     """Who runs a body, and how.
 
     Attributes:
@@ -43,14 +42,14 @@ class Replicas:
         """How many there are."""
         return len(self.cores)
 
-    def add(self, body: Body, name: str, *, must_compile: bool = False) -> str:
+    def add(self, body: GraphIR, name: str, *, must_compile: bool = False) -> str:
         """Makes a function of a body; returns its name, which is new to the library."""
         name = next(
             each
             for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(1)))
             if each not in self.library
         )
-        function = bodies.to_function(body, name, self.library)
+        function = graph_ir.to_function_def(body, name, self.library)
         if must_compile:
             function.attr[outlining.MUST_COMPILE].b = True
         self.library[name] = function
@@ -58,7 +57,7 @@ class Replicas:
 
 
 @dataclass
-class Expanded:
+class UnrolledGraph:
     """The one body of all replicas.
 
     Attributes:
@@ -68,17 +67,17 @@ class Expanded:
     """
 
     nodes: list[Node] = field(default_factory=list)
-    values: dict[Output, list[Output]] = field(default_factory=dict)
+    values: dict[Value, list[Value]] = field(default_factory=dict)
     after: dict[str, list[str]] = field(default_factory=dict)
 
 
-def expand(
-    body: Body,
-    values: Mapping[Output, list[Output]],
-    replicas: Replicas,
+def unroll_replicas(
+    body: GraphIR,
+    values: Mapping[Value, list[Value]],
+    replicas: ReplicaContext,
     prefix: str,
     taken: Iterable[str] = (),
-) -> Expanded:
+) -> UnrolledGraph:
     """What all replicas of a body do, in ops that a CPU has.
 
     Args:
@@ -92,63 +91,63 @@ def expand(
     Raises:
       LoweringError: something has no form on a CPU.
     """
-    return _Expansion(body, values, replicas, prefix, taken).run()
+    return _ReplicaUnroller(body, values, replicas, prefix, taken).run()
 
 
-class _Expansion:
+class _ReplicaUnroller:
     def __init__(
         self,
-        body: Body,
-        values: Mapping[Output, list[Output]],
-        replicas: Replicas,
+        body: GraphIR,
+        values: Mapping[Value, list[Value]],
+        replicas: ReplicaContext,
         prefix: str,
         taken: Iterable[str],
     ) -> None:
         self._original = body
-        self._body = simplified(body, replicas.library)
+        self._body = canonicalize_graph(body, replicas.library)
         self._replicas = replicas
         self._prefix = prefix
         self._taken = {*taken, *body.arguments}
-        self._out = Expanded(values=dict(values))
+        self._out = UnrolledGraph(values=dict(values))
         same = {
             output for output, each in values.items() if all(value == each[0] for value in each)
         }
-        self._uniform = uniform_outputs(self._body, same, replicas.count, replicas.library)
+        self._uniform = invariant_values(self._body, same, replicas.count, replicas.library)
         self._together = {
             each.name
             for each in self._body.nodes.values()
-            if must_be_cut(each, self._body, self._uniform, replicas.count, replicas.library)
+            if must_split(each, self._body, self._uniform, replicas.count, replicas.library)
         }
 
-    def run(self) -> Expanded:
+    def run(self) -> UnrolledGraph:
         library = self._replicas.library
-        cut = clustering.cut(self._body, self._uniform, library, self._together)
+        cut = clustering.partition_into_clusters(self._body, self._uniform, library, self._together)
         closures = [
-            clustering.close(unit, self._body, self._uniform, library)
-            if unit.kind is not Kind.ALONE
-            else Closure({}, list(unit.nodes[0].inputs))
+            clustering.close_over_shapes(unit, self._body, self._uniform, library)
+            if unit.kind is not ClusterKind.SINGLE_OP
+            else ClusterClosure({}, list(unit.nodes[0].inputs))
             for unit in cut
         ]
-        order = Order(self._body, library)
+        order = VariableOrdering(self._body, library)
         for unit, closure in zip(cut, closures, strict=True):
             before = order.before(unit, closure)
-            if unit.kind is Kind.ALONE:
-                made = self._alone(unit.nodes[0], before)
+            if unit.kind is ClusterKind.SINGLE_OP:
+                made = self._emit_op(unit.nodes[0], before)
             else:
-                wanted = clustering.used_outside(unit, closures, self._body)
-                made = self._computation(unit, closure, list(wanted), before)
+                wanted = clustering.live_out_values(unit, closures, self._body)
+                made = self._emit_cluster(unit, closure, list(wanted), before)
             order.done(unit, closure, made)
-        self._answer()
+        self._bind_results()
         return self._out
 
-    def _answer(self) -> None:
+    def _bind_results(self) -> None:
         """Says under the names of the original body what became of its results."""
         for original, result in zip(self._original.results, self._body.results, strict=True):
             node = self._body.nodes.get(result.producer)
             if node is not None and node.definition.op == "Const":
                 # Whoever waits for a result waits for what the constant was told to wait for.
                 controls = self._controls(node.controls)
-                copy = Output(self._add(node.name, node.definition, [], controls))
+                copy = Value(self._add(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._replicas.count
             else:
                 self._out.values[original] = self._values(result)
@@ -161,37 +160,37 @@ class _Expansion:
 
     # Nodes that stand alone.
 
-    def _alone(self, node: Node, before: list[str]) -> list[str]:
+    def _emit_op(self, node: Node, before: list[str]) -> list[str]:
         definition, library = node.definition, self._replicas.library
         controls = [*before, *self._controls(node.controls)]
         first = len(self._out.nodes)
         if definition.op in op_traits.COLLECTIVES:
             copies = self._values(node.inputs[0])
-            results = collectives.lowered(
+            results = collectives.lower_collective(
                 node, self._body.nodes, copies, self._maker(node.name, controls)
             )
-            self._out.values[Output(node.name)] = results
+            self._out.values[Value(node.name)] = results
         elif definition.op == op_traits.REPLICA_ID:
             make = self._maker(node.name, controls)
-            self._out.values[Output(node.name)] = [
+            self._out.values[Value(node.name)] = [
                 make("Const", [], value=replica) for replica in range(self._replicas.count)
             ]
         elif definition.op in op_traits.DEQUEUES:
-            self._each_replica(node, infeed_outfeed.dequeue, controls)
+            self._each_replica(node, infeed_outfeed.lower_dequeue, controls)
         elif definition.op in op_traits.ENQUEUES:
-            self._each_replica(node, infeed_outfeed.enqueue, controls)
+            self._each_replica(node, infeed_outfeed.lower_enqueue, controls)
         elif clustering.is_on_host(node):
-            self._plain(node, controls)
-        elif node.name in self._together or op_traits.is_coupled(definition, library):
-            self._coupled(node, controls)
+            self._emit_per_replica(node, controls)
+        elif node.name in self._together or op_traits.communicates(definition, library):
+            self._emit_joint(node, controls)
         else:
-            self._plain(node, controls)
+            self._emit_per_replica(node, controls)
         made = [each.name for each in self._out.nodes[first:]]
         self._out.after[node.name] = made or controls
         return made
 
     def _each_replica(
-        self, node: Node, make: Callable[..., list[Output]], controls: list[str]
+        self, node: Node, make: Callable[..., list[Value]], controls: list[str]
     ) -> None:
         kinds = [each for _, each in op_traits.outputs_of(node.definition, self._replicas.library)]
         copies = [
@@ -204,11 +203,11 @@ class _Expansion:
             for replica, core in enumerate(self._replicas.cores)
         ]
         for number in range(len(kinds)):
-            self._out.values[Output(node.name, number)] = [each[number] for each in copies]
+            self._out.values[Value(node.name, number)] = [each[number] for each in copies]
 
-    def _plain(self, node: Node, controls: list[str]) -> None:
+    def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
         outputs = op_traits.outputs_of(node.definition, self._replicas.library)
-        is_once = all(each in self._uniform for each in node.inputs) and not op_traits.draws(
+        is_once = all(each in self._uniform for each in node.inputs) and not op_traits.is_random(
             node.definition, self._replicas.library
         )
         copies = []
@@ -217,13 +216,13 @@ class _Expansion:
             inputs = [self._values(each)[replica] for each in node.inputs]
             copies.append(self._add(name, node.definition, inputs, controls))
         for number in range(len(outputs)):
-            self._out.values[Output(node.name, number)] = [
-                Output(copies[0 if is_once else replica], number)
+            self._out.values[Value(node.name, number)] = [
+                Value(copies[0 if is_once else replica], number)
                 for replica in range(self._replicas.count)
             ]
 
-    def _coupled(self, node: Node, controls: list[str]) -> None:
-        definition, inputs, is_uniform = cross_replica_control_flow.merged(
+    def _emit_joint(self, node: Node, controls: list[str]) -> None:
+        definition, inputs, is_uniform = cross_replica_control_flow.fuse_replicas(
             node,
             [self._values(each) for each in node.inputs],
             self._uniform,
@@ -233,10 +232,8 @@ class _Expansion:
         name = self._add(node.name, definition, inputs, controls)
         number = itertools.count()
         for position, each in enumerate(is_uniform):
-            copies = [
-                Output(name, next(number)) for _ in range(1 if each else self._replicas.count)
-            ]
-            self._out.values[Output(node.name, position)] = (
+            copies = [Value(name, next(number)) for _ in range(1 if each else self._replicas.count)]
+            self._out.values[Value(node.name, position)] = (
                 copies * self._replicas.count if each else copies
             )
 
@@ -244,9 +241,9 @@ class _Expansion:
         self, name: str, is_uniform_argument: Sequence[bool], is_uniform_result: Sequence[bool]
     ) -> str:
         """A function that does for all replicas what the named one does for one."""
-        body = bodies.of_function(self._replicas.library[name], self._replicas.library)
+        body = graph_ir.from_function_def(self._replicas.library[name], self._replicas.library)
         arguments: dict[str, int] = {}
-        values: dict[Output, list[Output]] = {}
+        values: dict[Value, list[Value]] = {}
         for (argument, kind), is_uniform in zip(
             body.arguments.items(), is_uniform_argument, strict=True
         ):
@@ -256,16 +253,16 @@ class _Expansion:
                 else [f"{argument}_replica_{each}" for each in range(self._replicas.count)]
             )
             arguments.update(dict.fromkeys(names, kind))
-            copies = [Output(each) for each in names]
-            values[Output(argument)] = copies * self._replicas.count if is_uniform else copies
-        expanded = expand(body, values, self._replicas, name, arguments)
+            copies = [Value(each) for each in names]
+            values[Value(argument)] = copies * self._replicas.count if is_uniform else copies
+        expanded = unroll_replicas(body, values, self._replicas, name, arguments)
         results = []
         for result, is_uniform in zip(body.results, is_uniform_result, strict=True):
             copies = expanded.values[result]
             results += copies[:1] if is_uniform else copies
         kept = [each for name in body.kept for each in expanded.after.get(name, ())]
         return self._replicas.add(
-            Body(
+            GraphIR(
                 {each.name: each for each in expanded.nodes},
                 arguments,
                 results=results,
@@ -276,8 +273,8 @@ class _Expansion:
 
     # Computations.
 
-    def _computation(
-        self, unit: Unit, closure: Closure, wanted: list[Output], before: list[str]
+    def _emit_cluster(
+        self, unit: Cluster, closure: ClusterClosure, wanted: list[Value], before: list[str]
     ) -> list[str]:
         members = {each.name for each in unit.nodes}
         controls = [
@@ -296,13 +293,13 @@ class _Expansion:
                 self._out.after[each.name] = controls
             return []
         names = {each: f"input_{number}" for number, each in enumerate(closure.inputs)}
-        types = bodies.types_of(self._body, self._replicas.library)
-        inner = Body(
+        types = graph_ir.value_types(self._body, self._replicas.library)
+        inner = GraphIR(
             {
                 each.name: Node(
                     each.name,
                     each.definition,
-                    [Output(names[i]) if i in names else i for i in each.inputs],
+                    [Value(names[i]) if i in names else i for i in each.inputs],
                     [c for c in each.controls if c in closure.nodes],
                 )
                 for each in closure.nodes.values()
@@ -317,31 +314,31 @@ class _Expansion:
         has_lists = any(types[each] == dtypes.VARIANT for each in (*names, *wanted))
         must_compile = self._replicas.compiled and not is_trivial and not has_lists
         label = f"{self._prefix}/{unit.kind.name.lower()}_{unit.level}"
-        count = self._replicas.count if unit.kind is Kind.REPLICATED else 1
+        count = self._replicas.count if unit.kind is ClusterKind.PER_REPLICA else 1
         is_seeded = not must_compile and any(map(outlining.is_seeded, inner.nodes.values()))
         function, made = "", []
         for replica in range(count):
             if not function or is_seeded:
                 function = self._replicas.add(
-                    outlining.reseeded(inner, replica) if is_seeded else inner,
+                    outlining.reseed(inner, replica) if is_seeded else inner,
                     label.replace("/", "_"),
                     must_compile=must_compile,
                 )
-            call = outlining.call(
+            call = outlining.make_call(
                 function, self._replicas.library[function], must_compile=must_compile
             )
             name = f"{label}/replica_{replica}" if count > 1 else label
             inputs = [self._values(each)[replica] for each in closure.inputs]
             made.append(self._add(name, call, inputs, controls))
         for number, output in enumerate(wanted):
-            copies = [Output(name, number) for name in made]
+            copies = [Value(name, number) for name in made]
             self._out.values[output] = copies * (self._replicas.count // count)
         for each in unit.nodes:
             self._out.after[each.name] = made
         return made
 
-    def _refuse_diverging(self, unit: Unit, wanted: list[Output]) -> None:
-        if unit.kind is not Kind.WRITING or self._replicas.count == 1:
+    def _refuse_diverging(self, unit: Cluster, wanted: list[Value]) -> None:
+        if unit.kind is not ClusterKind.VARIABLE_UPDATE or self._replicas.count == 1:
             return
         for each in wanted:
             if each not in self._uniform:
@@ -354,7 +351,7 @@ class _Expansion:
 
     # What both need.
 
-    def _values(self, output: Output) -> list[Output]:
+    def _values(self, output: Value) -> list[Value]:
         if output not in self._out.values:
             node = self._body.nodes.get(output.producer)
             if node is None or node.definition.op != "Const":
@@ -362,7 +359,7 @@ class _Expansion:
                     f"output {output.number} of {output.producer!r} is needed and nobody gives it."
                 )
             name = self._add(node.name, node.definition, [], [])
-            self._out.values[output] = [Output(name)] * self._replicas.count
+            self._out.values[output] = [Value(name)] * self._replicas.count
         return self._out.values[output]
 
     def _controls(self, names: Iterable[str]) -> list[str]:
@@ -373,11 +370,11 @@ class _Expansion:
             for after in self._out.after.get(each, [] if each in self._body.nodes else [each])
         ]
 
-    def _maker(self, prefix: str, controls: list[str]) -> Callable[..., Output]:
+    def _maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
         from tensorflow.core.framework.node_def_pb2 import NodeDef
         from tensorflow.python.framework import tensor_util
 
-        def make(op: Any, inputs: Sequence[Output], **attributes: Any) -> Output:
+        def make(op: Any, inputs: Sequence[Value], **attributes: Any) -> Value:
             definition = op if isinstance(op, NodeDef) else NodeDef(op=op)
             if definition.op == "Const" and attributes:
                 value = tensor_util.make_tensor_proto(attributes.pop("value"))
@@ -385,13 +382,11 @@ class _Expansion:
                 definition.attr["value"].tensor.CopyFrom(value)
             for name, value in attributes.items():
                 _set(definition.attr[name], name, value)
-            return Output(
-                self._add(f"{prefix}/{definition.op}", definition, list(inputs), controls)
-            )
+            return Value(self._add(f"{prefix}/{definition.op}", definition, list(inputs), controls))
 
         return make
 
-    def _add(self, name: str, definition: Any, inputs: list[Output], controls: list[str]) -> str:
+    def _add(self, name: str, definition: Any, inputs: list[Value], controls: list[str]) -> str:
         name = next(
             each
             for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(1)))

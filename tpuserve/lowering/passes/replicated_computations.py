@@ -8,10 +8,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.ir import graph_ir as bodies
+from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.core_placement import first_cores
-from tpuserve.lowering.ir.graph_ir import Body, Node, Output
-from tpuserve.lowering.passes.replica_unrolling import Replicas, expand
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.passes.replica_unrolling import ReplicaContext, unroll_replicas
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 MEMBER_ATTRIBUTE = "_tpu_replicate"
 
 
-def lowered(body: Body, library: "dict[str, FunctionDef]", *, compiled: bool) -> Body:
+def lower_computations(
+    body: GraphIR, library: "dict[str, FunctionDef]", *, compiled: bool
+) -> GraphIR:
     """The body with the copies of all replicas in place of each computation.
 
     Args:
@@ -40,7 +42,9 @@ def lowered(body: Body, library: "dict[str, FunctionDef]", *, compiled: bool) ->
     return body
 
 
-def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compiled: bool) -> Body:
+def _without(
+    body: GraphIR, name: str, library: "dict[str, FunctionDef]", *, compiled: bool
+) -> GraphIR:
     members = {
         each.name: each
         for each in body.nodes.values()
@@ -48,16 +52,16 @@ def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compil
         and each.definition.op != "TPUReplicateMetadata"
     }
     others = {each.name: each for each in body.nodes.values() if each.name not in members}
-    replicas = Replicas(_cores(name, others), library, compiled)
-    types = bodies.types_of(body, library)
+    replicas = ReplicaContext(_cores(name, others), library, compiled)
+    types = graph_ir.value_types(body, library)
     outside = {
         each: types[each]
         for node in members.values()
         for each in node.inputs
         if each.producer not in members
     }
-    inner = Body(
-        bodies.in_order(members.values()),
+    inner = GraphIR(
+        graph_ir.topological_order(members.values()),
         outside=outside,
         results=[
             each for node in others.values() for each in node.inputs if each.producer in members
@@ -71,9 +75,9 @@ def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compil
         ],
     )
     values = {each: _of_replicas(each, others, replicas.count) for each in outside}
-    out = expand(inner, values, replicas, name, [*others, *body.arguments])
+    out = unroll_replicas(inner, values, replicas, name, [*others, *body.arguments])
 
-    def value(output: Output) -> Output:
+    def value(output: Value) -> Value:
         return out.values[output][0] if output.producer in members else output
 
     def after(names: list[str]) -> list[str]:
@@ -92,12 +96,12 @@ def _without(body: Body, name: str, library: "dict[str, FunctionDef]", *, compil
         node.controls = after(node.controls)
         if node.definition.op == "TPUReplicatedOutput" and node.inputs[0].producer in members:
             node.inputs = out.values[node.inputs[0]]
-            node.definition = _identities(types[Output(node.name)], replicas.count)
+            node.definition = _identities(types[Value(node.name)], replicas.count)
         else:
             node.inputs = [value(each) for each in node.inputs]
     return dataclasses.replace(
         body,
-        nodes=bodies.in_order([*others.values(), *out.nodes]),
+        nodes=graph_ir.topological_order([*others.values(), *out.nodes]),
         results=[value(each) for each in body.results],
         kept=after(body.kept),
     )
@@ -117,7 +121,7 @@ def _cores(name: str, others: dict[str, Node]) -> list[int]:
     )
 
 
-def _of_replicas(output: Output, others: dict[str, Node], count: int) -> list[Output]:
+def _of_replicas(output: Value, others: dict[str, Node], count: int) -> list[Value]:
     node = others.get(output.producer)
     if node is None or node.definition.op != "TPUReplicatedInput":
         return [output] * count

@@ -4,26 +4,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.ir.graph_ir import Node, Output
+from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     # Makes a node of an op, with inputs and attributes, and gives its first output.
-    Make = Callable[..., Output]
+    Make = Callable[..., Value]
 
 
-def joins_all(node: Node, nodes: Mapping[str, Node], replicas: int) -> bool:
+def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], replicas: int) -> bool:
     """Whether a collective leaves the same on all replicas: a sum over all of them."""
     if node.definition.op != "CrossReplicaSum":
         return replicas == 1
     return len(_groups(node, nodes, replicas)) == 1
 
 
-def lowered(
-    node: Node, nodes: Mapping[str, Node], values: Sequence[Output], make: "Make"
-) -> list[Output]:
+def lower_collective(
+    node: Node, nodes: Mapping[str, Node], values: Sequence[Value], make: "Make"
+) -> list[Value]:
     """The result of a collective on each replica.
 
     Args:
@@ -41,8 +41,8 @@ def lowered(
 
 
 def _sum(
-    groups: Sequence[Sequence[int]], values: Sequence[Output], kind: int, make: "Make"
-) -> list[Output]:
+    groups: Sequence[Sequence[int]], values: Sequence[Value], kind: int, make: "Make"
+) -> list[Value]:
     results = list(values)
     for group in groups:
         if len(group) == 1:
@@ -57,25 +57,25 @@ def _sum(
 def _all_to_all(
     definition: "NodeDef",
     groups: Sequence[Sequence[int]],
-    values: Sequence[Output],
+    values: Sequence[Value],
     kind: int,
     make: "Make",
-) -> list[Output]:
+) -> list[Value]:
     count = definition.attr["split_count"].i
     results = list(values)
     for group in groups:
         axis = make("Const", [], value=definition.attr["split_dimension"].i)
         pieces = [make("Split", [axis, values[each]], T=kind, num_split=count) for each in group]
         for position, replica in enumerate(group):
-            own = [Output(each.producer, position) for each in pieces]
+            own = [Value(each.producer, position) for each in pieces]
             axis = make("Const", [], value=definition.attr["concat_dimension"].i)
             results[replica] = make("ConcatV2", [*own, axis], T=kind, N=len(own), Tidx=dtypes.INT32)
     return results
 
 
 def _permute(
-    pairs: Sequence[Sequence[int]], values: Sequence[Output], kind: int, make: "Make"
-) -> list[Output]:
+    pairs: Sequence[Sequence[int]], values: Sequence[Value], kind: int, make: "Make"
+) -> list[Value]:
     source_of = {target: source for source, target in pairs}
     return [
         values[source_of[replica]] if replica in source_of else make("ZerosLike", [value], T=kind)

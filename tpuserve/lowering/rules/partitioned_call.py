@@ -2,7 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.rules.rewrite_rule import Rule, become, control_inputs, data_inputs
+from tpuserve.lowering.rules.rewrite_rule import (
+    RewriteRule,
+    control_inputs,
+    data_inputs,
+    replace_op,
+)
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -19,7 +24,7 @@ def _partitioned_call(node: "NodeDef") -> None:
 
 
 def _ordinal_selector(node: "NodeDef") -> None:
-    become(node, "Const", [])
+    replace_op(node, "Const", [])
     node.attr["dtype"].type = dtypes.INT32
     ordinals = node.attr["value"].tensor
     ordinals.dtype = dtypes.INT32
@@ -28,6 +33,6 @@ def _ordinal_selector(node: "NodeDef") -> None:
 
 
 RULES = {
-    "TPUPartitionedCall": Rule(_partitioned_call),
-    "TPUOrdinalSelector": Rule(_ordinal_selector, {"device_ordinals": "output"}),
+    "TPUPartitionedCall": RewriteRule(_partitioned_call),
+    "TPUOrdinalSelector": RewriteRule(_ordinal_selector, {"device_ordinals": "output"}),
 }

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.rules.rewrite_rule import Rule, be_identity, become
+from tpuserve.lowering.rules.rewrite_rule import RewriteRule, replace_op, replace_with_identity
 from tpuserve.lowering.rules.tpu_system import constant_text
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _metadata(node: "NodeDef") -> None:
-    become(node, "NoOp", [])
+    replace_op(node, "NoOp", [])
 
 
 def _compilation_result(node: "NodeDef") -> None:
@@ -21,12 +21,12 @@ def _compilation_result(node: "NodeDef") -> None:
 
 def _replicated_input(node: "NodeDef") -> None:
     _demand_one_replica(node, node.attr["N"].i)
-    be_identity(node)
+    replace_with_identity(node)
 
 
 def _replicated_output(node: "NodeDef") -> None:
     _demand_one_replica(node, node.attr["num_replicas"].i)
-    be_identity(node)
+    replace_with_identity(node)
 
 
 def _demand_one_replica(node: "NodeDef", replicas: int) -> None:
@@ -38,8 +38,8 @@ def _demand_one_replica(node: "NodeDef", replicas: int) -> None:
 
 
 RULES = {
-    "TPUReplicateMetadata": Rule(_metadata),
-    "TPUCompilationResult": Rule(_compilation_result),
-    "TPUReplicatedInput": Rule(_replicated_input),
-    "TPUReplicatedOutput": Rule(_replicated_output, {"outputs": "output"}),
+    "TPUReplicateMetadata": RewriteRule(_metadata),
+    "TPUCompilationResult": RewriteRule(_compilation_result),
+    "TPUReplicatedInput": RewriteRule(_replicated_input),
+    "TPUReplicatedOutput": RewriteRule(_replicated_output, {"outputs": "output"}),
 }

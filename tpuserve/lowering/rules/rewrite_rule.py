@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RewriteRule:
     """How one op type is replaced.
 
     Attributes:
@@ -34,7 +34,7 @@ def control_inputs(node: "NodeDef") -> list[str]:
     return [each for each in node.input if each.startswith("^")]
 
 
-def become(node: "NodeDef", op: str, inputs: list[str]) -> None:
+def replace_op(node: "NodeDef", op: str, inputs: list[str]) -> None:
     """Turns a node into one of another op, with these data inputs and its old control inputs.
 
     Attributes are dropped: no TPU op shares one with what replaces it.
@@ -46,8 +46,8 @@ def become(node: "NodeDef", op: str, inputs: list[str]) -> None:
     node.attr.clear()
 
 
-def be_identity(node: "NodeDef") -> None:
+def replace_with_identity(node: "NodeDef") -> None:
     """Turns a node of one data input into one that hands it on."""
     element_type = node.attr["T"].type
-    become(node, "Identity", data_inputs(node))
+    replace_op(node, "Identity", data_inputs(node))
     node.attr["T"].type = element_type

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.rules.rewrite_rule import Rule, be_identity, become
+from tpuserve.lowering.rules.rewrite_rule import RewriteRule, replace_op, replace_with_identity
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def constant_text(node: "NodeDef", text: bytes) -> None:
     """Turns a node into a constant that is a string."""
-    become(node, "Const", [])
+    replace_op(node, "Const", [])
     node.attr["dtype"].type = dtypes.STRING
     value = node.attr["value"].tensor
     value.dtype = dtypes.STRING
@@ -20,7 +20,7 @@ def constant_text(node: "NodeDef", text: bytes) -> None:
 
 
 def _no_op(node: "NodeDef") -> None:
-    become(node, "NoOp", [])
+    replace_op(node, "NoOp", [])
 
 
 def _configure(node: "NodeDef") -> None:
@@ -29,8 +29,8 @@ def _configure(node: "NodeDef") -> None:
 
 
 RULES = {
-    "ConfigureDistributedTPU": Rule(_configure, {"topology": "output"}),
-    "ShutdownDistributedTPU": Rule(_no_op),
-    "TPUCompileSucceededAssert": Rule(_no_op),
-    "XlaSharding": Rule(be_identity),
+    "ConfigureDistributedTPU": RewriteRule(_configure, {"topology": "output"}),
+    "ShutdownDistributedTPU": RewriteRule(_no_op),
+    "TPUCompileSucceededAssert": RewriteRule(_no_op),
+    "XlaSharding": RewriteRule(replace_with_identity),
 }
