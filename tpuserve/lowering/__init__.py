@@ -1,7 +1,7 @@
-"""TPU ops → ops with CPU kernels, so that the graph made for a TPU runs without one.
+"""Lowering: replaces TPU ops by ops that have CPU kernels.
 
-`lower` takes the very graph that would go to a TPU and returns one of the same meaning. It is a
-pure function over GraphDefs; each family of ops has a file of its own here.
+`lower` takes the graph that would run on a TPU and returns a graph with the same results that runs
+without one. It is a pure function over GraphDefs. `rules.op_table` has one record for each op.
 """
 
 from tpuserve.lowering.graph_lowering import lower

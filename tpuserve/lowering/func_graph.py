@@ -1,4 +1,4 @@
-"""Lowering of what was traced apart, into the graph that it was traced for."""
+"""Lowering of a computation while it is built: it is traced into a FuncGraph and lowered."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,55 +10,57 @@ from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.graph_lowering import lower
 from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 
-_NAME = "emulated"
+_SCOPE = "emulated"
+# The gradient function of each result of a computation; also marks a graph that holds one.
 _GRADIENT = "EmulatedTpuComputation"
 
-# Of TensorFlow 1's own loops and branches, which are not to be known of outside of their graph.
-_OF_CONTROL_FLOW = ("cond_context", "while_context")
+# The collections of TensorFlow 1's control flow. They must stay in the graph that they describe.
+_CONTROL_FLOW_COLLECTIONS = ("cond_context", "while_context")
 
 
 def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
-    """What a function builds, built apart for a TPU, and lowered into the default graph.
+    """Build a TPU computation apart from the default graph, and add its lowered form.
 
-    The default graph never holds a TPU op, so any session can run what is returned. Variables are
-    made in the default graph, under the names they would have; other tensors of it are captured.
-    Loops and branches are functions, as the TPU's compiler would make them.
+    The default graph never holds a TPU op, so any session can run the results. Variables are
+    created in the default graph under their usual names; other tensors of the default graph are
+    captured. Loops and branches become functions, as the TPU's compiler requires.
 
     Args:
       build: takes nothing; returns a nest of tensors, operations and None.
       compiled: whether XLA compiles what each core computes.
 
     Returns:
-      The nest, in tensors and operations of the default graph.
+      The nest, with tensors and operations of the default graph.
 
     Raises:
-      LoweringError: something has no form on a CPU.
+      LoweringError: an op cannot be lowered to a CPU.
+      UnsupportedOnTpu: the computation updates a variable that is not a resource.
     """
     graph = tf.compat.v1.get_default_graph()
-    traced = FuncGraph(_outermost(graph).unique_name("tpu_computation"))
+    traced = FuncGraph(_outermost_graph(graph).unique_name("tpu_computation"))
     with traced.as_default():
-        built = _built(build)
-    _hand_on_collections(traced, graph)
-    flat = tf.nest.flatten(built, expand_composites=True)
-    targets = [each for each in flat if getattr(each, "graph", None) is traced]
-    twins = iter(_imported(targets, traced, graph, compiled=compiled))
+        results = _call_build(build)
+    _copy_collections(traced, graph)
+    flat = tf.nest.flatten(results, expand_composites=True)
+    targets = [result for result in flat if getattr(result, "graph", None) is traced]
+    imported = iter(_import_lowered(targets, traced, graph, compiled=compiled))
     lowered = [
-        _like(next(twins), each) if getattr(each, "graph", None) is traced else each
-        for each in flat
+        _named_like(next(imported), result) if getattr(result, "graph", None) is traced else result
+        for result in flat
     ]
-    return tf.nest.pack_sequence_as(built, lowered, expand_composites=True)
+    return tf.nest.pack_sequence_as(results, lowered, expand_composites=True)
 
 
 def is_lowered(graph: Any) -> bool:
-    """Whether a graph holds what `build_and_lower` has made."""
+    """Return whether a graph holds a computation that `build_and_lower` added."""
     return any(
         node.op == "Identity" and node.attr["_gradient_op_type"].s == _GRADIENT.encode()
         for node in graph.as_graph_def().node
     )
 
 
-def _outermost(graph: Any) -> Any:
-    # The functions of all graphs inside of it are in one library in the end.
+def _outermost_graph(graph: Any) -> Any:
+    # The functions of nested graphs end up in the library of the outermost graph.
     while isinstance(graph, FuncGraph):
         graph = graph.outer_graph
     return graph
@@ -67,64 +69,75 @@ def _outermost(graph: Any) -> Any:
 @tf.RegisterGradient(_GRADIENT)
 def _refuse_gradient(operation: Any, *_: Any) -> None:
     raise UnsupportedOnTpu(
-        f"gradients are asked for through {operation.name!r}, a result of a TPU computation, and "
-        f"a TPU gives none from outside of it. Compute them inside, as an optimizer's minimize "
-        f"called there does."
+        f"gradients through {operation.name!r} were requested outside of the TPU computation that "
+        f"returns it, which a TPU does not support. Compute them inside of the computation, for "
+        f"example by calling an optimizer's minimize there."
     )
 
 
-def _built(build: Callable[[], Any]) -> Any:
+def _call_build(build: Callable[[], Any]) -> Any:
     try:
         return build()
     except TypeError as error:
-        # Captured, a variable of version 1 is a value.
+        # A captured variable of TensorFlow 1 is a value and not a reference.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(
-            f"a TPU computation changes a variable that is none of a TPU's: {error}. Make it with "
-            f"use_resource=True, or call tf.enable_resource_variables() before."
+            f"a TPU computation updates a variable that is not a resource variable: {error}. "
+            f"Create it with use_resource=True, or call tf.enable_resource_variables() first."
         ) from None
 
 
-def _like(twin: Any, target: Any) -> Any:
-    """The twin under the name that the target has on a TPU, and with its shape."""
-    if not tf.is_tensor(twin):
-        return tf.group(twin, name=target.name)
+def _named_like(lowered: Any, target: Any) -> Any:
+    """Return a lowered result under the name and with the shape that it has on a TPU."""
+    if not tf.is_tensor(lowered):
+        return tf.group(lowered, name=target.name)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": _GRADIENT}):
-        result = tf.identity(twin, name=target.op.name)
-    # What stands for an infeed or a call does not know the shapes.
+        result = tf.identity(lowered, name=target.op.name)
+    # The results of a queue or a call have unknown shapes.
     result.set_shape(target.shape)
     return result
 
 
-def _seen_from(graph: Any, tensor: Any) -> Any:
-    """A tensor that may be of a graph around this one."""
+def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) -> list[Any]:
+    """Lower the targets' part of a traced graph, and import it into the graph around it.
+
+    Args:
+      targets: operations and tensors of `traced`.
+      traced: a FuncGraph.
+      graph: the graph that `traced` was built in.
+      compiled: whether XLA compiles what each core computes.
+
+    Returns:
+      The lowered copy of each target, in `graph`.
+    """
+    if not targets:
+        return []
+    captured = {inner.op.name: _captured_in(graph, outer) for outer, inner in traced.captures}
+    lowered = lower(_graph_def(targets, traced), compiled=compiled)
+    present = tf.compat.v1.GraphDef(library=graph.as_graph_def().library)
+    rename_changed_functions(lowered, present, suffix=f"_{_SCOPE}")
+    nodes = [node for node in lowered.node if node.name not in captured]
+    del lowered.node[:]
+    lowered.node.extend(nodes)
+    with tf.control_dependencies(list(traced.function_captures.control)), tf.device(None):
+        imported: list[Any] = tf.graph_util.import_graph_def(
+            lowered,
+            input_map=_input_map(nodes, captured),
+            return_elements=[target.name for target in targets],
+            name=_SCOPE,
+        )
+    return imported
+
+
+def _captured_in(graph: Any, tensor: Any) -> Any:
+    """Return a tensor of an outer graph as a tensor of this graph."""
     return graph.capture(tensor) if isinstance(graph, FuncGraph) else tensor
 
 
-def _imported(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) -> list[Any]:
-    """Lowered twins of ops and tensors of a traced graph, in the graph that it was traced for."""
-    if not targets:
-        return []
-    captured = {inner.op.name: _seen_from(graph, outer) for outer, inner in traced.captures}
-    lowered = lower(_definition(targets, traced), compiled=compiled)
-    known = tf.compat.v1.GraphDef(library=graph.as_graph_def().library)
-    rename_changed_functions(lowered, known, suffix=f"_{_NAME}")
-    inside = [node for node in lowered.node if node.name not in captured]
-    del lowered.node[:]
-    lowered.node.extend(inside)
-    with tf.control_dependencies(list(traced.function_captures.control)), tf.device(None):
-        twins: list[Any] = tf.graph_util.import_graph_def(
-            lowered,
-            input_map=_input_map(inside, captured),
-            return_elements=[each.name for each in targets],
-            name=_NAME,
-        )
-    return twins
-
-
 def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
-    used = {each for node in nodes for each in node.input}
+    """Return the captured tensors by the references that nodes make to them."""
+    used = {reference for node in nodes for reference in node.input}
     return {
         reference: tensor
         for name, tensor in captured.items()
@@ -133,33 +146,33 @@ def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _definition(targets: list[Any], traced: Any) -> Any:
-    """What the targets need, as a session would find it."""
-    pending, needed = [getattr(each, "op", each) for each in targets], set()
+def _graph_def(targets: list[Any], traced: Any) -> Any:
+    """Return the GraphDef of what the targets need."""
+    pending, needed = [getattr(target, "op", target) for target in targets], set()
     while pending:
         operation = pending.pop()
         if operation.name in needed:
             continue
         needed.add(operation.name)
-        pending.extend(each.op for each in operation.inputs)
+        pending.extend(tensor.op for tensor in operation.inputs)
         pending.extend(operation.control_inputs)
     definition = traced.as_graph_def()
     nodes = [node for node in definition.node if node.name in needed]
     for node in nodes:
-        # Variables are elsewhere, so there is nothing here to be colocated with.
+        # The variables are in another graph, so the nodes cannot be colocated with them.
         node.attr.pop("_class", None)
-    kept = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del definition.node[:]
-    definition.node.extend(kept)
+    definition.node.extend(copies)
     return definition
 
 
-def _hand_on_collections(traced: Any, graph: Any) -> None:
-    """Adds to the graph's collections what was added while tracing, but for what is inside."""
+def _copy_collections(traced: Any, graph: Any) -> None:
+    """Add to the graph's collections what tracing collected, but not the traced tensors."""
     for name in traced.get_all_collection_keys():
-        if name in _OF_CONTROL_FLOW:
+        if name in _CONTROL_FLOW_COLLECTIONS:
             continue
-        known = {id(each) for each in graph.get_collection_ref(name)}
-        for each in traced.get_collection(name):
-            if id(each) not in known and getattr(each, "graph", graph) is graph:
-                graph.add_to_collection(name, each)
+        present = {id(item) for item in graph.get_collection_ref(name)}
+        for item in traced.get_collection(name):
+            if id(item) not in present and getattr(item, "graph", graph) is graph:
+                graph.add_to_collection(name, item)

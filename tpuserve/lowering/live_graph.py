@@ -1,4 +1,4 @@
-"""Lowering inside of a live graph, for a session that holds its variables and hooks already."""
+"""Lowering of a part of a live tf.Graph, whose session holds its variables and hooks already."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import tensorflow as tf
 from tpuserve.graph import reachability
 from tpuserve.lowering.graph_lowering import lower
 from tpuserve.lowering.ir.function_renaming import rename_changed_functions
-from tpuserve.lowering.rules.infeed_outfeed import queue_name
+from tpuserve.lowering.rules.infeed_outfeed import queue_name_prefix
 
 
 @dataclass(frozen=True)
 class LoweredSubgraph:
-    """A part of a live graph in its lowered form.
+    """The lowered copy of a part of a live graph.
 
     Attributes:
-      targets: the lowered form of the targets, in their order.
-      end_infeeds, end_outfeeds: ops that wake whoever waits at a queue of a core: what is in it
-        can still be taken, and then taking raises tf.errors.OutOfRangeError.
+      targets: the lowered copy of each target, in the targets' order.
+      end_infeeds, end_outfeeds: ops that close the queues of the cores. The elements in a queue
+        can still be dequeued; after them, dequeuing raises tf.errors.OutOfRangeError.
     """
 
     targets: list[Any]
@@ -28,92 +28,99 @@ class LoweredSubgraph:
 
 
 def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredSubgraph:
-    """Lowered twins of ops and tensors, in the same graph.
+    """Add lowered copies of ops and tensors to the default graph.
 
-    What the targets need is copied, lowered and added to the default graph. Variables,
-    iterators, tables and what is fed are not copied: both forms of the graph share them.
+    The ops that the targets need are copied, lowered and added. Placeholders, variables, tables
+    and iterators are not copied: both forms of the graph share them.
 
     Args:
       targets: operations and tensors of the default graph.
       compiled: whether XLA compiles what each core computes.
 
     Raises:
-      LoweringError: something has no form on a CPU.
+      LoweringError: an op cannot be lowered to a CPU.
     """
     graph = tf.compat.v1.get_default_graph()
-    operations = reachability.reachable_ops([getattr(each, "op", each) for each in targets])
-    outside = _outside_inputs(operations)
-    definition = _definition(graph, operations, outside)
+    operations = reachability.reachable_ops([getattr(target, "op", target) for target in targets])
+    placeholders = _placeholder_names(operations)
+    definition = _graph_def(graph, operations, placeholders)
     lowered = lower(definition, compiled=compiled)
-    queues = _queues(lowered)
+    queues = _core_queues(lowered)
     rename_changed_functions(lowered, definition)
-    stand_ins = {name: tensor for tensor, name in outside.values()}
-    inside = [node for node in lowered.node if node.name not in stand_ins]
+    shared = {name: tensor for tensor, name in placeholders.values()}
+    copied = [node for node in lowered.node if node.name not in shared]
     del lowered.node[:]
-    lowered.node.extend(inside)
-    twins: list[Any] = tf.graph_util.import_graph_def(
+    lowered.node.extend(copied)
+    lowered_targets: list[Any] = tf.graph_util.import_graph_def(
         lowered,
-        input_map={f"{name}:0": tensor for name, tensor in stand_ins.items()},
-        return_elements=[each.name for each in targets],
+        input_map={f"{name}:0": tensor for name, tensor in shared.items()},
+        return_elements=[target.name for target in targets],
         name="emulated",
     )
-    return LoweredSubgraph(twins, _end(queues, "infeed"), _end(queues, "outfeed"))
+    return LoweredSubgraph(
+        lowered_targets, _close_queues(queues, "infeed"), _close_queues(queues, "outfeed")
+    )
 
 
-def _queues(graph: Any) -> dict[str, Any]:
-    """The nodes that stand for a core's queue, by its name; one of each."""
-    nodes = (graph.node, *(each.node_def for each in graph.library.function))
+def _core_queues(graph: Any) -> dict[str, Any]:
+    """Return one FIFOQueueV2 node for each shared queue of a lowered graph, by shared name."""
+    node_lists = (graph.node, *(function.node_def for function in graph.library.function))
     return {
         node.attr["shared_name"].s.decode(): node
-        for each in nodes
-        for node in each
+        for nodes in node_lists
+        for node in nodes
         if node.op == "FIFOQueueV2"
     }
 
 
-def _end(queues: dict[str, Any], direction: str) -> Any:
-    ends = []
+def _close_queues(queues: dict[str, Any], direction: str) -> Any:
+    """Build the op that closes all core queues of a direction, "infeed" or "outfeed"."""
+    closes = []
     for name, node in queues.items():
-        if name.startswith(queue_name(direction, "")):
+        if name.startswith(queue_name_prefix(direction)):
             queue = tf.raw_ops.FIFOQueueV2(
                 component_types=[
-                    tf.as_dtype(each) for each in node.attr["component_types"].list.type
+                    tf.as_dtype(dtype) for dtype in node.attr["component_types"].list.type
                 ],
                 capacity=node.attr["capacity"].i,
                 shared_name=name,
             )
-            ends.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
-    return tf.group(*ends)
+            closes.append(tf.raw_ops.QueueCloseV2(handle=queue, cancel_pending_enqueues=True))
+    return tf.group(*closes)
 
 
-def _outside_inputs(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Name of each tensor from outside → the tensor, and the name of its stand-in."""
-    found: dict[str, tuple[Any, str]] = {}
+def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Return, for each tensor that is not copied, by name: the tensor, its placeholder's name."""
+    placeholders: dict[str, tuple[Any, str]] = {}
     for operation in operations.values():
         for tensor in operation.inputs:
-            if tensor.op.name not in operations and tensor.name not in found:
-                found[tensor.name] = (tensor, f"outside_{len(found)}")
-    return found
+            if tensor.op.name not in operations and tensor.name not in placeholders:
+                placeholders[tensor.name] = (tensor, f"outside_{len(placeholders)}")
+    return placeholders
 
 
-def _definition(graph: Any, operations: dict[str, Any], outside: dict[str, tuple[Any, str]]) -> Any:
+def _graph_def(
+    graph: Any, operations: dict[str, Any], placeholders: dict[str, tuple[Any, str]]
+) -> Any:
+    """Return the GraphDef of some operations, with placeholders for the tensors they share."""
     whole = graph.as_graph_def()
     definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
-    for tensor, name in outside.values():
-        stand_in = definition.node.add(name=name, op="Placeholder")
-        stand_in.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
+    for tensor, name in placeholders.values():
+        placeholder = definition.node.add(name=name, op="Placeholder")
+        placeholder.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
     for node in whole.node:
         operation = operations.get(node.name)
         if operation is None:
             continue
         copy = definition.node.add()
         copy.CopyFrom(node)
-        # Variables stay where they are, so there is nothing in the copy to be colocated with.
+        # The copy holds no variables, so the nodes cannot be colocated with any.
         copy.attr.pop("_class", None)
         del copy.input[:]
         for tensor in operation.inputs:
-            copy.input.append(outside[tensor.name][1] if tensor.name in outside else tensor.name)
+            is_shared = tensor.name in placeholders
+            copy.input.append(placeholders[tensor.name][1] if is_shared else tensor.name)
         copy.input.extend(
-            f"^{each.name}" for each in operation.control_inputs if each.name in operations
+            f"^{control.name}" for control in operation.control_inputs if control.name in operations
         )
     return definition

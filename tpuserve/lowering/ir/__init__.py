@@ -1,1 +1,1 @@
-"""The graph representation that rules and passes work on."""
+"""The graph representation that the rules and passes transform."""

@@ -1,4 +1,4 @@
-"""Which cores the replicas of a computation have, and which core's infeed or outfeed is meant."""
+"""The TPU cores that replicas run on, and the core that a host's infeed or outfeed op serves."""
 
 import re
 from typing import TYPE_CHECKING
@@ -8,51 +8,70 @@ from tpuserve.errors import LoweringError
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-_AXES = 4
-_CORE = re.compile(r"device:TPU:(?P<number>\d+)", re.IGNORECASE)
+# Coordinates of a core: x, y and z in the mesh of chips, and the core in its chip.
+_COORDINATES = 4
+_TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 
 
 def first_cores(metadata: "NodeDef") -> list[int]:
-    """For each replica, the number of the first of its cores among those of all hosts.
+    """Return, for each replica, the index of its first core among the cores of all hosts.
 
-    Each replica works on the first of its cores; the emulated others stay idle.
+    Each replica computes on its first core. The other emulated cores of the replica stay idle.
 
     Args:
-      metadata: the TPUReplicateMetadata of the computation.
+      metadata: the TPUReplicateMetadata node of the computation.
+
+    Raises:
+      LoweringError: the device assignment names a core that the topology does not have.
     """
-    replicas = metadata.attr["num_replicas"].i
-    per_replica = max(metadata.attr["num_cores_per_replica"].i, 1)
+    num_replicas = metadata.attr["num_replicas"].i
+    cores_per_replica = max(metadata.attr["num_cores_per_replica"].i, 1)
     assignment = list(metadata.attr["device_assignment"].list.i)
     if not assignment:
-        return [replica * per_replica for replica in range(replicas)]
-    numbers = _numbers(metadata.attr["topology"].s)
-    firsts = [assignment[each:][:_AXES] for each in range(0, len(assignment), _AXES * per_replica)]
-    for each in firsts:
-        if tuple(each) not in numbers:
+        return [replica * cores_per_replica for replica in range(num_replicas)]
+    core_indices = _core_indices(metadata.attr["topology"].s)
+    stride = _COORDINATES * cores_per_replica
+    first_coordinates = [
+        tuple(assignment[start : start + _COORDINATES])
+        for start in range(0, len(assignment), stride)
+    ]
+    for coordinates in first_coordinates:
+        if coordinates not in core_indices:
             raise LoweringError(
-                f"the device assignment of {metadata.name!r} names a core at {each}, which its "
-                f"topology has not. Make it of the topology that initialize_system gives."
+                f"the device assignment of {metadata.name!r} names a core at "
+                f"{list(coordinates)}, but its topology has no such core. Build the device "
+                f"assignment from the topology that initialize_system returns."
             )
-    return [numbers[tuple(each)] for each in firsts]
+    return [core_indices[coordinates] for coordinates in first_coordinates]
 
 
-def _numbers(topology: bytes) -> dict[tuple[int, ...], int]:
-    """Coordinates in the mesh → number of the core."""
+def _core_indices(topology: bytes) -> dict[tuple[int, ...], int]:
+    """Return the index of each core by its coordinates in a serialised TopologyProto."""
     from tensorflow.core.protobuf.tpu.topology_pb2 import TopologyProto
 
     flat = TopologyProto.FromString(topology).device_coordinates
-    return {tuple(flat[each : each + _AXES]): each // _AXES for each in range(0, len(flat), _AXES)}
+    return {
+        tuple(flat[start : start + _COORDINATES]): start // _COORDINATES
+        for start in range(0, len(flat), _COORDINATES)
+    }
 
 
-def core_of(host_end: "NodeDef") -> int:
-    """The core whose infeed or outfeed a host's op is for, by its ordinal or else its device."""
-    ordinal = host_end.attr["device_ordinal"].i
+def target_core(host_op: "NodeDef") -> int:
+    """Return the core whose infeed or outfeed a host op serves.
+
+    Args:
+      host_op: an infeed enqueue or outfeed dequeue; its `device_ordinal` counts, else its device.
+
+    Raises:
+      LoweringError: the op has neither a device_ordinal nor a TPU device.
+    """
+    ordinal = host_op.attr["device_ordinal"].i
     if ordinal >= 0:
         return ordinal
-    device = _CORE.search(host_end.device)
+    device = _TPU_DEVICE.search(host_op.device)
     if device is None:
         raise LoweringError(
-            f"{host_end.op} {host_end.name!r} does not say for which core it is. Give it a "
-            f"device_ordinal."
+            f"{host_op.op} {host_op.name!r} names no TPU core: its device_ordinal is {ordinal} "
+            f"and its device is {host_op.device!r}. Give it a device_ordinal."
         )
-    return int(device["number"])
+    return int(device["ordinal"])

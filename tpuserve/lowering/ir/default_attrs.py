@@ -1,6 +1,6 @@
-"""Attributes that an export has left out for having their default value, put back.
+"""Default attributes that an export has removed from its nodes.
 
-What types a node gives is said by its attributes, those with a default included.
+The attributes of a node determine the types of its outputs, so the lowering needs all of them.
 """
 
 from collections.abc import Iterable
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def restore_default_attrs(graph: "GraphDef") -> None:
-    """Gives every node of a graph and of its functions all attributes of its op, in place."""
-    _complete(graph.node)
+    """Add, in place, missing default attributes to the nodes of a graph and its functions."""
+    _add_default_attrs(graph.node)
     for function in graph.library.function:
-        _complete(function.node_def)
+        _add_default_attrs(function.node_def)
 
 
-def _complete(nodes: "Iterable[NodeDef]") -> None:
+def _add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
     from tensorflow.python.framework import op_def_registry
 
     for node in nodes:
         definition = op_def_registry.get(node.op)
-        # None where the op is a function.
+        # The registry has no definition if the op is the name of a function.
         for attribute in definition.attr if definition is not None else ():
             if attribute.HasField("default_value") and attribute.name not in node.attr:
                 node.attr[attribute.name].CopyFrom(attribute.default_value)

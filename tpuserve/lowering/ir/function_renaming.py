@@ -1,10 +1,10 @@
-"""New names for functions that were changed, where a graph still has the old ones."""
+"""Renaming of functions, so that two versions of a function can be in one graph."""
 
 import itertools
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
-from tpuserve.saved_model.metagraph import called_functions
+from tpuserve.graph.graph_walk import called_functions
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -13,58 +13,71 @@ if TYPE_CHECKING:
 def rename_changed_functions(
     graph: "GraphDef", original: "GraphDef", suffix: str = "_lowered"
 ) -> None:
-    """Renames, in place, each function that differs from the original's of the same name.
+    """Rename, in place, each function that differs from the original function of the same name.
 
-    Those that call such a function differ by that, and are renamed as well. Functions that are
-    the same are dropped from the graph's library: whoever has the original has them.
+    A function that calls a changed function is renamed too. Functions that did not change are
+    removed from the graph's library: `original` has them.
+
+    Args:
+      graph: the changed graph.
+      original: the graph whose library `graph` will be imported beside.
+      suffix: is appended to a name that `original` has too.
     """
-    before = {each.signature.name: each for each in original.library.function}
-    after = {each.signature.name: each for each in graph.library.function}
+    before = {function.signature.name: function for function in original.library.function}
+    after = {function.signature.name: function for function in graph.library.function}
     taken = before.keys() | after.keys()
-    same = {name for name, each in after.items() if name in before and each == before[name]}
-    changed = after.keys() - same
+    unchanged = {
+        name for name, function in after.items() if name in before and function == before[name]
+    }
+    changed = after.keys() - unchanged
     while True:
         callers = {
             name
-            for name in same
+            for name in unchanged
             if any({node.op, *called_functions(node)} & changed for node in after[name].node_def)
         }
         if not callers:
             break
-        same -= callers
+        unchanged -= callers
         changed |= callers
-    new = {name: _unused(name + suffix, taken) if name in before else name for name in changed}
-    kept = [after[name] for name in after if name in changed]
+    new_names = {
+        name: _unused_name(name + suffix, taken) if name in before else name for name in changed
+    }
+    remaining = [after[name] for name in after if name in changed]
     del graph.library.function[:]
-    graph.library.function.extend(kept)
-    rename_functions(graph, new)
+    graph.library.function.extend(remaining)
+    rename_functions(graph, new_names)
 
 
-def rename_functions(graph: "GraphDef", new: Mapping[str, str]) -> None:
-    """Renames functions of a graph's library in place, there and where they are called.
+def rename_functions(graph: "GraphDef", new_names: Mapping[str, str]) -> None:
+    """Rename functions of a graph's library in place, and the calls of these functions.
 
     Args:
-      new: old name → new one; functions that are not named here keep theirs.
+      graph: the graph to change.
+      new_names: old name → new name; functions that are not listed keep their names.
     """
     for node in graph.node:
-        _rename_in(node, new)
-    for each in graph.library.function:
-        each.signature.name = new.get(each.signature.name, each.signature.name)
-        for node in each.node_def:
-            _rename_in(node, new)
+        _rename_calls(node, new_names)
+    for function in graph.library.function:
+        name = function.signature.name
+        function.signature.name = new_names.get(name, name)
+        for node in function.node_def:
+            _rename_calls(node, new_names)
 
 
-def _unused(name: str, taken: Set[str]) -> str:
+def _unused_name(name: str, taken: Set[str]) -> str:
     numbered = (f"{name}_{number}" for number in itertools.count(1))
-    return next(each for each in itertools.chain([name], numbered) if each not in taken)
+    return next(
+        candidate for candidate in itertools.chain([name], numbered) if candidate not in taken
+    )
 
 
-def _rename_in(node: Any, new: Mapping[str, str]) -> None:
-    node.op = new.get(node.op, node.op)
+def _rename_calls(node: Any, new_names: Mapping[str, str]) -> None:
+    node.op = new_names.get(node.op, node.op)
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")
         if kind == "func":
-            attribute.func.name = new.get(attribute.func.name, attribute.func.name)
+            attribute.func.name = new_names.get(attribute.func.name, attribute.func.name)
         elif kind == "list":
-            for each in attribute.list.func:
-                each.name = new.get(each.name, each.name)
+            for function in attribute.list.func:
+                function.name = new_names.get(function.name, function.name)

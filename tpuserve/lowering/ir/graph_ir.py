@@ -1,37 +1,43 @@
-"""A graph, or the body of a function, as nodes that refer to outputs by number.
+"""The graph IR: a graph, or the body of a function, as nodes that refer to values by index.
 
-GraphDefs and FunctionDefs spell references in two ways. Here they are one, so that what is done
-to a body need not know where it comes from.
+GraphDefs and FunctionDefs spell the references between nodes in two ways. The IR has one way, so
+that the passes work on both.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpuserve.lowering.ir import op_traits
+from tpuserve.lowering.ir import op_defs
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    from tpuserve.lowering.ir.op_traits import Library
+    from tpuserve.lowering.ir.op_defs import Library
 
 
 class Value(NamedTuple):
-    """One output of a node, or an argument of the body, whose number is 0."""
+    """One output of a node, or an argument of the graph.
+
+    Attributes:
+      producer: the name of the node or argument.
+      output_index: which output of the node; 0 for an argument.
+    """
 
     producer: str
-    number: int = 0
+    output_index: int = 0
 
 
 @dataclass
 class Node:
-    """A node apart from its references.
+    """A node whose references stand apart from its NodeDef.
 
     Attributes:
-      definition: op, attributes and device; its `input` and `name` are not looked at.
-      inputs: where its data comes from.
-      controls: names of nodes that must run before it.
+      name: unique in its graph.
+      definition: op, attributes and device; `definition.name` and `definition.input` are ignored.
+      inputs: the values that the node takes.
+      controls: names of the nodes that must run before this node.
     """
 
     name: str
@@ -39,176 +45,185 @@ class Node:
     inputs: list[Value] = field(default_factory=list)
     controls: list[str] = field(default_factory=list)
 
+    @property
+    def op(self) -> str:
+        """The op type."""
+        return self.definition.op
+
 
 @dataclass
 class GraphIR:
-    """Nodes by name, each after those it refers to.
+    """A graph or a function body.
 
     Attributes:
-      arguments: name → number of its type.
-      outside: what nodes refer to beyond the body, with the number of its type.
-      results: what the body returns, in order.
-      kept: nodes that must run though nothing refers to them.
+      nodes: name → node, in topological order.
+      arguments: argument name → DataType enum value.
+      external_values: values of nodes outside of the graph that its nodes take → DataType.
+      results: the values that the graph returns, in order.
+      control_outputs: names of nodes that must run although no node refers to them.
     """
 
     nodes: dict[str, Node]
     arguments: dict[str, int] = field(default_factory=dict)
-    outside: dict[Value, int] = field(default_factory=dict)
+    external_values: dict[Value, int] = field(default_factory=dict)
     results: list[Value] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    control_outputs: list[str] = field(default_factory=list)
 
 
 def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
-    """The body of a function."""
-    arguments = {each.name: each.type for each in function.signature.input_arg}
-    numbers = {
-        f"{node.name}:{name}": Value(node.name, number)
+    """Convert the body of a FunctionDef into a GraphIR."""
+    arguments = {argument.name: argument.type for argument in function.signature.input_arg}
+    values = {
+        f"{node.name}:{output}": Value(node.name, index)
         for node in function.node_def
-        for number, (name, _) in enumerate(op_traits.outputs_of(node, library))
+        for index, (output, _) in enumerate(op_defs.node_outputs(node, library))
     }
 
-    def output(reference: str) -> Value:
+    def value(reference: str) -> Value:
         if reference in arguments:
             return Value(reference)
-        return numbers[reference if reference.count(":") == 2 else f"{reference}:0"]
+        return values[reference if reference.count(":") == 2 else f"{reference}:0"]
 
     nodes = [
         Node(
             node.name,
             node,
-            [output(each) for each in node.input if not each.startswith("^")],
-            [each[1:] for each in node.input if each.startswith("^")],
+            [value(reference) for reference in node.input if not reference.startswith("^")],
+            [reference[1:] for reference in node.input if reference.startswith("^")],
         )
         for node in function.node_def
     ]
-    results = [output(function.ret[each.name]) for each in function.signature.output_arg]
-    kept = list(function.control_ret.values())
-    return GraphIR(topological_order(nodes), arguments, results=results, kept=kept)
+    results = [value(function.ret[result.name]) for result in function.signature.output_arg]
+    return GraphIR(
+        topological_order(nodes),
+        arguments,
+        results=results,
+        control_outputs=list(function.control_ret.values()),
+    )
 
 
 def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
-    """The body that the nodes of a GraphDef make; references to other nodes stay as they are."""
+    """Convert the nodes of a GraphDef into a GraphIR; references to other nodes are kept."""
 
-    def output(reference: str) -> Value:
-        name, _, number = reference.partition(":")
-        return Value(name, int(number or 0))
+    def value(reference: str) -> Value:
+        name, _, index = reference.partition(":")
+        return Value(name, int(index or 0))
 
     return GraphIR(
         topological_order(
             Node(
                 node.name,
                 node,
-                [output(each) for each in node.input if not each.startswith("^")],
-                [each[1:] for each in node.input if each.startswith("^")],
+                [value(reference) for reference in node.input if not reference.startswith("^")],
+                [reference[1:] for reference in node.input if reference.startswith("^")],
             )
             for node in definitions
         )
     )
 
 
-def to_function_def(body: GraphIR, name: str, library: "Library") -> "FunctionDef":
-    """A function of a body.
+def to_function_def(graph: GraphIR, name: str, library: "Library") -> "FunctionDef":
+    """Serialise a graph as a FunctionDef.
 
     Args:
-      body: its node names and arguments become those of the function.
-      name: of the function.
-      library: has the functions that nodes of the body may be named after.
+      graph: its node and argument names become those of the function.
+      name: the function's name.
+      library: the functions that nodes of the graph call by name.
     """
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
     function = FunctionDef()
     function.signature.name = name
-    names = {
-        each.name: [output for output, _ in op_traits.outputs_of(each.definition, library)]
-        for each in body.nodes.values()
+    outputs = {
+        node.name: [output for output, _ in op_defs.node_outputs(node.definition, library)]
+        for node in graph.nodes.values()
     }
-    types = value_types(body, library)
+    types = value_types(graph, library)
 
-    def reference(output: Value) -> str:
-        if output.producer in body.arguments:
-            return output.producer
-        return f"{output.producer}:{names[output.producer][output.number]}"
+    def reference(value: Value) -> str:
+        if value.producer in graph.arguments:
+            return value.producer
+        return f"{value.producer}:{outputs[value.producer][value.output_index]}"
 
-    for argument, type_number in body.arguments.items():
-        function.signature.input_arg.add(name=argument, type=type_number)
-    for node in body.nodes.values():
-        _write(node, function.node_def.add(), [reference(each) for each in node.inputs])
-    for number, result in enumerate(body.results):
-        function.signature.output_arg.add(name=f"result_{number}", type=types[result])
-        function.ret[f"result_{number}"] = reference(result)
-    for number, kept in enumerate(body.kept):
-        function.signature.control_output.append(f"kept_{number}")
-        function.control_ret[f"kept_{number}"] = kept
+    for argument, dtype in graph.arguments.items():
+        function.signature.input_arg.add(name=argument, type=dtype)
+    for node in graph.nodes.values():
+        _write_node_def(node, function.node_def.add(), [reference(value) for value in node.inputs])
+    for index, result in enumerate(graph.results):
+        function.signature.output_arg.add(name=f"result_{index}", type=types[result])
+        function.ret[f"result_{index}"] = reference(result)
+    for index, node_name in enumerate(graph.control_outputs):
+        function.signature.control_output.append(f"control_{index}")
+        function.control_ret[f"control_{index}"] = node_name
     function.signature.is_stateful = any(
-        op_traits.is_stateful(each.definition, library) for each in body.nodes.values()
+        op_defs.is_stateful(node.definition, library) for node in graph.nodes.values()
     )
     return function
 
 
-def replace_function_body(function: "FunctionDef", body: GraphIR, library: "Library") -> None:
-    """Gives a function another body; its signature stays."""
-    made = to_function_def(body, function.signature.name, library)
+def replace_function_body(function: "FunctionDef", graph: GraphIR, library: "Library") -> None:
+    """Replace the body of a function in place; its name, arguments and results stay."""
+    replacement = to_function_def(graph, function.signature.name, library)
     del function.node_def[:]
-    function.node_def.extend(made.node_def)
-    for argument, result in zip(
-        function.signature.output_arg, made.signature.output_arg, strict=True
+    function.node_def.extend(replacement.node_def)
+    for old, new in zip(
+        function.signature.output_arg, replacement.signature.output_arg, strict=True
     ):
-        function.ret[argument.name] = made.ret[result.name]
+        function.ret[old.name] = replacement.ret[new.name]
     function.control_ret.clear()
-    function.signature.control_output[:] = list(made.signature.control_output)
-    function.control_ret.update(made.control_ret)
+    function.signature.control_output[:] = list(replacement.signature.control_output)
+    function.control_ret.update(replacement.control_ret)
 
 
-def append_node_defs(nodes: Iterable[Node], to: "Iterable[NodeDef]") -> None:
-    """Appends nodes to those of a GraphDef."""
+def append_node_defs(nodes: Iterable[Node], node_defs: Any) -> None:
+    """Append nodes to the `node` field of a GraphDef."""
     for node in nodes:
-        _write(
-            node,
-            to.add(),  # type: ignore[attr-defined]
-            [
-                f"{each.producer}:{each.number}" if each.number else each.producer
-                for each in node.inputs
-            ],
-        )
+        references = [
+            f"{value.producer}:{value.output_index}" if value.output_index else value.producer
+            for value in node.inputs
+        ]
+        _write_node_def(node, node_defs.add(), references)
 
 
-def _write(node: Node, to: "NodeDef", inputs: list[str]) -> None:
-    to.CopyFrom(node.definition)
-    to.name = node.name
-    del to.input[:]
-    to.input.extend(inputs)
-    to.input.extend(f"^{each}" for each in dict.fromkeys(node.controls))
+def _write_node_def(node: Node, node_def: "NodeDef", references: list[str]) -> None:
+    node_def.CopyFrom(node.definition)
+    node_def.name = node.name
+    del node_def.input[:]
+    node_def.input.extend(references)
+    node_def.input.extend(f"^{name}" for name in dict.fromkeys(node.controls))
 
 
-def value_types(body: GraphIR, library: "Library") -> dict[Value, int]:
-    """The type of every argument and of every output of a node, by number."""
-    types = {Value(name): number for name, number in body.arguments.items()} | body.outside
-    for node in body.nodes.values():
-        for number, (_, each) in enumerate(op_traits.outputs_of(node.definition, library)):
-            types[Value(node.name, number)] = each
+def value_types(graph: GraphIR, library: "Library") -> dict[Value, int]:
+    """Return the DataType enum value of every argument, external value and node output."""
+    types = {Value(name): dtype for name, dtype in graph.arguments.items()} | graph.external_values
+    for node in graph.nodes.values():
+        for index, (_, dtype) in enumerate(op_defs.node_outputs(node.definition, library)):
+            types[Value(node.name, index)] = dtype
     return types
 
 
 def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
-    """Nodes by name, each after those that it refers to."""
-    waiting = {each.name: each for each in nodes}
+    """Return nodes by name, each after its predecessors."""
+    unordered = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
     entered: set[str] = set()
     # Depth first without recursion: graphs are deeper than Python's stack.
-    stack: list[tuple[str, bool]] = [(name, False) for name in reversed(waiting)]
+    stack: list[tuple[str, bool]] = [(name, False) for name in reversed(unordered)]
     while stack:
         name, is_ready = stack.pop()
         if is_ready:
-            ordered[name] = waiting[name]
+            ordered[name] = unordered[name]
             continue
-        if name in entered or name not in waiting:
+        if name in entered or name not in unordered:
             continue
         entered.add(name)
         stack.append((name, True))
-        stack.extend((each, False) for each in predecessors(waiting[name]) if each not in ordered)
+        stack.extend(
+            (needed, False) for needed in predecessors(unordered[name]) if needed not in ordered
+        )
     return ordered
 
 
 def predecessors(node: Node) -> list[str]:
-    """The names of what a node refers to."""
-    return [*(each.producer for each in node.inputs), *node.controls]
+    """Return the names of the nodes and arguments that a node refers to."""
+    return [*(value.producer for value in node.inputs), *node.controls]

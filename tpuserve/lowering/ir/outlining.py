@@ -1,62 +1,82 @@
-"""Functions made of computations, and the nodes that call them."""
+"""Outlining: clusters become functions, and call nodes take their place."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from tpuserve.lowering.ir import op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node
-from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
+# Attributes that TensorFlow's executor and Grappler read.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
 INLINE = "_lower_as_multi_device_function"
+
+# Added to an op's second seed once for each replica index.
 _SEED_DISTANCE = 0x5EED
 
 
-def make_call(function: str, signature_of: "FunctionDef", *, must_compile: bool) -> Any:
-    """The definition of a node that calls a function, compiled by XLA if it must be."""
+def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -> Any:
+    """Build the NodeDef of a call of a function.
+
+    Args:
+      function: the function's name.
+      definition: the function; may be marked as not to be inlined.
+      must_compile: whether XLA compiles the call.
+
+    Returns:
+      A StatefulPartitionedCall without name and inputs.
+    """
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
+    signature = definition.signature
     call = NodeDef(op="StatefulPartitionedCall")
     call.attr["f"].func.name = function
-    call.attr["Tin"].list.type.extend(each.type for each in signature_of.signature.input_arg)
-    call.attr["Tout"].list.type.extend(each.type for each in signature_of.signature.output_arg)
+    call.attr["Tin"].list.type.extend(argument.type for argument in signature.input_arg)
+    call.attr["Tout"].list.type.extend(result.type for result in signature.output_arg)
     call.attr["Tin"].list.SetInParent()
     call.attr["Tout"].list.SetInParent()
     for name in ("config", "config_proto", "executor_type"):
         call.attr[name].s = b""
     if must_compile:
         call.attr[MUST_COMPILE].b = True
-    elif any(each.type == dtypes.RESOURCE for each in signature_of.signature.input_arg):
-        # Inlined, its nodes would touch variables before what the call waits for is done.
-        signature_of.attr[NOT_INLINE].b = True
+    elif any(op_defs.is_handle(argument.type) for argument in signature.input_arg):
+        # Nodes of an inlined function do not wait for the call's control inputs. They could
+        # touch variables too early.
+        definition.attr[NOT_INLINE].b = True
     else:
-        # Inlined, its nodes are optimised along with those around it.
+        # Grappler optimises an inlined function together with the nodes around it.
         call.attr[INLINE].b = True
     return call
 
 
-def is_seeded(node: Node) -> bool:
-    """Whether a node draws random numbers from seeds of its own."""
+def has_seed_attributes(node: Node) -> bool:
+    """Return whether a node draws random numbers from seeds in its attributes."""
     attributes = node.definition.attr
     return "seed" in attributes and "seed2" in attributes
 
 
-def reseed(body: GraphIR, replica: int) -> GraphIR:
-    """The body with other seeds for each replica but the first."""
-    # An op's generator starts from its seeds: with the same ones all replicas would drop out the
-    # same units.
+def reseed(graph: GraphIR, replica: int) -> GraphIR:
+    """Return a copy of a graph whose random ops draw other numbers for each replica.
+
+    The generator of an op starts from the op's seeds. With equal seeds all replicas would, for
+    example, drop the same units. Replica 0 keeps the seeds, and seeds of 0 mean "not seeded".
+
+    Args:
+      graph: the body of a cluster.
+      replica: index of the replica, from 0.
+    """
     nodes = {}
-    for node in body.nodes.values():
+    for node in graph.nodes.values():
         definition = node.definition
-        if is_seeded(node):
+        if has_seed_attributes(node):
             definition = type(definition)()
             definition.CopyFrom(node.definition)
             seed = definition.attr["seed2"]
             if seed.i or definition.attr["seed"].i:
                 seed.i = (seed.i + replica * _SEED_DISTANCE) % 2**31
         nodes[node.name] = Node(node.name, definition, node.inputs, node.controls)
-    return dataclasses.replace(body, nodes=nodes)
+    return dataclasses.replace(graph, nodes=nodes)

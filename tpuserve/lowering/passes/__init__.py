@@ -1,1 +1,1 @@
-"""Transformations of whole function graph_ir."""
+"""Transformations of whole graphs and function bodies."""

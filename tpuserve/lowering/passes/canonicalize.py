@@ -1,124 +1,133 @@
-"""A body without what only stands in the way of cutting it into units."""
+"""Canonicalisation: removes what would only hinder clustering."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir import graph_ir, op_traits
+from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
-from tpuserve.lowering.passes import clustering
 from tpuserve.lowering.passes.inlining import inline_effectful_calls
+from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
 
 if TYPE_CHECKING:
-    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tpuserve.lowering.ir.op_defs import Library
 
 
-def canonicalize_graph(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
-    """The body without what has no effect: identities, dead nodes, and waiting for pure nodes.
+def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
+    """Inline effectful calls; remove identities, dead nodes and control inputs of pure nodes."""
+    inlined = inline_effectful_calls(graph, library)
+    return _remove_dead_nodes(
+        _remove_identities(_move_controls_to_effects(inlined, library)), library
+    )
 
-    Calls that would hide an effect are in line.
+
+def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
+    """Keep control inputs only between nodes that have an effect.
+
+    Gradients of TensorFlow wait for dozens of each other, only to be complete together. Where the
+    awaited nodes are pure, such control inputs order nothing, but cut computations into slices.
+    To wait for a pure node is to wait for the effects that the node depends on. A control input
+    of a pure node moves to the users of the node: TensorFlow often gives the control input to a
+    constant, and not to the update that adds the constant.
     """
-    waits = _with_waits_for_effects(inline_effectful_calls(body, library), library)
-    return _without_dead_nodes(_without_identities(waits), library)
-
-
-def _with_waits_for_effects(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
-    """The body with control inputs only between nodes that have an effect, or see one.
-
-    Gradients wait for each other by the dozen, so that they end up together; where what they
-    wait for is pure, that says nothing, and would cut computations into slices. To wait for a
-    pure node is to wait for what it needs. A pure node that was told to wait hands that on to
-    whoever uses it: often TensorFlow tells it to a constant, and not to the update that adds it.
-    """
+    # For each node the effects to await in its place.
     effects: dict[str, frozenset[str]] = {}
-    waits: dict[str, dict[str, None]] = {}
-    wanted = {*body.kept, *(each.producer for each in body.results)}
+    # For each pure node the control inputs that its users take over.
+    inherited: dict[str, dict[str, None]] = {}
+    returned = {*graph.control_outputs, *(value.producer for value in graph.results)}
     nodes = {}
-    for node in body.nodes.values():
+    for node in graph.nodes.values():
         has_effect = _has_effect(node, library)
         if has_effect:
             effects[node.name] = frozenset((node.name,))
         else:
             effects[node.name] = frozenset().union(
-                *(effects.get(each, ()) for each in graph_ir.predecessors(node))
+                *(effects.get(name, ()) for name in graph_ir.predecessors(node))
             )
-        # What is outside of the body is waited for as it is.
-        own = dict.fromkeys(
-            name
-            for each in node.controls
-            for name in (sorted(effects[each]) if each in body.nodes else [each])
+        # A node outside of the graph is awaited as it is.
+        controls = dict.fromkeys(
+            effect
+            for name in node.controls
+            for effect in (sorted(effects[name]) if name in graph.nodes else [name])
         )
-        for each in node.inputs:
-            own.update(waits.get(each.producer, {}))
+        for value in node.inputs:
+            controls.update(inherited.get(value.producer, {}))
         if not has_effect:
-            waits[node.name] = own
-        is_told = has_effect or node.name in wanted
-        nodes[node.name] = dataclasses.replace(node, controls=list(own) if is_told else [])
-    return dataclasses.replace(body, nodes=graph_ir.topological_order(nodes.values()))
+            inherited[node.name] = controls
+        keeps_controls = has_effect or node.name in returned
+        nodes[node.name] = dataclasses.replace(
+            node, controls=list(controls) if keeps_controls else []
+        )
+    return dataclasses.replace(graph, nodes=graph_ir.topological_order(nodes.values()))
 
 
-def _has_effect(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
-    return op_traits.is_stateful(node.definition, library) or op_traits.communicates(
+def _has_effect(node: Node, library: "Library") -> bool:
+    return op_defs.is_stateful(node.definition, library) or op_traits.communicates(
         node.definition, library
     )
 
 
-def look_through_identities(output: Value, body: GraphIR) -> Value:
-    """What an output is once identities are looked through."""
-    node = body.nodes.get(output.producer)
-    while node is not None and _is_mere_identity(node):
-        output = node.inputs[0]
-        node = body.nodes.get(output.producer)
-    return output
+def _look_through_identities(value: Value, graph: GraphIR) -> Value:
+    """Return the value that a chain of identities hands on."""
+    node = graph.nodes.get(value.producer)
+    while node is not None and _is_removable_identity(node):
+        value = node.inputs[0]
+        node = graph.nodes.get(value.producer)
+    return value
 
 
-def _is_mere_identity(node: Node) -> bool:
+def _is_removable_identity(node: Node) -> bool:
     return (
-        node.definition.op == "Identity" and not node.controls and not clustering.is_on_host(node)
+        op_spec(node.op).kind is OpKind.IDENTITY
+        and len(node.inputs) == 1
+        and not node.controls
+        and not op_traits.is_on_host(node.definition)
     )
 
 
-def _without_identities(body: GraphIR) -> GraphIR:
+def _remove_identities(graph: GraphIR) -> GraphIR:
     nodes = {
-        each.name: Node(
-            each.name,
-            each.definition,
-            [look_through_identities(one, body) for one in each.inputs],
+        node.name: Node(
+            node.name,
+            node.definition,
+            [_look_through_identities(value, graph) for value in node.inputs],
             [
-                look_through_identities(Value(one), body).producer if one in body.nodes else one
-                for one in each.controls
+                _look_through_identities(Value(name), graph).producer
+                if name in graph.nodes
+                else name
+                for name in node.controls
             ],
         )
-        for each in body.nodes.values()
-        if not _is_mere_identity(each)
+        for node in graph.nodes.values()
+        if not _is_removable_identity(node)
     }
-    results = [look_through_identities(each, body) for each in body.results]
-    kept = [look_through_identities(Value(each), body).producer for each in body.kept]
     return dataclasses.replace(
-        body, nodes=graph_ir.topological_order(nodes.values()), results=results, kept=kept
+        graph,
+        nodes=graph_ir.topological_order(nodes.values()),
+        results=[_look_through_identities(value, graph) for value in graph.results],
+        control_outputs=[
+            _look_through_identities(Value(name), graph).producer for name in graph.control_outputs
+        ],
     )
 
 
-def _without_dead_nodes(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
+def _remove_dead_nodes(graph: GraphIR, library: "Library") -> GraphIR:
     pending = [
-        *(each.producer for each in body.results),
-        *body.kept,
+        *(value.producer for value in graph.results),
+        *graph.control_outputs,
         *(
-            each.name
-            for each in body.nodes.values()
-            if op_traits.writes_variable(each.definition, library)
-            or (
-                op_traits.communicates(each.definition, library)
-                and each.definition.op not in op_traits.COLLECTIVES
-            )
+            node.name
+            for node in graph.nodes.values()
+            if op_traits.must_run(node.definition, library)
         ),
     ]
     alive: set[str] = set()
     while pending:
         name = pending.pop()
-        if name in alive or name not in body.nodes:
+        if name in alive or name not in graph.nodes:
             continue
         alive.add(name)
-        pending.extend(graph_ir.predecessors(body.nodes[name]))
-    nodes = {name: node for name, node in body.nodes.items() if name in alive}
-    return dataclasses.replace(body, nodes=nodes)
+        pending.extend(graph_ir.predecessors(graph.nodes[name]))
+    nodes = {name: node for name, node in graph.nodes.items() if name in alive}
+    return dataclasses.replace(graph, nodes=nodes)

@@ -1,16 +1,16 @@
-"""A replicated body cut into units: computations that XLA compiles whole, and what lies between.
+"""Clustering: partitions a replicated graph into clusters that XLA compiles whole.
 
-Between them lies what a TPU core does not do by itself: infeed and outfeed, collectives, the
-parts that run on the host, and loops and branches that hold any of these, or that update
-variables and go on with what differs. Such a node, and the plain read of a variable, is a unit of
-its own. All else is gathered into three computations a level:
+Some ops are no part of a cluster, because a TPU core does not run them by itself: infeed and
+outfeed, collectives, outside compilations, and loops and branches that contain any of these or
+that update variables and have results that differ between replicas. Each of them, and each plain
+read of a variable, stands alone. All other nodes form up to three clusters per level:
 
-* once: what is the same on all replicas, and is wanted outside of a computation;
-* replicated: what differs between replicas, run by each;
-* writing: updates of variables, run once, with what replica 0 computed.
+* INVARIANT: values that are the same on all replicas and are used outside of a cluster;
+* PER_REPLICA: values that differ between replicas; each replica runs the cluster;
+* VARIABLE_UPDATE: updates of variables; run once, with the values of replica 0.
 
-Levels make the cut: a node's is the least for which each of its needs is in an earlier unit, or
-in its own. So units never wait for each other in a circle.
+A node's level is the least level at which each of its predecessors is in an earlier cluster or in
+the node's own. Therefore clusters never wait for each other in a cycle.
 """
 
 from collections.abc import Container, Iterable
@@ -18,17 +18,33 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tpuserve.graph.graph_walk import HOST_ATTRIBUTE
-from tpuserve.lowering.ir import graph_ir, op_traits
-from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value, value_types
+from tpuserve.lowering.ir import graph_ir, op_defs
+from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
+from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
-    from tpuserve.lowering.ir.op_traits import Library
+    from tpuserve.lowering.ir.op_defs import Library
+
+_MAY_HAND_ON_HANDLES = (OpKind.IDENTITY, OpKind.SWITCH_MERGE)
+
+# Ops that compute shapes, and indices into shapes, from shapes. Their inputs may be anything.
+_SHAPE_OPS = frozenset(
+    """
+    Add AddV2 BroadcastArgs BroadcastGradientArgs Cast Concat ConcatOffset ConcatV2 DynamicStitch
+    Equal ExpandDims Fill FloorDiv FloorMod Gather GatherV2 Greater GreaterEqual Identity
+    InvertPermutation Less LessEqual LogicalAnd LogicalNot LogicalOr Max Maximum Min Minimum Mod
+    Mul Neg NotEqual OnesLike Pack Prod Range Rank RealDiv Reshape Reverse ReverseV2 Select
+    SelectV2 Shape ShapeN Size Slice Split Squeeze StridedSlice Sub Sum Tile TruncateDiv Unpack
+    Where ZerosLike
+    """.split()  # noqa: SIM905
+)
 
 
 class ClusterKind(IntEnum):
-    """What a unit is; within a level units run in this order."""
+    """What a cluster holds. Within a level the clusters run in this order."""
 
     SINGLE_OP = 0
     INVARIANT = 1
@@ -41,9 +57,9 @@ class Cluster:
     """Nodes that run as one.
 
     Attributes:
-      kind: what they are.
-      level: see the module.
-      nodes: in order; a unit that is ALONE has one.
+      kind: what the nodes have in common.
+      level: see the module's docstring.
+      nodes: in topological order; a SINGLE_OP cluster has one node.
     """
 
     kind: ClusterKind
@@ -52,75 +68,85 @@ class Cluster:
 
 
 def partition_into_clusters(
-    body: GraphIR, uniform: set[Value], library: "Library", together: Container[str] = ()
+    graph: GraphIR,
+    invariant: set[Value],
+    library: "Library",
+    split_nodes: Container[str] = (),
 ) -> list[Cluster]:
-    """The units of a body, each after those that it needs.
+    """Partition a graph into clusters; each cluster follows the clusters that it needs.
 
-    Nodes named in `together` are of several kinds at once, so each of them stands alone.
+    Constants belong to no cluster: each cluster that uses a constant has its own copy.
 
-    Constants are in none of them: each unit that uses one has it as its own.
+    Args:
+      graph: the canonical graph of one replica.
+      invariant: the values that are the same on all replicas.
+      library: function name → function.
+      split_nodes: names of loops and branches that stand alone; see
+        `replica_invariance.must_split`.
     """
-    units: dict[tuple[int, ClusterKind], Cluster] = {}
-    alone: list[Cluster] = []
-    place: dict[str, tuple[int, ClusterKind]] = {}
-    for node in body.nodes.values():
-        if node.definition.op == "Const":
+    clusters: dict[tuple[int, ClusterKind], Cluster] = {}
+    single_ops: list[Cluster] = []
+    assigned: dict[str, tuple[int, ClusterKind]] = {}
+    for node in graph.nodes.values():
+        if op_traits.is_constant(node.definition):
             continue
-        kind = ClusterKind.SINGLE_OP if node.name in together else _kind(node, uniform, library)
-        before = [place[each] for each in graph_ir.predecessors(node) if each in place]
+        kind = (
+            ClusterKind.SINGLE_OP
+            if node.name in split_nodes
+            else _cluster_kind(node, invariant, library)
+        )
+        before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
-            # Better repeated than waited for: what comes after it would be cut off from what
-            # comes before, a gradient from its activations.
+            # It is better to repeat the node on each replica than to wait for it. Waiting would
+            # separate the nodes after it from those before it, such as a gradient from its
+            # activations.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
-        place[node.name] = (level, kind)
+        assigned[node.name] = (level, kind)
         if kind is ClusterKind.SINGLE_OP:
-            alone.append(Cluster(kind, level, [node]))
+            single_ops.append(Cluster(kind, level, [node]))
         else:
-            units.setdefault((level, kind), Cluster(kind, level)).nodes.append(node)
-    return sorted([*alone, *units.values()], key=lambda each: (each.level, each.kind))
+            clusters.setdefault((level, kind), Cluster(kind, level)).nodes.append(node)
+    return sorted(
+        [*single_ops, *clusters.values()], key=lambda cluster: (cluster.level, cluster.kind)
+    )
 
 
-def _least_level(kind: ClusterKind, before: "Iterable[tuple[int, ClusterKind]]") -> int:
+def _least_level(kind: ClusterKind, before: Iterable[tuple[int, ClusterKind]]) -> int:
     return max((level + (other > kind) for level, other in before), default=0)
 
 
-def _kind(node: Node, uniform: set[Value], library: "Library") -> ClusterKind:
+def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> ClusterKind:
     definition = node.definition
     if (
         op_traits.communicates(definition, library)
-        or definition.op in ("NoOp", "ReadVariableOp", "VarHandleOp")
+        or not op_spec(node.op).is_clustered
         or _hands_on_a_handle(node, library)
     ):
         return ClusterKind.SINGLE_OP
     if op_traits.writes_variable(definition, library):
         return ClusterKind.VARIABLE_UPDATE
-    is_uniform = all(each in uniform for each in node.inputs) and not op_traits.is_random(
+    is_invariant = all(value in invariant for value in node.inputs) and not op_traits.is_random(
         definition, library
     )
-    return ClusterKind.INVARIANT if is_uniform else ClusterKind.PER_REPLICA
+    return ClusterKind.INVARIANT if is_invariant else ClusterKind.PER_REPLICA
 
 
 def _hands_on_a_handle(node: Node, library: "Library") -> bool:
-    return node.definition.op in ("Identity", "IdentityN", "Switch", "Merge") and any(
-        op_traits.is_handle(each) for _, each in op_traits.outputs_of(node.definition, library)
+    return op_spec(node.op).kind in _MAY_HAND_ON_HANDLES and any(
+        op_defs.is_handle(dtype) for _, dtype in op_defs.node_outputs(node.definition, library)
     )
-
-
-def is_on_host(node: Node) -> bool:
-    """Whether a node belongs to an outside compilation."""
-    return HOST_ATTRIBUTE in node.definition.attr
 
 
 @dataclass
 class ClusterClosure:
-    """The nodes of a computation with all that it needs inside, and what it takes and gives.
+    """The nodes of a cluster together with the nodes that are repeated inside of it.
 
     Attributes:
-      nodes: by name, in order; members of the unit, and copies of nodes that are cheaper to
-        repeat than to hand over, or that XLA must see to know a shape.
-      inputs: what it takes from outside.
+      nodes: name → node, in topological order: the nodes of the cluster, and copies of nodes that
+        are cheaper to repeat than to pass in, or that XLA must see to know a shape.
+      inputs: the values that the cluster takes from outside.
     """
 
     nodes: dict[str, Node]
@@ -128,65 +154,55 @@ class ClusterClosure:
 
 
 def close_over_shapes(
-    unit: Cluster, body: GraphIR, uniform: set[Value], library: "Library"
+    cluster: Cluster, graph: GraphIR, invariant: set[Value], library: "Library"
 ) -> ClusterClosure:
-    """What a computation must hold so that XLA knows the shapes in it.
+    """Return the closure of a cluster, so that XLA knows the shapes in the cluster.
 
-    Shapes are numbers that other nodes compute; XLA must see how, so those nodes are repeated
-    inside. So is what is computed from variables alone, as each core of a TPU would.
+    A shape is a value that other nodes compute. XLA must see that computation, so its nodes are
+    repeated inside of the cluster. Invariant values are repeated too, as on each core of a TPU.
+
+    Args:
+      cluster: a cluster of several nodes.
+      graph: the graph of the cluster.
+      invariant: the values that are the same on all replicas.
+      library: function name → function.
     """
-    types = value_types(body, library)
-    members = {each.name for each in unit.nodes}
-    found: dict[str, Node] = {}
+    types = graph_ir.value_types(graph, library)
+    members = {node.name for node in cluster.nodes}
+    closed: dict[str, Node] = {}
     inputs: dict[Value, None] = {}
 
-    def is_repeated(output: Value) -> bool:
-        node = body.nodes.get(output.producer)
-        if node is None or op_traits.is_stateful(node.definition, library):
+    def is_repeated(value: Value) -> bool:
+        node = graph.nodes.get(value.producer)
+        if node is None or op_defs.is_stateful(node.definition, library):
             return False
-        if node.definition.op == "Const":
+        if op_traits.is_constant(node.definition):
             return True
         if op_traits.communicates(node.definition, library):
             return False
-        if types[output] in dtypes.WHOLE_NUMBERS and node.definition.op in _OF_SHAPES:
+        if types[value] in dtypes.WHOLE_NUMBERS and node.op in _SHAPE_OPS:
             return True
-        return output in uniform and unit.kind in (
-            ClusterKind.PER_REPLICA,
-            ClusterKind.VARIABLE_UPDATE,
-        )
+        return value in invariant and cluster.kind is not ClusterKind.INVARIANT
 
     pending = list(members)
     while pending:
         name = pending.pop()
-        if name in found:
+        if name in closed:
             continue
-        node = found[name] = body.nodes[name]
-        for each in node.inputs:
-            if each.producer in members or is_repeated(each):
-                pending.append(each.producer)
+        node = closed[name] = graph.nodes[name]
+        for value in node.inputs:
+            if value.producer in members or is_repeated(value):
+                pending.append(value.producer)
             else:
-                inputs[each] = None
-    ordered = {name: found[name] for name in body.nodes if name in found}
+                inputs[value] = None
+    ordered = {name: closed[name] for name in graph.nodes if name in closed}
     return ClusterClosure(ordered, list(inputs))
 
 
-# What computes shapes, and indices into them, from shapes. Their inputs may be anything.
-_OF_SHAPES = frozenset(
-    """
-    Add AddV2 BroadcastArgs BroadcastGradientArgs Cast Concat ConcatOffset ConcatV2 DynamicStitch
-    Equal ExpandDims Fill FloorDiv FloorMod Gather GatherV2 Greater GreaterEqual Identity
-    InvertPermutation Less LessEqual LogicalAnd LogicalNot LogicalOr Max Maximum Min Minimum Mod
-    Mul Neg NotEqual OnesLike Pack Prod Range Rank RealDiv Reshape Reverse ReverseV2 Select
-    SelectV2 Shape ShapeN Size Slice Split Squeeze StridedSlice Sub Sum Tile TruncateDiv Unpack
-    Where ZerosLike
-    """.split()  # noqa: SIM905
-)
-
-
 def live_out_values(
-    unit: Cluster, closures: Iterable[ClusterClosure], body: GraphIR
-) -> dict[Value, None]:
-    """The outputs of a unit that others, or the caller of the body, want."""
-    members = {each.name for each in unit.nodes}
-    wanted = [each for closure in closures for each in closure.inputs] + body.results
-    return {each: None for each in wanted if each.producer in members}
+    cluster: Cluster, closures: Iterable[ClusterClosure], graph: GraphIR
+) -> list[Value]:
+    """Return the values of a cluster that other clusters take or that the graph returns."""
+    members = {node.name for node in cluster.nodes}
+    used = [value for closure in closures for value in closure.inputs] + graph.results
+    return list(dict.fromkeys(value for value in used if value.producer in members))

@@ -1,148 +1,157 @@
-"""Loops and conditionals in which replicas meet: one of each, for all replicas."""
+"""Loops and branches in which replicas communicate: one loop or branch for all replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.ir import op_traits
 from tpuserve.lowering.ir.graph_ir import Node, Value
 from tpuserve.lowering.ir.outlining import SWITCH_MERGE
 from tpuserve.lowering.passes import replica_invariance
+from tpuserve.lowering.rules import op_traits
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    # (function, which arguments are uniform, which results are) → the function of all replicas.
-    ExpandFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
+    from tpuserve.lowering.ir.op_defs import Library
+
+    # (function, whether each argument is invariant, whether each result is) → the name of the
+    # function of all replicas.
+    UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
 def fuse_replicas(
     node: Node,
-    values: Sequence[Sequence[Value]],
-    invariant_values: set[Value],
-    replicas: "ReplicaContext",
-    expand: "ExpandFunction",
+    operands: Sequence[Sequence[Value]],
+    invariant: set[Value],
+    library: "Library",
+    unroll_function: "UnrollFunction",
 ) -> "tuple[NodeDef, list[Value], list[bool]]":
-    """The one node that does for all replicas what a node does for one.
+    """Build the one loop or branch that does the work of all replicas.
 
     Args:
-      node: a While, an If or a Case.
-      values: for each of its inputs, what each replica has.
-      uniform_outputs: outputs that are the same on all replicas.
-      replicas: who they are.
-      expand: makes functions of all replicas.
+      node: a While, an If or a Case in the graph of one replica.
+      operands: operands[i][r] is the value that replica r passes to input i.
+      invariant: the values that are the same on all replicas.
+      library: function name → function.
+      unroll_function: makes a function of all replicas.
 
     Returns:
-      The node's definition; its inputs; for each output of the original, whether there is one
-      for all replicas in its place, or one for each.
+      The new node's definition; its inputs; and for each output of the original node whether it
+      is invariant: an invariant output is one output of the new node, another one per replica.
+
+    Raises:
+      LoweringError: the node is another op, or replicas may disagree on its condition.
     """
-    op = node.definition.op
-    is_loop = op in op_traits.LOOPS
-    if not is_loop and not op_traits.branches_of(node.definition):
+    is_loop = op_traits.is_loop(node.definition)
+    if not (is_loop or op_traits.is_branch(node.definition)):
         raise LoweringError(
-            f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, "
-            f"and has no form on a CPU then. Use tf.cond or tf.while_loop there."
+            f"{node.op} {node.name!r} holds a collective, an infeed or outfeed, or an outside "
+            f"compilation, and cannot be lowered to a CPU. Use tf.cond or tf.while_loop there."
         )
-    if not replica_invariance.has_invariant_predicate(
-        node, invariant_values, replicas.count, replicas.library
-    ):
+    num_replicas = len(operands[0])
+    if not replica_invariance.has_invariant_predicate(node, invariant, num_replicas, library):
         raise LoweringError(
-            f"{op} {node.name!r} holds a collective, an infeed or outfeed, or a part on the host, "
-            f"and replicas may disagree on its condition. Make the condition the same on all of "
-            f"them, by tpu.cross_replica_sum."
+            f"{node.op} {node.name!r} holds a collective, an infeed or outfeed, or an outside "
+            f"compilation, and replicas may disagree on its condition. Make the condition the "
+            f"same on all replicas, by tpu.cross_replica_sum."
         )
-    if is_loop:
-        return _while(node, values, invariant_values, replicas, expand)
-    return _branches(node, values, invariant_values, replicas, expand)
+    fuse = _fuse_loop if is_loop else _fuse_branch
+    return fuse(node, operands, invariant, library, unroll_function)
 
 
-def _while(
+def _fuse_loop(
     node: Node,
-    values: Sequence[Sequence[Value]],
-    invariant_values: set[Value],
-    replicas: "ReplicaContext",
-    expand: "ExpandFunction",
+    operands: Sequence[Sequence[Value]],
+    invariant: set[Value],
+    library: "Library",
+    unroll_function: "UnrollFunction",
 ) -> "tuple[NodeDef, list[Value], list[bool]]":
-    is_uniform = replica_invariance.invariant_loop_variables(
-        node, invariant_values, replicas.count, replicas.library
+    num_replicas = len(operands[0])
+    is_invariant = replica_invariance.invariant_loop_variables(
+        node, invariant, num_replicas, library
     )
-    definition = _copy(node)
+    definition = _copy_definition(node)
     definition.op = "While"
     attributes = definition.attr
-    attributes["body"].func.name = expand(attributes["body"].func.name, is_uniform, is_uniform)
-    attributes["cond"].func.name = expand(attributes["cond"].func.name, is_uniform, [True])
-    _repeat_types(attributes["T"], is_uniform, replicas.count)
+    body, condition = attributes["body"].func, attributes["cond"].func
+    body.name = unroll_function(body.name, is_invariant, is_invariant)
+    condition.name = unroll_function(condition.name, is_invariant, [True])
+    _repeat_types(attributes["T"], is_invariant, num_replicas)
     shapes = list(attributes["output_shapes"].list.shape) if "output_shapes" in attributes else []
     if shapes:
         del attributes["output_shapes"].list.shape[:]
-        attributes["output_shapes"].list.shape.extend(_repeated(shapes, is_uniform, replicas.count))
-    # A step must be over before the next one reads the variables that it writes.
+        attributes["output_shapes"].list.shape.extend(_repeat(shapes, is_invariant, num_replicas))
+    # An iteration must end before the next iteration reads the variables that it updates.
     attributes["parallel_iterations"].i = 1
-    _drop_hints(definition)
-    return definition, _flat(values, is_uniform), is_uniform
+    _replace_hints(definition)
+    return definition, _flatten_operands(operands, is_invariant), is_invariant
 
 
-def _branches(
+def _fuse_branch(
     node: Node,
-    values: Sequence[Sequence[Value]],
-    invariant_values: set[Value],
-    replicas: "ReplicaContext",
-    expand: "ExpandFunction",
+    operands: Sequence[Sequence[Value]],
+    invariant: set[Value],
+    library: "Library",
+    unroll_function: "UnrollFunction",
 ) -> "tuple[NodeDef, list[Value], list[bool]]":
-    definition = _copy(node)
+    num_replicas = len(operands[0])
+    definition = _copy_definition(node)
     definition.op = definition.op.removeprefix("Stateless")
     attributes = definition.attr
-    is_uniform = [each in invariant_values for each in node.inputs[1:]]
-    branches = op_traits.branches_of(definition)
-    found = [
-        replica_invariance.invariant_results(
-            each.name, is_uniform, replicas.count, replicas.library
-        )
-        for each in branches
+    is_invariant = [value in invariant for value in node.inputs[1:]]
+    branches = op_traits.branch_functions(definition)
+    results_by_branch = [
+        replica_invariance.invariant_results(branch.name, is_invariant, num_replicas, library)
+        for branch in branches
     ]
-    results = [all(each) for each in zip(*found, strict=True)]
-    for each in branches:
-        each.name = expand(each.name, is_uniform, results)
-    _repeat_types(attributes["Tin"], is_uniform, replicas.count)
-    _repeat_types(attributes["Tout"], results, replicas.count)
+    results = [all(flags) for flags in zip(*results_by_branch, strict=True)]
+    for branch in branches:
+        branch.name = unroll_function(branch.name, is_invariant, results)
+    _repeat_types(attributes["Tin"], is_invariant, num_replicas)
+    _repeat_types(attributes["Tout"], results, num_replicas)
     attributes.pop("output_shapes", None)
-    _drop_hints(definition)
-    return definition, [values[0][0], *_flat(values[1:], is_uniform)], results
+    _replace_hints(definition)
+    inputs = [operands[0][0], *_flatten_operands(operands[1:], is_invariant)]
+    return definition, inputs, results
 
 
-def _copy(node: Node) -> "NodeDef":
+def _copy_definition(node: Node) -> "NodeDef":
     definition = type(node.definition)()
     definition.CopyFrom(node.definition)
     return definition
 
 
-def _flat(values: Sequence[Sequence[Value]], is_uniform: Sequence[bool]) -> list[Value]:
+def _flatten_operands(
+    operands: Sequence[Sequence[Value]], is_invariant: Sequence[bool]
+) -> list[Value]:
+    """Return one value for each invariant operand, and one per replica for each other operand."""
     return [
-        output
-        for each, one in zip(values, is_uniform, strict=True)
-        for output in (each[:1] if one else each)
+        value
+        for values, is_single in zip(operands, is_invariant, strict=True)
+        for value in (values[:1] if is_single else values)
     ]
 
 
-def _repeated(items: Sequence[Any], is_uniform: Sequence[bool], count: int) -> list[Any]:
+def _repeat(items: Sequence[Any], is_invariant: Sequence[bool], num_replicas: int) -> list[Any]:
+    """Return each item once if it is invariant, else once per replica."""
     return [
         item
-        for item, one in zip(items, is_uniform, strict=True)
-        for _ in range(1 if one else count)
+        for item, is_single in zip(items, is_invariant, strict=True)
+        for _ in range(1 if is_single else num_replicas)
     ]
 
 
-def _repeat_types(attribute: Any, is_uniform: Sequence[bool], count: int) -> None:
-    types = _repeated(list(attribute.list.type), is_uniform, count)
+def _repeat_types(attribute: Any, is_invariant: Sequence[bool], num_replicas: int) -> None:
+    types = _repeat(list(attribute.list.type), is_invariant, num_replicas)
     del attribute.list.type[:]
     attribute.list.SetInParent()
     attribute.list.type.extend(types)
 
 
-def _drop_hints(definition: "NodeDef") -> None:
-    # They speak of the outputs and attributes of the one replica.
+def _replace_hints(definition: "NodeDef") -> None:
+    # These attributes describe the outputs of one replica.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
-    # As part of the main graph the body is optimised like any of it. TensorFlow leaves this out
-    # of what it takes to be for a TPU.
+    # As part of the main graph, Grappler optimises the body like the rest of the graph. TensorFlow
+    # leaves this attribute out where it builds a graph for a TPU.
     definition.attr[SWITCH_MERGE].b = True

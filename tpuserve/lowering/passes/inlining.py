@@ -1,60 +1,63 @@
-"""A body with functions in place of the calls of them, where a call hides what must be seen.
+"""Inlining of calls that communicate or update a variable.
 
-A call that meets other replicas, or updates a variable, is more than one computation. In line its
-nodes are cut like any others, and constants that one function hands to another are constants.
+Such a call is more than one computation. Once it is inlined, its nodes are clustered like any
+other nodes, and a constant argument of the function is a constant.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir import graph_ir, op_traits
+from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
-from tpuserve.lowering.passes import clustering
+from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
 
 if TYPE_CHECKING:
-    from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+    from tpuserve.lowering.ir.op_defs import Library
 
 
-def inlined_function_body(name: str, library: "Mapping[str, FunctionDef]") -> GraphIR:
-    """The body of the function of this name, with its own calls in line."""
+def inlined_function_body(name: str, library: "Library") -> GraphIR:
+    """Return the body of a function of the library, with its effectful calls inlined."""
     return inline_effectful_calls(graph_ir.from_function_def(library[name], library), library)
 
 
-def inline_effectful_calls(body: GraphIR, library: "Mapping[str, FunctionDef]") -> GraphIR:
-    """The body with calls in line, at any depth; a NoOp of a call's name waits for what it did."""
+def inline_effectful_calls(graph: GraphIR, library: "Library") -> GraphIR:
+    """Inline, at any depth, the calls that communicate or update a variable.
+
+    In place of each call there is a NoOp of the call's name, which runs after the inlined nodes.
+    """
     while True:
-        calls = [each for each in body.nodes.values() if _is_to_be_seen(each, library)]
+        calls = [node for node in graph.nodes.values() if _is_effectful_call(node, library)]
         if not calls:
-            return body
-        nodes = dict(body.nodes)
-        results: dict[Value, Value] = {}
+            return graph
+        nodes = dict(graph.nodes)
+        replacements: dict[Value, Value] = {}
         for call in calls:
-            results |= _put_in_line(call, nodes, library)
+            replacements |= _inline_call(call, nodes, library)
 
-        def current(output: Value, results: dict[Value, Value] = results) -> Value:
-            while output in results:
-                output = results[output]
-            return output
+        def replaced(value: Value, replacements: dict[Value, Value] = replacements) -> Value:
+            while value in replacements:
+                value = replacements[value]
+            return value
 
-        body = dataclasses.replace(
-            body,
+        graph = dataclasses.replace(
+            graph,
             nodes=graph_ir.topological_order(
-                dataclasses.replace(each, inputs=[current(one) for one in each.inputs])
-                for each in nodes.values()
+                dataclasses.replace(node, inputs=[replaced(value) for value in node.inputs])
+                for node in nodes.values()
             ),
-            results=[current(each) for each in body.results],
+            results=[replaced(value) for value in graph.results],
         )
 
 
-def _is_to_be_seen(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
+def _is_effectful_call(node: Node, library: "Library") -> bool:
     definition = node.definition
     return (
-        definition.op in _CALLS
-        and not clustering.is_on_host(node)
+        op_spec(node.op).kind is OpKind.CALL
+        and not op_traits.is_on_host(definition)
         and (
             op_traits.communicates(definition, library)
             or op_traits.writes_variable(definition, library)
@@ -62,34 +65,38 @@ def _is_to_be_seen(node: Node, library: "Mapping[str, FunctionDef]") -> bool:
     )
 
 
-def _put_in_line(
-    call: Node, nodes: dict[str, Node], library: "Mapping[str, FunctionDef]"
-) -> dict[Value, Value]:
-    """Adds the nodes of a called function; returns what the outputs of the call are now."""
-    called = graph_ir.from_function_def(library[call.definition.attr["f"].func.name], library)
-    new = {Value(name): given for name, given in zip(called.arguments, call.inputs, strict=True)}
+def _inline_call(call: Node, nodes: dict[str, Node], library: "Library") -> dict[Value, Value]:
+    """Add the nodes of a called function to `nodes`.
 
-    def inside(name: str) -> str:
+    Returns:
+      Each output of the call → the value that replaces it.
+    """
+    body = graph_ir.from_function_def(library[call.definition.attr["f"].func.name], library)
+    arguments = {
+        Value(name): value for name, value in zip(body.arguments, call.inputs, strict=True)
+    }
+
+    def inlined_name(name: str) -> str:
         return f"{call.name}/inlined/{name}"
 
-    def current(output: Value) -> Value:
-        return new.get(output, Value(inside(output.producer), output.number))
+    def inlined_value(value: Value) -> Value:
+        return arguments.get(value, Value(inlined_name(value.producer), value.output_index))
 
-    for each in called.nodes.values():
-        nodes[inside(each.name)] = Node(
-            inside(each.name),
-            each.definition,
-            [current(one) for one in each.inputs],
-            [*call.controls, *(inside(one) for one in each.controls)],
+    for node in body.nodes.values():
+        nodes[inlined_name(node.name)] = Node(
+            inlined_name(node.name),
+            node.definition,
+            [inlined_value(value) for value in node.inputs],
+            [*call.controls, *(inlined_name(name) for name in node.controls)],
         )
-    results = [current(each) for each in called.results]
-    done = [
+    results = [inlined_value(value) for value in body.results]
+    controls = [
         *call.controls,
-        *(each.producer for each in (*call.inputs, *results) if each.producer in nodes),
-        *(inside(each) for each in called.kept),
+        *(value.producer for value in (*call.inputs, *results) if value.producer in nodes),
+        *(inlined_name(name) for name in body.control_outputs),
     ]
-    nodes[call.name] = Node(call.name, _no_op(), controls=list(dict.fromkeys(done)))
-    return {Value(call.name, number): each for number, each in enumerate(results)}
+    nodes[call.name] = Node(call.name, _no_op(), controls=list(dict.fromkeys(controls)))
+    return {Value(call.name, index): result for index, result in enumerate(results)}
 
 
 def _no_op() -> "NodeDef":

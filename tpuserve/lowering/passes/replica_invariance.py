@@ -1,144 +1,161 @@
-"""Which values are the same on all replicas, so that computing them once is enough.
+"""Replica-invariance analysis: finds the values that are the same on all replicas.
 
-What comes from the infeed differs, and so does whatever is made of it, until a collective over
-all replicas has met it. Variables are the same everywhere: every replica makes the same updates.
+An invariant value is computed once. What comes from the infeed differs between replicas, and so
+does everything computed from it until a collective combines all replicas. Variables are the same
+on all replicas, because every replica makes the same updates.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir import op_traits
+from tpuserve.lowering.ir import op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import inlining
-from tpuserve.lowering.rules import collectives
+from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_table import op_spec
 
 if TYPE_CHECKING:
-    from tpuserve.lowering.ir.op_traits import Library
+    from tpuserve.lowering.ir.op_defs import Library
 
 
 def invariant_values(
-    body: GraphIR, given: set[Value], replicas: int, library: "Library"
+    graph: GraphIR, known: set[Value], num_replicas: int, library: "Library"
 ) -> set[Value]:
-    """What is the same on all replicas: of the arguments, those given; and outputs of nodes."""
-    uniform = set(given)
-    for node in body.nodes.values():
-        types = op_traits.outputs_of(node.definition, library)
-        for number, is_uniform in enumerate(
-            _of_node(node, len(types), body, uniform, replicas, library)
-        ):
-            if is_uniform or op_traits.is_handle(types[number][1]):
-                uniform.add(Value(node.name, number))
-    return uniform
+    """Return the values of a graph that are the same on all replicas.
+
+    Args:
+      graph: the graph of one replica.
+      known: the arguments and external values that are the same on all replicas.
+      num_replicas: the number of replicas.
+      library: function name → function.
+    """
+    invariant = set(known)
+    for node in graph.nodes.values():
+        outputs = op_defs.node_outputs(node.definition, library)
+        flags = _invariant_outputs(node, len(outputs), graph, invariant, num_replicas, library)
+        for index, (is_invariant, (_, dtype)) in enumerate(zip(flags, outputs, strict=True)):
+            if is_invariant or op_defs.is_handle(dtype):
+                invariant.add(Value(node.name, index))
+    return invariant
 
 
 def invariant_loop_variables(
-    node: Node, uniform: set[Value], replicas: int, library: "Library"
+    node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> list[bool]:
-    """For each value that a While carries along: whether it is uniform in every iteration."""
-    loop = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
-    names = list(loop.arguments)
-    current = [each in uniform for each in node.inputs]
+    """Return, for each loop variable of a While, whether it is invariant in every iteration."""
+    body = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
+    current = [value in invariant for value in node.inputs]
+    # A variable that stops being invariant in one iteration may make others vary in the next.
     while True:
-        found = invariant_values(
-            loop,
-            {Value(name) for name, is_uniform in zip(names, current, strict=True) if is_uniform},
-            replicas,
-            library,
-        )
-        after = [was and result in found for was, result in zip(current, loop.results, strict=True)]
+        known = {
+            Value(name)
+            for name, is_invariant in zip(body.arguments, current, strict=True)
+            if is_invariant
+        }
+        in_body = invariant_values(body, known, num_replicas, library)
+        after = [
+            was_invariant and result in in_body
+            for was_invariant, result in zip(current, body.results, strict=True)
+        ]
         if after == current:
             return current
         current = after
 
 
 def has_invariant_predicate(
-    node: Node, uniform: set[Value], replicas: int, library: "Library"
+    node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Whether all replicas take the same branch, or make the same number of iterations."""
-    if node.definition.op not in op_traits.LOOPS:
-        return node.inputs[0] in uniform
-    arguments = invariant_loop_variables(node, uniform, replicas, library)
-    return _goes_on_alike(node, arguments, replicas, library)
+    """Return whether all replicas take the same branch, or make the same number of iterations."""
+    if not op_traits.is_loop(node.definition):
+        return node.inputs[0] in invariant
+    variables = invariant_loop_variables(node, invariant, num_replicas, library)
+    return _has_invariant_condition(node, variables, num_replicas, library)
 
 
 def must_split(
-    node: Node, body: GraphIR, uniform: set[Value], replicas: int, library: "Library"
+    node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Whether a loop or conditional updates a variable, and gives what differs between replicas.
+    """Return whether a loop or branch updates a variable and has results that differ.
 
-    Its updates are made once and the rest by each replica, so it is no computation of one kind.
+    Its updates run once and its other nodes on each replica, so it cannot be part of one cluster.
     """
     definition = node.definition
-    if definition.op not in op_traits.LOOPS and not op_traits.branches_of(definition):
+    if not (op_traits.is_loop(definition) or op_traits.is_branch(definition)):
         return False
     if not op_traits.writes_variable(definition, library) or op_traits.communicates(
         definition, library
     ):
         return False
-    used = {*body.results, *(each for other in body.nodes.values() for each in other.inputs)}
-    return any(
-        each.producer == node.name and each not in uniform for each in used
-    ) and has_invariant_predicate(node, uniform, replicas, library)
+    used = {*graph.results, *(value for other in graph.nodes.values() for value in other.inputs)}
+    has_varying_result = any(
+        value.producer == node.name and value not in invariant for value in used
+    )
+    return has_varying_result and has_invariant_predicate(node, invariant, num_replicas, library)
 
 
 def invariant_results(
-    name: str, uniform_inputs: Sequence[bool], replicas: int, library: "Library"
+    function: str, invariant_arguments: Sequence[bool], num_replicas: int, library: "Library"
 ) -> list[bool]:
-    """For each result of a function: whether it is uniform, given which arguments are."""
-    called = inlining.inlined_function_body(name, library)
-    arguments = {
+    """Return, for each result of a function, whether it is invariant.
+
+    Args:
+      function: the function's name.
+      invariant_arguments: for each argument whether it is invariant.
+      num_replicas: the number of replicas.
+      library: function name → function.
+    """
+    body = inlining.inlined_function_body(function, library)
+    known = {
         Value(name)
-        for name, is_uniform in zip(called.arguments, uniform_inputs, strict=True)
-        if is_uniform
+        for name, is_invariant in zip(body.arguments, invariant_arguments, strict=True)
+        if is_invariant
     }
-    found = invariant_values(called, arguments, replicas, library)
-    return [each in found for each in called.results]
+    in_body = invariant_values(body, known, num_replicas, library)
+    return [result in in_body for result in body.results]
 
 
-def _of_node(
+def _invariant_outputs(
     node: Node,
-    outputs: int,
-    body: GraphIR,
-    uniform: set[Value],
-    replicas: int,
+    num_outputs: int,
+    graph: GraphIR,
+    invariant: set[Value],
+    num_replicas: int,
     library: "Library",
 ) -> Sequence[bool]:
     definition = node.definition
-    all_inputs = all(each in uniform for each in node.inputs)
-    if definition.op in op_traits.DEQUEUES:
-        return [False] * outputs
-    if definition.op == op_traits.REPLICA_ID:
-        return [replicas == 1] * outputs
-    if definition.op in op_traits.COLLECTIVES:
-        return [collectives.is_full_all_reduce(node, body.nodes, replicas)] * outputs
-    is_controlled = definition.op in op_traits.LOOPS or bool(op_traits.branches_of(definition))
-    if is_controlled and (
+    rule = op_spec(node.op).invariance
+    if rule is not None:
+        return [rule(node, graph.nodes, num_replicas)] * num_outputs
+    is_control_flow = op_traits.is_loop(definition) or op_traits.is_branch(definition)
+    if is_control_flow and (
         op_traits.communicates(definition, library)
         or op_traits.writes_variable(definition, library)
     ):
-        return _of_controlled(node, outputs, uniform, replicas, library)
-    return [all_inputs and not op_traits.is_random(definition, library)] * outputs
+        return _control_flow_outputs(node, num_outputs, invariant, num_replicas, library)
+    is_invariant = all(value in invariant for value in node.inputs)
+    return [is_invariant and not op_traits.is_random(definition, library)] * num_outputs
 
 
-def _of_controlled(
-    node: Node, outputs: int, uniform: set[Value], replicas: int, library: "Library"
+def _control_flow_outputs(
+    node: Node, num_outputs: int, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> Sequence[bool]:
-    if node.definition.op in op_traits.LOOPS:
-        carried = invariant_loop_variables(node, uniform, replicas, library)
-        is_alike = _goes_on_alike(node, carried, replicas, library)
-        return carried if is_alike else [False] * outputs
-    if node.inputs[0] not in uniform:
-        return [False] * outputs
-    inputs = [each in uniform for each in node.inputs[1:]]
+    if op_traits.is_loop(node.definition):
+        variables = invariant_loop_variables(node, invariant, num_replicas, library)
+        if _has_invariant_condition(node, variables, num_replicas, library):
+            return variables
+        return [False] * num_outputs
+    if node.inputs[0] not in invariant:
+        return [False] * num_outputs
+    arguments = [value in invariant for value in node.inputs[1:]]
     branches = [
-        invariant_results(each.name, inputs, replicas, library)
-        for each in op_traits.branches_of(node.definition)
+        invariant_results(branch.name, arguments, num_replicas, library)
+        for branch in op_traits.branch_functions(node.definition)
     ]
-    return [all(each) for each in zip(*branches, strict=True)]
+    return [all(flags) for flags in zip(*branches, strict=True)]
 
 
-def _goes_on_alike(
-    node: Node, arguments: Sequence[bool], replicas: int, library: "Library"
+def _has_invariant_condition(
+    node: Node, invariant_variables: Sequence[bool], num_replicas: int, library: "Library"
 ) -> bool:
     condition = node.definition.attr["cond"].func.name
-    return all(invariant_results(condition, arguments, replicas, library))
+    return all(invariant_results(condition, invariant_variables, num_replicas, library))

@@ -1,4 +1,4 @@
-"""A body that N replicas run in step, as one body that runs on a CPU."""
+"""Replica unrolling: turns the graph that N replicas run into one graph that a CPU runs."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,31 +6,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.ir import graph_ir, op_traits, outlining
+from tpuserve.lowering.ir import graph_ir, op_defs, outlining
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
 from tpuserve.lowering.passes import clustering, cross_replica_control_flow
 from tpuserve.lowering.passes.canonicalize import canonicalize_graph
 from tpuserve.lowering.passes.clustering import Cluster, ClusterClosure, ClusterKind
 from tpuserve.lowering.passes.replica_invariance import invariant_values, must_split
 from tpuserve.lowering.passes.variable_ordering import VariableOrdering
-from tpuserve.lowering.rules import collectives, infeed_outfeed
+from tpuserve.lowering.rules import op_traits
+from tpuserve.lowering.rules.op_spec import ReplicatedLowering, ReplicatedOp
+from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.saved_model import dtypes
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Not worth a call into XLA, when nothing else is there.
-_TRIVIAL = frozenset(("Identity", "NoOp", "Const"))
-
 
 @dataclass
 class ReplicaContext:
-    """Who runs a body, and how.
+    """The replicas of a computation, and the functions that they call.
 
     Attributes:
-      cores: for each replica, the ordinal of the core whose infeed and outfeed it has.
-      library: function name → function; those that lowering makes are added.
-      compiled: whether XLA compiles each computation.
+      cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
+      library: function name → function; the lowering adds functions.
+      compiled: whether XLA compiles each cluster.
     """
 
     cores: Sequence[int]
@@ -38,17 +37,22 @@ class ReplicaContext:
     compiled: bool = True
 
     @property
-    def count(self) -> int:
-        """How many there are."""
+    def num_replicas(self) -> int:
+        """The number of replicas."""
         return len(self.cores)
 
-    def add(self, body: GraphIR, name: str, *, must_compile: bool = False) -> str:
-        """Makes a function of a body; returns its name, which is new to the library."""
-        name = next(
-            each
-            for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(1)))
-            if each not in self.library
-        )
+    def add_function(self, body: GraphIR, name: str, *, must_compile: bool = False) -> str:
+        """Add a function to the library.
+
+        Args:
+          body: the function's body.
+          name: the function's name; a number is appended if the library has the name.
+          must_compile: whether XLA must compile the function.
+
+        Returns:
+          The function's name.
+        """
+        name = _unused_name(name, self.library)
         function = graph_ir.to_function_def(body, name, self.library)
         if must_compile:
             function.attr[outlining.MUST_COMPILE].b = True
@@ -58,349 +62,398 @@ class ReplicaContext:
 
 @dataclass
 class UnrolledGraph:
-    """The one body of all replicas.
+    """The one graph that does the work of all replicas.
 
     Attributes:
-      nodes: in order.
-      values: argument or output of the original body → what each replica has in its place.
-      after: node of the original body → the nodes to wait for in its place.
+      nodes: in the order in which they were added; not sorted.
+      values: argument or value of the original graph → the value of each replica.
+      awaited: node of the original graph → the nodes to wait for in its place.
     """
 
     nodes: list[Node] = field(default_factory=list)
     values: dict[Value, list[Value]] = field(default_factory=dict)
-    after: dict[str, list[str]] = field(default_factory=dict)
+    awaited: dict[str, list[str]] = field(default_factory=dict)
 
 
 def unroll_replicas(
-    body: GraphIR,
+    graph: GraphIR,
     values: Mapping[Value, list[Value]],
-    replicas: ReplicaContext,
+    context: ReplicaContext,
     prefix: str,
     taken: Iterable[str] = (),
 ) -> UnrolledGraph:
-    """What all replicas of a body do, in ops that a CPU has.
+    """Unroll the graph of one replica into a graph of all replicas without TPU ops.
 
     Args:
-      body: what one replica does.
-      values: what each replica has in place of each argument of the body, and of each output of
-        a node that the body refers to and does not hold.
-      replicas: who runs it.
-      prefix: of the names of functions that are made.
-      taken: names that nodes must not have.
+      graph: the graph of one replica.
+      values: argument or external value of the graph → the value of each replica.
+      context: the replicas.
+      prefix: begins the names of the functions that are added.
+      taken: names that the new nodes must not have.
 
     Raises:
-      LoweringError: something has no form on a CPU.
+      LoweringError: an op cannot be lowered to a CPU.
     """
-    return _ReplicaUnroller(body, values, replicas, prefix, taken).run()
+    return _ReplicaUnroller(graph, values, context, prefix, taken).run()
 
 
 class _ReplicaUnroller:
     def __init__(
         self,
-        body: GraphIR,
+        graph: GraphIR,
         values: Mapping[Value, list[Value]],
-        replicas: ReplicaContext,
+        context: ReplicaContext,
         prefix: str,
         taken: Iterable[str],
     ) -> None:
-        self._original = body
-        self._body = canonicalize_graph(body, replicas.library)
-        self._replicas = replicas
+        self._original = graph
+        self._graph = canonicalize_graph(graph, context.library)
+        self._types = graph_ir.value_types(self._graph, context.library)
+        self._context = context
+        self._library = context.library
+        self._num_replicas = context.num_replicas
         self._prefix = prefix
-        self._taken = {*taken, *body.arguments}
+        self._taken = {*taken, *graph.arguments}
         self._out = UnrolledGraph(values=dict(values))
-        same = {
-            output for output, each in values.items() if all(value == each[0] for value in each)
+        known = {
+            value for value, copies in values.items() if all(copy == copies[0] for copy in copies)
         }
-        self._uniform = invariant_values(self._body, same, replicas.count, replicas.library)
-        self._together = {
-            each.name
-            for each in self._body.nodes.values()
-            if must_split(each, self._body, self._uniform, replicas.count, replicas.library)
+        self._invariant = invariant_values(self._graph, known, self._num_replicas, self._library)
+        self._split_nodes = {
+            node.name
+            for node in self._graph.nodes.values()
+            if must_split(node, self._graph, self._invariant, self._num_replicas, self._library)
         }
 
     def run(self) -> UnrolledGraph:
-        library = self._replicas.library
-        cut = clustering.partition_into_clusters(self._body, self._uniform, library, self._together)
-        closures = [
-            clustering.close_over_shapes(unit, self._body, self._uniform, library)
-            if unit.kind is not ClusterKind.SINGLE_OP
-            else ClusterClosure({}, list(unit.nodes[0].inputs))
-            for unit in cut
-        ]
-        order = VariableOrdering(self._body, library)
-        for unit, closure in zip(cut, closures, strict=True):
-            before = order.before(unit, closure)
-            if unit.kind is ClusterKind.SINGLE_OP:
-                made = self._emit_op(unit.nodes[0], before)
+        clusters = clustering.partition_into_clusters(
+            self._graph, self._invariant, self._library, self._split_nodes
+        )
+        closures = [self._close(cluster) for cluster in clusters]
+        ordering = VariableOrdering(self._graph, self._library)
+        for cluster, closure in zip(clusters, closures, strict=True):
+            before = ordering.nodes_before(cluster, closure)
+            if cluster.kind is ClusterKind.SINGLE_OP:
+                emitted = self._emit_op(cluster.nodes[0], before)
             else:
-                wanted = clustering.live_out_values(unit, closures, self._body)
-                made = self._emit_cluster(unit, closure, list(wanted), before)
-            order.done(unit, closure, made)
+                live_out = clustering.live_out_values(cluster, closures, self._graph)
+                emitted = self._emit_cluster(cluster, closure, live_out, before)
+            ordering.record(cluster, closure, emitted)
         self._bind_results()
         return self._out
 
-    def _bind_results(self) -> None:
-        """Says under the names of the original body what became of its results."""
-        for original, result in zip(self._original.results, self._body.results, strict=True):
-            node = self._body.nodes.get(result.producer)
-            if node is not None and node.definition.op == "Const":
-                # Whoever waits for a result waits for what the constant was told to wait for.
-                controls = self._controls(node.controls)
-                copy = Value(self._add(node.name, node.definition, [], controls))
-                self._out.values[original] = [copy] * self._replicas.count
-            else:
-                self._out.values[original] = self._values(result)
-        for name, each in zip(self._original.kept, self._body.kept, strict=True):
-            node = self._body.nodes.get(each)
-            if node is not None and node.definition.op == "Const":
-                self._out.after[name] = self._controls(node.controls)
-            else:
-                self._out.after[name] = self._out.after.get(each, [])
+    def _close(self, cluster: Cluster) -> ClusterClosure:
+        if cluster.kind is ClusterKind.SINGLE_OP:
+            return ClusterClosure({}, list(cluster.nodes[0].inputs))
+        return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
 
-    # Nodes that stand alone.
+    def _bind_results(self) -> None:
+        """Record the results of the canonical graph under the original graph's values."""
+        for original, result in zip(self._original.results, self._graph.results, strict=True):
+            node = self._graph.nodes.get(result.producer)
+            if node is not None and op_traits.is_constant(node.definition):
+                # A user of the result waits for the nodes that the constant had to wait for.
+                controls = self._awaited(node.controls)
+                copy = Value(self._add_node(node.name, node.definition, [], controls))
+                self._out.values[original] = [copy] * self._num_replicas
+            else:
+                self._out.values[original] = self._replica_values(result)
+        for original_name, name in zip(
+            self._original.control_outputs, self._graph.control_outputs, strict=True
+        ):
+            node = self._graph.nodes.get(name)
+            if node is not None and op_traits.is_constant(node.definition):
+                self._out.awaited[original_name] = self._awaited(node.controls)
+            else:
+                self._out.awaited[original_name] = self._out.awaited.get(name, [])
+
+    # Single ops.
 
     def _emit_op(self, node: Node, before: list[str]) -> list[str]:
-        definition, library = node.definition, self._replicas.library
-        controls = [*before, *self._controls(node.controls)]
-        first = len(self._out.nodes)
-        if definition.op in op_traits.COLLECTIVES:
-            copies = self._values(node.inputs[0])
-            results = collectives.lower_collective(
-                node, self._body.nodes, copies, self._maker(node.name, controls)
-            )
-            self._out.values[Value(node.name)] = results
-        elif definition.op == op_traits.REPLICA_ID:
-            make = self._maker(node.name, controls)
-            self._out.values[Value(node.name)] = [
-                make("Const", [], value=replica) for replica in range(self._replicas.count)
-            ]
-        elif definition.op in op_traits.DEQUEUES:
-            self._each_replica(node, infeed_outfeed.lower_dequeue, controls)
-        elif definition.op in op_traits.ENQUEUES:
-            self._each_replica(node, infeed_outfeed.lower_enqueue, controls)
-        elif clustering.is_on_host(node):
-            self._emit_per_replica(node, controls)
-        elif node.name in self._together or op_traits.communicates(definition, library):
+        """Emit the replacement of one op; return the names of the new nodes."""
+        controls = [*before, *self._awaited(node.controls)]
+        num_nodes_before = len(self._out.nodes)
+        lower_replicated = op_spec(node.op).lower_replicated
+        is_joint = node.name in self._split_nodes or (
+            op_traits.communicates(node.definition, self._library)
+            and not op_traits.is_on_host(node.definition)
+        )
+        if lower_replicated is not None:
+            self._emit_by_rule(node, lower_replicated, controls)
+        elif is_joint:
             self._emit_joint(node, controls)
         else:
             self._emit_per_replica(node, controls)
-        made = [each.name for each in self._out.nodes[first:]]
-        self._out.after[node.name] = made or controls
-        return made
+        emitted = [new_node.name for new_node in self._out.nodes[num_nodes_before:]]
+        self._out.awaited[node.name] = emitted or controls
+        return emitted
 
-    def _each_replica(
-        self, node: Node, make: Callable[..., list[Value]], controls: list[str]
+    def _emit_by_rule(
+        self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]
     ) -> None:
-        kinds = [each for _, each in op_traits.outputs_of(node.definition, self._replicas.library)]
-        copies = [
-            make(
-                node.definition,
-                core,
-                [self._values(each)[replica] for each in node.inputs],
-                self._maker(f"{node.name}/replica_{replica}", controls),
+        """Emit what the op's rule in the op table makes of the op."""
+        results = lower_replicated(
+            ReplicatedOp(
+                node,
+                self._graph.nodes,
+                lambda index: self._replica_values(node.inputs[index]),
+                self._context.cores,
+                self._node_maker(node.name, controls),
             )
-            for replica, core in enumerate(self._replicas.cores)
-        ]
-        for number in range(len(kinds)):
-            self._out.values[Value(node.name, number)] = [each[number] for each in copies]
+        )
+        for index, copies in enumerate(results):
+            self._out.values[Value(node.name, index)] = copies
 
     def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
-        outputs = op_traits.outputs_of(node.definition, self._replicas.library)
-        is_once = all(each in self._uniform for each in node.inputs) and not op_traits.is_random(
-            node.definition, self._replicas.library
+        """Emit one copy of the op for each replica, or one for all if its inputs are invariant."""
+        num_outputs = len(op_defs.node_outputs(node.definition, self._library))
+        is_single = all(value in self._invariant for value in node.inputs) and (
+            not op_traits.is_random(node.definition, self._library)
         )
-        copies = []
-        for replica in range(1 if is_once else self._replicas.count):
-            name = node.name if is_once else f"{node.name}/replica_{replica}"
-            inputs = [self._values(each)[replica] for each in node.inputs]
-            copies.append(self._add(name, node.definition, inputs, controls))
-        for number in range(len(outputs)):
-            self._out.values[Value(node.name, number)] = [
-                Value(copies[0 if is_once else replica], number)
-                for replica in range(self._replicas.count)
-            ]
+        names = []
+        for replica in range(1 if is_single else self._num_replicas):
+            name = node.name if is_single else f"{node.name}/replica_{replica}"
+            inputs = [self._replica_values(value)[replica] for value in node.inputs]
+            names.append(self._add_node(name, node.definition, inputs, controls))
+        if is_single:
+            names *= self._num_replicas
+        for index in range(num_outputs):
+            self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        definition, inputs, is_uniform = cross_replica_control_flow.fuse_replicas(
+        """Emit one loop or branch that does the work of all replicas."""
+        definition, inputs, is_invariant = cross_replica_control_flow.fuse_replicas(
             node,
-            [self._values(each) for each in node.inputs],
-            self._uniform,
-            self._replicas,
-            self._expand_function,
+            [self._replica_values(value) for value in node.inputs],
+            self._invariant,
+            self._library,
+            self._unroll_function,
         )
-        name = self._add(node.name, definition, inputs, controls)
-        number = itertools.count()
-        for position, each in enumerate(is_uniform):
-            copies = [Value(name, next(number)) for _ in range(1 if each else self._replicas.count)]
-            self._out.values[Value(node.name, position)] = (
-                copies * self._replicas.count if each else copies
+        name = self._add_node(node.name, definition, inputs, controls)
+        next_output = itertools.count()
+        for index, is_single in enumerate(is_invariant):
+            copies = [
+                Value(name, next(next_output))
+                for _ in range(1 if is_single else self._num_replicas)
+            ]
+            self._out.values[Value(node.name, index)] = (
+                copies * self._num_replicas if is_single else copies
             )
 
-    def _expand_function(
-        self, name: str, is_uniform_argument: Sequence[bool], is_uniform_result: Sequence[bool]
+    def _unroll_function(
+        self, name: str, invariant_arguments: Sequence[bool], invariant_results: Sequence[bool]
     ) -> str:
-        """A function that does for all replicas what the named one does for one."""
-        body = graph_ir.from_function_def(self._replicas.library[name], self._replicas.library)
+        """Add the function of all replicas that does the work of a function of one replica.
+
+        Args:
+          name: the function of one replica.
+          invariant_arguments: for each argument whether it is invariant. An invariant argument
+            stays one argument; another becomes one argument per replica.
+          invariant_results: the same for the results.
+
+        Returns:
+          The new function's name.
+        """
+        body = graph_ir.from_function_def(self._library[name], self._library)
         arguments: dict[str, int] = {}
         values: dict[Value, list[Value]] = {}
-        for (argument, kind), is_uniform in zip(
-            body.arguments.items(), is_uniform_argument, strict=True
+        for (argument, dtype), is_single in zip(
+            body.arguments.items(), invariant_arguments, strict=True
         ):
             names = (
                 [argument]
-                if is_uniform
-                else [f"{argument}_replica_{each}" for each in range(self._replicas.count)]
+                if is_single
+                else [f"{argument}_replica_{replica}" for replica in range(self._num_replicas)]
             )
-            arguments.update(dict.fromkeys(names, kind))
-            copies = [Value(each) for each in names]
-            values[Value(argument)] = copies * self._replicas.count if is_uniform else copies
-        expanded = unroll_replicas(body, values, self._replicas, name, arguments)
+            arguments.update(dict.fromkeys(names, dtype))
+            copies = [Value(copy) for copy in names]
+            values[Value(argument)] = copies * self._num_replicas if is_single else copies
+        unrolled = unroll_replicas(body, values, self._context, name, arguments)
         results = []
-        for result, is_uniform in zip(body.results, is_uniform_result, strict=True):
-            copies = expanded.values[result]
-            results += copies[:1] if is_uniform else copies
-        kept = [each for name in body.kept for each in expanded.after.get(name, ())]
-        return self._replicas.add(
-            GraphIR(
-                {each.name: each for each in expanded.nodes},
-                arguments,
-                results=results,
-                kept=list(dict.fromkeys(kept)),
-            ),
-            f"{name}_replicated",
+        for result, is_single in zip(body.results, invariant_results, strict=True):
+            copies = unrolled.values[result]
+            results += copies[:1] if is_single else copies
+        control_outputs = [
+            awaited for name in body.control_outputs for awaited in unrolled.awaited.get(name, ())
+        ]
+        unrolled_body = GraphIR(
+            {node.name: node for node in unrolled.nodes},
+            arguments,
+            results=results,
+            control_outputs=list(dict.fromkeys(control_outputs)),
         )
+        return self._context.add_function(unrolled_body, f"{name}_replicated")
 
-    # Computations.
+    # Clusters.
 
     def _emit_cluster(
-        self, unit: Cluster, closure: ClusterClosure, wanted: list[Value], before: list[str]
+        self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
     ) -> list[str]:
-        members = {each.name for each in unit.nodes}
+        """Emit the calls of a cluster's function; return the names of the calls."""
+        members = {node.name for node in cluster.nodes}
         controls = [
             *before,
-            *self._controls(
-                each for node in unit.nodes for each in node.controls if each not in members
+            *self._awaited(
+                name for node in cluster.nodes for name in node.controls if name not in members
             ),
         ]
-        kept = [
-            each.name
-            for each in unit.nodes
-            if op_traits.is_stateful(each.definition, self._replicas.library)
-        ]
-        if not wanted and not kept:
-            for each in unit.nodes:
-                self._out.after[each.name] = controls
-            return []
-        names = {each: f"input_{number}" for number, each in enumerate(closure.inputs)}
-        types = graph_ir.value_types(self._body, self._replicas.library)
-        inner = GraphIR(
-            {
-                each.name: Node(
-                    each.name,
-                    each.definition,
-                    [Value(names[i]) if i in names else i for i in each.inputs],
-                    [c for c in each.controls if c in closure.nodes],
-                )
-                for each in closure.nodes.values()
-            },
-            {name: types[each] for each, name in names.items()},
-            results=wanted,
-            kept=kept,
+        body = self._cluster_body(cluster, closure, live_out)
+        if body.results or body.control_outputs:
+            self._check_updates(cluster, live_out)
+            calls = self._emit_calls(cluster, closure, body, controls)
+        else:
+            calls = []
+        for index, value in enumerate(live_out):
+            copies = [Value(name, index) for name in calls]
+            self._out.values[value] = copies * (self._num_replicas // len(calls))
+        for node in cluster.nodes:
+            self._out.awaited[node.name] = calls or controls
+        return calls
+
+    def _cluster_body(
+        self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value]
+    ) -> GraphIR:
+        """Return the body of a cluster's function: one argument for each input of the closure."""
+        arguments = {value: f"input_{index}" for index, value in enumerate(closure.inputs)}
+        nodes = {
+            node.name: Node(
+                node.name,
+                node.definition,
+                [Value(arguments[value]) if value in arguments else value for value in node.inputs],
+                [name for name in node.controls if name in closure.nodes],
+            )
+            for node in closure.nodes.values()
+        }
+        return GraphIR(
+            nodes,
+            {name: self._types[value] for value, name in arguments.items()},
+            results=live_out,
+            control_outputs=[
+                node.name
+                for node in cluster.nodes
+                if op_defs.is_stateful(node.definition, self._library)
+            ],
         )
-        self._refuse_diverging(unit, wanted)
-        is_trivial = all(each.definition.op in _TRIVIAL for each in closure.nodes.values())
-        # XLA keeps lists of tensors, as loops hand on to their gradients, to itself.
-        has_lists = any(types[each] == dtypes.VARIANT for each in (*names, *wanted))
-        must_compile = self._replicas.compiled and not is_trivial and not has_lists
-        label = f"{self._prefix}/{unit.kind.name.lower()}_{unit.level}"
-        count = self._replicas.count if unit.kind is ClusterKind.PER_REPLICA else 1
-        is_seeded = not must_compile and any(map(outlining.is_seeded, inner.nodes.values()))
-        function, made = "", []
-        for replica in range(count):
-            if not function or is_seeded:
-                function = self._replicas.add(
-                    outlining.reseed(inner, replica) if is_seeded else inner,
+
+    def _check_updates(self, cluster: Cluster, live_out: list[Value]) -> None:
+        """Refuse an update of a variable whose result differs between replicas and is used."""
+        if cluster.kind is not ClusterKind.VARIABLE_UPDATE or self._num_replicas == 1:
+            return
+        for value in live_out:
+            if value not in self._invariant:
+                node = self._graph.nodes[value.producer]
+                raise LoweringError(
+                    f"{node.op} {node.name!r} updates a variable and gives a result that differs "
+                    f"between replicas, which cannot be lowered to a CPU. Make the update an op "
+                    f"of its own, outside of the function or branch."
+                )
+
+    def _emit_calls(
+        self, cluster: Cluster, closure: ClusterClosure, body: GraphIR, controls: list[str]
+    ) -> list[str]:
+        """Emit one call of a cluster's function, or one per replica; return the calls' names."""
+        must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
+        # XLA ignores the seeds. Without XLA, each replica needs its own seeds.
+        needs_reseeding = not must_compile and any(
+            map(outlining.has_seed_attributes, body.nodes.values())
+        )
+        label = f"{self._prefix}/{cluster.kind.name.lower()}_{cluster.level}"
+        num_calls = self._num_replicas if cluster.kind is ClusterKind.PER_REPLICA else 1
+        function, calls = "", []
+        for replica in range(num_calls):
+            if not function or needs_reseeding:
+                function = self._context.add_function(
+                    outlining.reseed(body, replica) if needs_reseeding else body,
                     label.replace("/", "_"),
                     must_compile=must_compile,
                 )
-            call = outlining.make_call(
-                function, self._replicas.library[function], must_compile=must_compile
-            )
-            name = f"{label}/replica_{replica}" if count > 1 else label
-            inputs = [self._values(each)[replica] for each in closure.inputs]
-            made.append(self._add(name, call, inputs, controls))
-        for number, output in enumerate(wanted):
-            copies = [Value(name, number) for name in made]
-            self._out.values[output] = copies * (self._replicas.count // count)
-        for each in unit.nodes:
-            self._out.after[each.name] = made
-        return made
+            call = outlining.make_call(function, self._library[function], must_compile=must_compile)
+            name = f"{label}/replica_{replica}" if num_calls > 1 else label
+            inputs = [self._replica_values(value)[replica] for value in closure.inputs]
+            calls.append(self._add_node(name, call, inputs, controls))
+        return calls
 
-    def _refuse_diverging(self, unit: Cluster, wanted: list[Value]) -> None:
-        if unit.kind is not ClusterKind.VARIABLE_UPDATE or self._replicas.count == 1:
-            return
-        for each in wanted:
-            if each not in self._uniform:
-                node = self._body.nodes[each.producer]
+    def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
+        """Return whether XLA can compile a cluster, and the cluster computes anything."""
+        is_trivial = all(op_spec(node.op).is_trivial for node in closure.nodes.values())
+        # XLA cannot pass lists of tensors, which loops pass to their gradients, in or out.
+        has_tensor_lists = any(
+            self._types[value] == dtypes.VARIANT for value in (*closure.inputs, *body.results)
+        )
+        return not is_trivial and not has_tensor_lists
+
+    # Values, control inputs and nodes.
+
+    def _replica_values(self, value: Value) -> list[Value]:
+        """Return the value of each replica; emit it first if it is a constant."""
+        if value not in self._out.values:
+            node = self._graph.nodes.get(value.producer)
+            if node is None or not op_traits.is_constant(node.definition):
                 raise LoweringError(
-                    f"{node.definition.op} {node.name!r} updates a variable and gives a result "
-                    f"that differs between replicas, which has no form on a CPU. Make the update "
-                    f"an op of its own, outside of the function or branch."
+                    f"output {value.output_index} of {value.producer!r} is used, but no node of "
+                    f"the computation produces it. Report this graph as a bug of tpuserve."
                 )
+            name = self._add_node(node.name, node.definition, [], [])
+            self._out.values[value] = [Value(name)] * self._num_replicas
+        return self._out.values[value]
 
-    # What both need.
-
-    def _values(self, output: Value) -> list[Value]:
-        if output not in self._out.values:
-            node = self._body.nodes.get(output.producer)
-            if node is None or node.definition.op != "Const":
-                raise LoweringError(
-                    f"output {output.number} of {output.producer!r} is needed and nobody gives it."
-                )
-            name = self._add(node.name, node.definition, [], [])
-            self._out.values[output] = [Value(name)] * self._replicas.count
-        return self._out.values[output]
-
-    def _controls(self, names: Iterable[str]) -> list[str]:
-        # A node that is not of this body keeps its name: it lies outside.
+    def _awaited(self, names: Iterable[str]) -> list[str]:
+        """Return the new nodes to wait for in place of nodes of the original graph."""
+        # A node outside of the graph keeps its name.
         return [
-            after
-            for each in names
-            for after in self._out.after.get(each, [] if each in self._body.nodes else [each])
+            awaited
+            for name in names
+            for awaited in self._out.awaited.get(name, [] if name in self._graph.nodes else [name])
         ]
 
-    def _maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
+    def _node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
+        """Return a function that adds nodes; see `ReplicatedOp.make_node`."""
         from tensorflow.core.framework.node_def_pb2 import NodeDef
         from tensorflow.python.framework import tensor_util
 
-        def make(op: Any, inputs: Sequence[Value], **attributes: Any) -> Value:
+        def make_node(
+            op: Any, inputs: Sequence[Value], replica: int | None = None, **attributes: Any
+        ) -> Value:
             definition = op if isinstance(op, NodeDef) else NodeDef(op=op)
             if definition.op == "Const" and attributes:
                 value = tensor_util.make_tensor_proto(attributes.pop("value"))
                 definition.attr["dtype"].type = value.dtype
                 definition.attr["value"].tensor.CopyFrom(value)
-            for name, value in attributes.items():
-                _set(definition.attr[name], name, value)
-            return Value(self._add(f"{prefix}/{definition.op}", definition, list(inputs), controls))
+            for name, attribute in attributes.items():
+                _set_attribute(definition.attr[name], name, attribute)
+            scope = prefix if replica is None else f"{prefix}/replica_{replica}"
+            return Value(
+                self._add_node(f"{scope}/{definition.op}", definition, list(inputs), controls)
+            )
 
-        return make
+        return make_node
 
-    def _add(self, name: str, definition: Any, inputs: list[Value], controls: list[str]) -> str:
-        name = next(
-            each
-            for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(1)))
-            if each not in self._taken
-        )
+    def _add_node(
+        self, name: str, definition: Any, inputs: list[Value], controls: list[str]
+    ) -> str:
+        """Add a node; return its name, which may have a number appended."""
+        name = _unused_name(name, self._taken)
         self._taken.add(name)
-        # An edge to what it reads already would say nothing.
-        data = {each.producer for each in inputs}
-        after = [each for each in dict.fromkeys(controls) if each not in data and each != name]
-        self._out.nodes.append(Node(name, definition, inputs, after))
+        # A control input from a node that the node reads anyway is redundant.
+        producers = {value.producer for value in inputs}
+        remaining = [
+            control
+            for control in dict.fromkeys(controls)
+            if control not in producers and control != name
+        ]
+        self._out.nodes.append(Node(name, definition, inputs, remaining))
         return name
 
 
-def _set(attribute: Any, name: str, value: Any) -> None:
+def _unused_name(name: str, taken: Iterable[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return next(
+        candidate for candidate in itertools.chain([name], numbered) if candidate not in taken
+    )
+
+
+def _set_attribute(attribute: Any, name: str, value: Any) -> None:
+    """Set an attribute to a list of DataTypes, to a DataType or to an integer."""
     if isinstance(value, list):
         attribute.list.type.extend(value)
     elif name in ("T", "Tidx", "dtype"):

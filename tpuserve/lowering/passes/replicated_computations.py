@@ -1,136 +1,172 @@
-"""The TPU computations of a body: found by the marks that tensorflow.python.tpu left, expanded.
+"""Replicated computations of a graph: found by their marks, and unrolled.
 
-A computation is the nodes between the TPUReplicatedInputs and the TPUReplicatedOutputs. All of
-them carry its name in one attribute.
+tensorflow.python.tpu marks each node between the TPUReplicatedInputs and TPUReplicatedOutputs of a
+computation: one attribute holds the computation's name.
 """
 
 import dataclasses
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
+from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.core_placement import first_cores
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
-from tpuserve.lowering.passes.replica_unrolling import ReplicaContext, unroll_replicas
+from tpuserve.lowering.passes.replica_unrolling import (
+    ReplicaContext,
+    UnrolledGraph,
+    unroll_replicas,
+)
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-MEMBER_ATTRIBUTE = "_tpu_replicate"
+_INPUT, _OUTPUT = "TPUReplicatedInput", "TPUReplicatedOutput"
 
 
 def lower_computations(
-    body: GraphIR, library: "dict[str, FunctionDef]", *, compiled: bool
+    graph: GraphIR, library: "dict[str, FunctionDef]", *, compiled: bool
 ) -> GraphIR:
-    """The body with the copies of all replicas in place of each computation.
+    """Replace each TPU computation of a graph by the unrolled work of its replicas.
 
     Args:
-      body: its nodes may have computations among them.
-      library: function name → function; functions that are made are added.
-      compiled: whether XLA compiles what each core computes.
+      graph: may hold any number of computations.
+      library: function name → function; functions are added.
+      compiled: whether XLA compiles the clusters of each computation.
 
     Raises:
-      LoweringError: something has no form on a CPU.
+      LoweringError: an op cannot be lowered to a CPU.
     """
     names = {
-        each.definition.attr[MEMBER_ATTRIBUTE].s.decode(): None
-        for each in body.nodes.values()
-        if MEMBER_ATTRIBUTE in each.definition.attr
+        _computation_name(node): None
+        for node in graph.nodes.values()
+        if CLUSTER_ATTRIBUTE in node.definition.attr
     }
     for name in names:
-        body = _without(body, name, library, compiled=compiled)
-    return body
+        graph = _unroll_computation(graph, name, library, compiled=compiled)
+    return graph
 
 
-def _without(
-    body: GraphIR, name: str, library: "dict[str, FunctionDef]", *, compiled: bool
+def _computation_name(node: Node) -> str:
+    return node.definition.attr[CLUSTER_ATTRIBUTE].s.decode()
+
+
+def _unroll_computation(
+    graph: GraphIR, name: str, library: "dict[str, FunctionDef]", *, compiled: bool
 ) -> GraphIR:
     members = {
-        each.name: each
-        for each in body.nodes.values()
-        if each.definition.attr[MEMBER_ATTRIBUTE].s.decode() == name
-        and each.definition.op != "TPUReplicateMetadata"
+        node.name: node
+        for node in graph.nodes.values()
+        if _computation_name(node) == name and node.op != REPLICATE_METADATA
     }
-    others = {each.name: each for each in body.nodes.values() if each.name not in members}
-    replicas = ReplicaContext(_cores(name, others), library, compiled)
-    types = graph_ir.value_types(body, library)
-    outside = {
-        each: types[each]
+    others = {node.name: node for node in graph.nodes.values() if node.name not in members}
+    context = ReplicaContext(_replica_cores(name, others), library, compiled)
+    types = graph_ir.value_types(graph, library)
+    computation = _extract_computation(graph, members, others, types)
+    external = computation.external_values
+    unrolled = unroll_replicas(
+        computation,
+        {value: _replica_values(value, others, context.num_replicas) for value in external},
+        context,
+        name,
+        [*others, *graph.arguments],
+    )
+    for producer in {value.producer for value in external} & others.keys():
+        if others[producer].op == _INPUT:
+            del others[producer]
+    return _insert_unrolled(graph, members, others, unrolled, types)
+
+
+def _extract_computation(
+    graph: GraphIR, members: dict[str, Node], others: dict[str, Node], types: dict[Value, int]
+) -> GraphIR:
+    """Return the nodes of a computation as a graph of their own.
+
+    Args:
+      graph: the graph that holds the computation.
+      members: the nodes of the computation.
+      others: the other nodes of the graph.
+      types: the DataType of each value of the graph.
+    """
+    external_values = {
+        value: types[value]
         for node in members.values()
-        for each in node.inputs
-        if each.producer not in members
+        for value in node.inputs
+        if value.producer not in members
     }
-    inner = GraphIR(
+    used = [*(value for node in others.values() for value in node.inputs), *graph.results]
+    awaited = [
+        *graph.control_outputs,
+        *(name for node in others.values() for name in node.controls),
+    ]
+    return GraphIR(
         graph_ir.topological_order(members.values()),
-        outside=outside,
-        results=[
-            each for node in others.values() for each in node.inputs if each.producer in members
+        external_values=external_values,
+        results=[value for value in used if value.producer in members],
+        control_outputs=[name for name in awaited if name in members],
+    )
+
+
+def _insert_unrolled(
+    graph: GraphIR,
+    members: dict[str, Node],
+    others: dict[str, Node],
+    unrolled: UnrolledGraph,
+    types: dict[Value, int],
+) -> GraphIR:
+    """Return the graph with the unrolled nodes in place of a computation's nodes."""
+
+    def replaced_value(value: Value) -> Value:
+        return unrolled.values[value][0] if value.producer in members else value
+
+    def replaced_controls(names: list[str]) -> list[str]:
+        return [
+            awaited
+            for name in names
+            for awaited in (unrolled.awaited.get(name, []) if name in members else [name])
         ]
-        + [each for each in body.results if each.producer in members],
-        kept=[
-            each
-            for names in (body.kept, *(node.controls for node in others.values()))
-            for each in names
-            if each in members
-        ],
-    )
-    values = {each: _of_replicas(each, others, replicas.count) for each in outside}
-    out = unroll_replicas(inner, values, replicas, name, [*others, *body.arguments])
 
-    def value(output: Value) -> Value:
-        return out.values[output][0] if output.producer in members else output
-
-    def after(names: list[str]) -> list[str]:
-        found: list[str] = []
-        for each in names:
-            if each in members:
-                found += out.after.get(each, [])
-            else:
-                found.append(each)
-        return found
-
-    for each in {each.producer for each in outside} & others.keys():
-        if others[each].definition.op == "TPUReplicatedInput":
-            del others[each]
     for node in others.values():
-        node.controls = after(node.controls)
-        if node.definition.op == "TPUReplicatedOutput" and node.inputs[0].producer in members:
-            node.inputs = out.values[node.inputs[0]]
-            node.definition = _identities(types[Value(node.name)], replicas.count)
+        node.controls = replaced_controls(node.controls)
+        if node.op == _OUTPUT and node.inputs[0].producer in members:
+            copies = unrolled.values[node.inputs[0]]
+            node.inputs = copies
+            node.definition = _identity_n(types[Value(node.name)], len(copies))
         else:
-            node.inputs = [value(each) for each in node.inputs]
+            node.inputs = [replaced_value(value) for value in node.inputs]
     return dataclasses.replace(
-        body,
-        nodes=graph_ir.topological_order([*others.values(), *out.nodes]),
-        results=[value(each) for each in body.results],
-        kept=after(body.kept),
+        graph,
+        nodes=graph_ir.topological_order([*others.values(), *unrolled.nodes]),
+        results=[replaced_value(value) for value in graph.results],
+        control_outputs=replaced_controls(graph.control_outputs),
     )
 
 
-def _cores(name: str, others: dict[str, Node]) -> list[int]:
-    for node in others.values():
-        definition = node.definition
-        if (
-            definition.op == "TPUReplicateMetadata"
-            and definition.attr[MEMBER_ATTRIBUTE].s.decode() == name
-        ):
-            return first_cores(definition)
+def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
+    """Return the first core of each replica, from the computation's metadata node."""
+    for node in nodes.values():
+        if node.op == REPLICATE_METADATA and _computation_name(node) == name:
+            return first_cores(node.definition)
     raise LoweringError(
-        f"TPU computation {name!r} has no TPUReplicateMetadata that says how many replicas it "
-        f"has. Build it by tpu.rewrite, tpu.shard or tpu.replicate."
+        f"TPU computation {name!r} has no {REPLICATE_METADATA}, which holds the number of "
+        f"replicas. Build the computation by tpu.rewrite, tpu.shard or tpu.replicate."
     )
 
 
-def _of_replicas(output: Value, others: dict[str, Node], count: int) -> list[Value]:
-    node = others.get(output.producer)
-    if node is None or node.definition.op != "TPUReplicatedInput":
-        return [output] * count
-    return list(node.inputs) if len(node.inputs) == count else [node.inputs[0]] * count
+def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
+    """Return what each replica has in place of a value from outside of the computation."""
+    node = nodes.get(value.producer)
+    if node is None or node.op != _INPUT:
+        return [value] * num_replicas
+    if len(node.inputs) == num_replicas:
+        return list(node.inputs)
+    return [node.inputs[0]] * num_replicas
 
 
-def _identities(kind: int, count: int) -> "object":
+def _identity_n(dtype: int, count: int) -> "NodeDef":
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     definition = NodeDef(op="IdentityN")
-    definition.attr["T"].list.type.extend([kind] * count)
+    definition.attr["T"].list.type.extend([dtype] * count)
     return definition

@@ -1,43 +1,50 @@
-"""The order of units that share a variable, where their data does not tell it."""
+"""The order of clusters that share a variable and are not ordered by their data."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir import graph_ir, op_traits
+from tpuserve.lowering.ir import graph_ir, op_defs
 from tpuserve.lowering.ir.graph_ir import GraphIR, Value
 from tpuserve.lowering.passes.clustering import Cluster, ClusterClosure
+from tpuserve.lowering.rules import op_traits
 
 if TYPE_CHECKING:
-    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tpuserve.lowering.ir.op_defs import Library
 
 
 class VariableOrdering:
-    """Keeps updates of a variable after the reads that come before, and before those after."""
+    """Orders each update of a variable after the earlier reads and before the later reads.
 
-    def __init__(self, body: GraphIR, library: "Mapping[str, FunctionDef]") -> None:
-        types = graph_ir.value_types(body, library)
-        self._is_handle = {each for each, kind in types.items() if op_traits.is_handle(kind)}
+    Args:
+      graph: the graph of one replica.
+      library: function name → function.
+    """
+
+    def __init__(self, graph: GraphIR, library: "Library") -> None:
+        types = graph_ir.value_types(graph, library)
+        self._handles = {value for value, dtype in types.items() if op_defs.is_handle(dtype)}
         self._library = library
-        self._done: list[tuple[set[Value], bool, list[str]]] = []
+        # For each emitted cluster: its variables, whether it updates them, and its nodes.
+        self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
-    def before(self, unit: Cluster, closure: ClusterClosure) -> list[str]:
-        """The nodes made so far that a unit must wait for, because of variables they share."""
-        touched, writes = self._touched(unit, closure)
+    def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
+        """Return the emitted nodes that a cluster must wait for because of shared variables."""
+        variables, has_update = self._accesses(cluster, closure)
         return [
             name
-            for others, other_writes, names in self._done
-            if (writes or other_writes) and touched & others
+            for other_variables, other_has_update, names in self._emitted
+            if (has_update or other_has_update) and variables & other_variables
             for name in names
         ]
 
-    def done(self, unit: Cluster, closure: ClusterClosure, names: list[str]) -> None:
-        """Notes what was made of a unit."""
-        touched, writes = self._touched(unit, closure)
-        if touched and names:
-            self._done.append((touched, writes, names))
+    def record(self, cluster: Cluster, closure: ClusterClosure, names: list[str]) -> None:
+        """Record the nodes that were emitted for a cluster."""
+        variables, has_update = self._accesses(cluster, closure)
+        if variables and names:
+            self._emitted.append((variables, has_update, names))
 
-    def _touched(self, unit: Cluster, closure: ClusterClosure) -> tuple[set[Value], bool]:
-        touched = {each for each in closure.inputs if each in self._is_handle}
-        return touched, any(
-            op_traits.writes_variable(each.definition, self._library) for each in unit.nodes
+    def _accesses(self, cluster: Cluster, closure: ClusterClosure) -> tuple[set[Value], bool]:
+        """Return the variables that a cluster takes, and whether it updates any."""
+        variables = {value for value in closure.inputs if value in self._handles}
+        return variables, any(
+            op_traits.writes_variable(node.definition, self._library) for node in cluster.nodes
         )

@@ -1,1 +1,1 @@
-"""How each TPU op is replaced."""
+"""How the lowering treats each op: the table of ops and the functions that replace them."""

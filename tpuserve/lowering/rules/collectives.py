@@ -1,114 +1,108 @@
-"""What replicas do together, as ops over the copies of a tensor that they hold."""
+"""Rules for collectives: ops on the copies of a tensor that the replicas hold.
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+A collective whose replicas all compute in one graph is an ordinary op on their values.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.ir.graph_ir import Node, Value
+from tpuserve.lowering.rules.op_spec import ReplicatedOp
 from tpuserve.saved_model import dtypes
 
-if TYPE_CHECKING:
-    from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    # Makes a node of an op, with inputs and attributes, and gives its first output.
-    Make = Callable[..., Value]
-
-
-def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], replicas: int) -> bool:
-    """Whether a collective leaves the same on all replicas: a sum over all of them."""
-    if node.definition.op != "CrossReplicaSum":
-        return replicas == 1
-    return len(_groups(node, nodes, replicas)) == 1
-
-
-def lower_collective(
-    node: Node, nodes: Mapping[str, Node], values: Sequence[Value], make: "Make"
-) -> list[Value]:
-    """The result of a collective on each replica.
+def is_full_all_reduce(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
+    """Return whether a CrossReplicaSum sums over all replicas, so that all get the same result.
 
     Args:
-      node: the collective.
-      nodes: of its body; one of them is the constant that says who works with whom.
-      values: the tensor as each replica has it.
-      make: makes nodes.
+      node: the CrossReplicaSum.
+      nodes: the nodes of its graph by name, among them the constant of its groups.
+      num_replicas: the number of replicas.
     """
-    kind = node.definition.attr["T"].type
-    if node.definition.op == "CrossReplicaSum":
-        return _sum(_groups(node, nodes, len(values)), values, kind, make)
-    if node.definition.op == "AllToAll":
-        return _all_to_all(node.definition, _groups(node, nodes, len(values)), values, kind, make)
-    return _permute(_constant(node, nodes), values, kind, make)
+    return len(_replica_groups(node, nodes, num_replicas)) == 1
 
 
-def _sum(
-    groups: Sequence[Sequence[int]], values: Sequence[Value], kind: int, make: "Make"
-) -> list[Value]:
+def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
+    """Lower a CrossReplicaSum to one AddN for each group of replicas."""
+    dtype = op.node.definition.attr["T"].type
+    values = op.operand(0)
     results = list(values)
-    for group in groups:
+    for group in _replica_groups(op.node, op.nodes, op.num_replicas):
         if len(group) == 1:
             continue
-        # The mean of one number over 2, 4 or 8 replicas is that number.
-        total = make("AddN", [values[each] for each in group], T=kind, N=len(group))
+        # One sum in one order: the mean of equal values over 2, 4 or 8 replicas is that value.
+        total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total
-    return results
+    return [results]
 
 
-def _all_to_all(
-    definition: "NodeDef",
-    groups: Sequence[Sequence[int]],
-    values: Sequence[Value],
-    kind: int,
-    make: "Make",
-) -> list[Value]:
-    count = definition.attr["split_count"].i
+def lower_all_to_all(op: ReplicatedOp) -> list[list[Value]]:
+    """Lower an AllToAll: split each replica's tensor, then concatenate a slice of each."""
+    attributes = op.node.definition.attr
+    dtype, split_count = attributes["T"].type, attributes["split_count"].i
+    values = op.operand(0)
     results = list(values)
-    for group in groups:
-        axis = make("Const", [], value=definition.attr["split_dimension"].i)
-        pieces = [make("Split", [axis, values[each]], T=kind, num_split=count) for each in group]
+    for group in _replica_groups(op.node, op.nodes, op.num_replicas):
+        axis = op.make_node("Const", [], value=attributes["split_dimension"].i)
+        splits = [
+            op.make_node("Split", [axis, values[replica]], T=dtype, num_split=split_count)
+            for replica in group
+        ]
         for position, replica in enumerate(group):
-            own = [Value(each.producer, position) for each in pieces]
-            axis = make("Const", [], value=definition.attr["concat_dimension"].i)
-            results[replica] = make("ConcatV2", [*own, axis], T=kind, N=len(own), Tidx=dtypes.INT32)
-    return results
+            slices = [Value(split.producer, position) for split in splits]
+            axis = op.make_node("Const", [], value=attributes["concat_dimension"].i)
+            results[replica] = op.make_node(
+                "ConcatV2", [*slices, axis], T=dtype, N=len(slices), Tidx=dtypes.INT32
+            )
+    return [results]
 
 
-def _permute(
-    pairs: Sequence[Sequence[int]], values: Sequence[Value], kind: int, make: "Make"
-) -> list[Value]:
-    source_of = {target: source for source, target in pairs}
+def lower_permute(op: ReplicatedOp) -> list[list[Value]]:
+    """Lower a CollectivePermute: each target has its source's value, other replicas have zeros."""
+    dtype = op.node.definition.attr["T"].type
+    values = op.operand(0)
+    source_of = {target: source for source, target in _constant_rows(op.node, op.nodes)}
     return [
-        values[source_of[replica]] if replica in source_of else make("ZerosLike", [value], T=kind)
-        for replica, value in enumerate(values)
+        [
+            values[source_of[replica]]
+            if replica in source_of
+            else op.make_node("ZerosLike", [value], T=dtype)
+            for replica, value in enumerate(values)
+        ]
     ]
 
 
-def _groups(node: Node, nodes: Mapping[str, Node], replicas: int) -> Sequence[Sequence[int]]:
-    groups = _constant(node, nodes)
-    # No groups, or a single one in TensorFlow's shorthand, stands for all replicas.
+def _replica_groups(
+    node: Node, nodes: Mapping[str, Node], num_replicas: int
+) -> Sequence[Sequence[int]]:
+    groups = _constant_rows(node, nodes)
+    # TensorFlow writes "all replicas" as no groups or as one empty group.
     if not groups or not groups[0]:
-        return [list(range(replicas))]
-    outside = [each for group in groups for each in group if not 0 <= each < replicas]
-    if outside:
+        return [list(range(num_replicas))]
+    unknown = [replica for group in groups for replica in group if not 0 <= replica < num_replicas]
+    if unknown:
         raise LoweringError(
-            f"{node.definition.op} {node.name!r} names replica {outside[0]} in its groups "
-            f"{groups}, and there are {replicas}. Use the group_assignment of this many replicas."
+            f"{node.op} {node.name!r} names replica {unknown[0]} in its groups {groups}, but "
+            f"there are {num_replicas} replicas. Use a group_assignment for {num_replicas} "
+            f"replicas."
         )
     return groups
 
 
-def _constant(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
+def _constant_rows(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
+    """Return the value of a collective's second input: an int matrix of groups or pairs."""
     from tensorflow.python.framework import tensor_util
 
-    made_by = nodes.get(node.inputs[1].producer)
-    while made_by is not None and made_by.definition.op == "Identity":
-        made_by = nodes.get(made_by.inputs[0].producer)
-    if made_by is None or made_by.definition.op != "Const":
+    producer = nodes.get(node.inputs[1].producer)
+    while producer is not None and producer.op == "Identity":
+        producer = nodes.get(producer.inputs[0].producer)
+    if producer is None or producer.op != "Const":
         raise LoweringError(
-            f"the groups of {node.definition.op} {node.name!r} are not known when the graph is "
-            f"built. Give group_assignment as lists of numbers."
+            f"the groups of {node.op} {node.name!r} are computed in the graph; they must be "
+            f"constants. Give group_assignment as lists of numbers."
         )
-    groups: Sequence[Sequence[int]] = tensor_util.MakeNdarray(
-        made_by.definition.attr["value"].tensor
+    rows: Sequence[Sequence[int]] = tensor_util.MakeNdarray(
+        producer.definition.attr["value"].tensor
     ).tolist()
-    return groups
+    return rows

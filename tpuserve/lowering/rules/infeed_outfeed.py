@@ -1,101 +1,108 @@
-"""Infeed and outfeed, as bounded queues: one of each per core.
+"""Rules for infeeds and outfeeds: each becomes one bounded queue per core and direction.
 
-Both ends of a queue are lowered apart, one in a host's pipeline and one in a computation. They
-find each other by the name of the queue, which holds the core's ordinal.
+The two ends of a queue are lowered apart: one in the host's input pipeline or results, the other
+in the computation. Both ends name the queue after the core's ordinal, and so share the queue.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tpuserve.lowering.ir.core_placement import core_of
+from tpuserve.lowering.ir.core_placement import target_core
 from tpuserve.lowering.ir.graph_ir import Value
-from tpuserve.lowering.rules.rewrite_rule import data_inputs, replace_op
+from tpuserve.lowering.rules.node_rewriting import RewriteScope, data_inputs, replace_op
+from tpuserve.lowering.rules.op_spec import ReplicatedOp
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-    Make = Callable[..., Value]
-
-# Batches that may wait for a core, and results that may wait for the host. Two let one side work
-# ahead of the other; a TPU's buffers are as short.
+# The batches that may wait for a core, and the results that may wait for the host. With two, one
+# side can work ahead of the other; the buffers of a TPU are as short.
 CAPACITY = 2
 
-_HOST_SIDE = {
-    "InfeedEnqueue": {},
-    "InfeedEnqueueTuple": {},
-    "OutfeedDequeue": {"output": "components"},
-    "OutfeedDequeueTuple": {"outputs": "components"},
-}
+
+def lower_infeed_dequeue(op: ReplicatedOp) -> list[list[Value]]:
+    """Lower an InfeedDequeue(Tuple): each replica dequeues from its core's queue."""
+    types = _transferred_types(op.node.definition)
+    batches = []
+    for replica, core in enumerate(op.cores):
+        queue = op.make_node(_core_queue("infeed", core, types), [], replica=replica)
+        batches.append(
+            op.make_node(
+                "QueueDequeueV2", [queue], replica=replica, component_types=types, timeout_ms=-1
+            )
+        )
+    return [[Value(batch.producer, index) for batch in batches] for index in range(len(types))]
 
 
-def lower_dequeue(
-    definition: "NodeDef", core: int, inputs: Sequence[Value], make: "Make"
-) -> list[Value]:
-    """What a core takes from its infeed."""
-    types = transferred_types(definition)
-    queue = _queue_of_core("infeed", core, types, make)
-    batch = make("QueueDequeueV2", [queue], component_types=types, timeout_ms=-1)
-    return [Value(batch.producer, number) for number in range(len(types))]
-
-
-def lower_enqueue(
-    definition: "NodeDef", core: int, inputs: Sequence[Value], make: "Make"
-) -> list[Value]:
-    """What a core puts into its outfeed; an op without outputs."""
-    types = transferred_types(definition)
-    queue = _queue_of_core("outfeed", core, types, make)
-    make("QueueEnqueueV2", [queue, *inputs], Tcomponents=types, timeout_ms=-1)
+def lower_outfeed_enqueue(op: ReplicatedOp) -> list[list[Value]]:
+    """Lower an OutfeedEnqueue(Tuple), which has no outputs."""
+    types = _transferred_types(op.node.definition)
+    operands = [op.operand(index) for index in range(len(op.node.inputs))]
+    for replica, core in enumerate(op.cores):
+        queue = op.make_node(_core_queue("outfeed", core, types), [], replica=replica)
+        components = [values[replica] for values in operands]
+        op.make_node(
+            "QueueEnqueueV2",
+            [queue, *components],
+            replica=replica,
+            Tcomponents=types,
+            timeout_ms=-1,
+        )
     return []
 
 
-def lower_host_side(nodes: Any, *, in_function: bool) -> dict[str, dict[str, str]]:
-    """Replaces, in place, what a host does with infeeds and outfeeds.
-
-    Returns:
-      By node, the output arguments that got another name.
-    """
-    renamed = {}
-    for node in [each for each in nodes if each.op in _HOST_SIDE]:
-        renamed[node.name] = _HOST_SIDE[node.op]
-        direction = "infeed" if node.op.startswith("Infeed") else "outfeed"
-        types, core = transferred_types(node), core_of(node)
-        queue = nodes.add(name=f"{node.name}/queue")
-        _be_queue(queue, queue_name(direction, core), types)
-        handle = f"{queue.name}:handle:0" if in_function else queue.name
-        if direction == "infeed":
-            replace_op(node, "QueueEnqueueV2", [handle, *data_inputs(node)])
-            node.attr["Tcomponents"].list.type.extend(types)
-        else:
-            replace_op(node, "QueueDequeueV2", [handle])
-            node.attr["component_types"].list.type.extend(types)
-        node.attr["timeout_ms"].i = -1
-    return renamed
+def rewrite_infeed_enqueue(node: "NodeDef", scope: RewriteScope) -> None:
+    """Rewrite the host's InfeedEnqueue(Tuple) as an enqueue into the core's queue."""
+    types = _transferred_types(node)
+    queue = _add_host_queue("infeed", node, types, scope)
+    replace_op(node, "QueueEnqueueV2", [queue, *data_inputs(node)])
+    node.attr["Tcomponents"].list.type.extend(types)
+    node.attr["timeout_ms"].i = -1
 
 
-def transferred_types(definition: "NodeDef") -> list[int]:
-    """The types that an infeed or outfeed op moves."""
+def rewrite_outfeed_dequeue(node: "NodeDef", scope: RewriteScope) -> None:
+    """Rewrite the host's OutfeedDequeue(Tuple) as a dequeue from the core's queue."""
+    types = _transferred_types(node)
+    queue = _add_host_queue("outfeed", node, types, scope)
+    replace_op(node, "QueueDequeueV2", [queue])
+    node.attr["component_types"].list.type.extend(types)
+    node.attr["timeout_ms"].i = -1
+
+
+def queue_name_prefix(direction: str) -> str:
+    """Return how the names of all queues of a direction, "infeed" or "outfeed", begin."""
+    return f"emulated_tpu/{direction}/"
+
+
+def _transferred_types(definition: "NodeDef") -> list[int]:
+    """Return the DataTypes of the tensors that an infeed or outfeed op transfers."""
     if "dtypes" in definition.attr:
         return list(definition.attr["dtypes"].list.type)
     return [definition.attr["dtype"].type]
 
 
-def queue_name(direction: str, core: int | str) -> str:
-    """The name by which both ends find the queue of a core; for "", what all begin with."""
-    return f"emulated_tpu/{direction}/{core}"
+def _add_host_queue(
+    direction: str, node: "NodeDef", types: Sequence[int], scope: RewriteScope
+) -> str:
+    """Add the queue of the core that a host op serves; return the reference to its handle."""
+    queue = scope.add_node(f"{node.name}/queue")
+    _set_queue(queue, direction, target_core(node), types)
+    return scope.reference(queue, "handle")
 
 
-def _queue_of_core(direction: str, core: int, types: Sequence[int], make: "Make") -> Value:
+def _core_queue(direction: str, core: int, types: Sequence[int]) -> "NodeDef":
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
     queue = NodeDef()
-    _be_queue(queue, queue_name(direction, core), types)
-    return make(queue, [])
+    _set_queue(queue, direction, core, types)
+    return queue
 
 
-def _be_queue(node: "NodeDef", name: str, types: Sequence[int]) -> None:
+def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int]) -> None:
+    """Make a node the queue of a core and direction."""
     node.op = "FIFOQueueV2"
     node.attr["component_types"].list.type.extend(types)
     node.attr["shapes"].list.SetInParent()
     node.attr["capacity"].i = CAPACITY
     node.attr["container"].s = b""
-    node.attr["shared_name"].s = name.encode()
+    node.attr["shared_name"].s = f"{queue_name_prefix(direction)}{core}".encode()

@@ -1,9 +1,9 @@
-"""The call into a TPU computation, and the choice of the core that runs it."""
+"""Rules for the call of a TPU computation and for the choice of the core that runs it."""
 
 from typing import TYPE_CHECKING
 
-from tpuserve.lowering.rules.rewrite_rule import (
-    RewriteRule,
+from tpuserve.lowering.rules.node_rewriting import (
+    RewriteScope,
     control_inputs,
     data_inputs,
     replace_op,
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 
-def _partitioned_call(node: "NodeDef") -> None:
-    # The last input is the ordinal of the core to run on; the CPU has just the one place.
+def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
+    """Rewrite a TPUPartitionedCall as a StatefulPartitionedCall."""
+    # The last data input is the ordinal of the core. The CPU has only one place to run on.
     inputs = data_inputs(node)[:-1] + control_inputs(node)
     del node.input[:]
     node.input.extend(inputs)
@@ -23,16 +24,11 @@ def _partitioned_call(node: "NodeDef") -> None:
     node.attr.pop("autotuner_thresh", None)
 
 
-def _ordinal_selector(node: "NodeDef") -> None:
+def rewrite_ordinal_selector(node: "NodeDef", scope: RewriteScope) -> None:
+    """Rewrite a TPUOrdinalSelector as the constant [0]."""
     replace_op(node, "Const", [])
     node.attr["dtype"].type = dtypes.INT32
     ordinals = node.attr["value"].tensor
     ordinals.dtype = dtypes.INT32
     ordinals.tensor_shape.dim.add().size = 1
     ordinals.int_val.append(0)
-
-
-RULES = {
-    "TPUPartitionedCall": RewriteRule(_partitioned_call),
-    "TPUOrdinalSelector": RewriteRule(_ordinal_selector, {"device_ordinals": "output"}),
-}

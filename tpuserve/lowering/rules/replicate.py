@@ -1,45 +1,36 @@
-"""The frame that `tpu.rewrite` draws around a computation: its metadata, inputs and outputs."""
+"""Rules for the ops that tpu.rewrite and tpu.replicate put around and into a computation."""
 
 from typing import TYPE_CHECKING
 
 from tpuserve.errors import LoweringError
-from tpuserve.lowering.rules.rewrite_rule import RewriteRule, replace_op, replace_with_identity
-from tpuserve.lowering.rules.tpu_system import constant_text
+from tpuserve.lowering.ir.graph_ir import Value
+from tpuserve.lowering.rules.node_rewriting import RewriteScope, replace_with_identity
+from tpuserve.lowering.rules.op_spec import ReplicatedOp
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 
-def _metadata(node: "NodeDef") -> None:
-    replace_op(node, "NoOp", [])
-
-
-def _compilation_result(node: "NodeDef") -> None:
-    # An empty CompilationResultProto says that compiling succeeded.
-    constant_text(node, b"")
-
-
-def _replicated_input(node: "NodeDef") -> None:
-    _demand_one_replica(node, node.attr["N"].i)
+def rewrite_replicated_input(node: "NodeDef", scope: RewriteScope) -> None:
+    """Rewrite the TPUReplicatedInput of a computation of one replica as an Identity."""
+    _check_one_replica(node, node.attr["N"].i)
     replace_with_identity(node)
 
 
-def _replicated_output(node: "NodeDef") -> None:
-    _demand_one_replica(node, node.attr["num_replicas"].i)
+def rewrite_replicated_output(node: "NodeDef", scope: RewriteScope) -> None:
+    """Rewrite the TPUReplicatedOutput of a computation of one replica as an Identity."""
+    _check_one_replica(node, node.attr["num_replicas"].i)
     replace_with_identity(node)
 
 
-def _demand_one_replica(node: "NodeDef", replicas: int) -> None:
-    if replicas != 1:
+def _check_one_replica(node: "NodeDef", num_replicas: int) -> None:
+    if num_replicas != 1:
         raise LoweringError(
-            f"{node.op} {node.name!r} belongs to a computation of {replicas} replicas; only "
+            f"{node.op} {node.name!r} belongs to a computation of {num_replicas} replicas; only "
             f"computations of one replica can be lowered. Export it through tpu.rewrite."
         )
 
 
-RULES = {
-    "TPUReplicateMetadata": RewriteRule(_metadata),
-    "TPUCompilationResult": RewriteRule(_compilation_result),
-    "TPUReplicatedInput": RewriteRule(_replicated_input),
-    "TPUReplicatedOutput": RewriteRule(_replicated_output, {"outputs": "output"}),
-}
+def lower_replica_id(op: ReplicatedOp) -> list[list[Value]]:
+    """Lower an XlaReplicaId to one int32 constant for each replica."""
+    return [[op.make_node("Const", [], value=replica) for replica in range(op.num_replicas)]]

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from tpuserve.lowering.rules import op_table
 from tpuserve.verification.hazards import xla_kernels
 from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
@@ -17,10 +18,8 @@ from tpuserve.verification.xla_refusals import XlaRefusals
 # A compiled program and its constants are one protobuf message, which is limited to 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
-# Ops that tensorflow.python.tpu puts into a computation, and that the TPU compiler knows.
-_TPU_OPS = re.compile(
-    r"TPU\w*|\w*(Infeed|Outfeed)\w*|CrossReplicaSum|AllToAll|CollectivePermute|Xla\w+|_\w+"
-)
+# Begin the names of XLA's own ops and of TensorFlow's internal ops, which the TPU compiler knows.
+_XLA_AND_INTERNAL_PREFIXES = ("Xla", "_")
 _RANDOM_OPS = re.compile(
     r"(Anonymous)?(Random|ParameterizedTruncated|Truncated)(Uniform|Standard|Normal|Gamma|Poisson|"
     r"Shuffle|Index)\w*|Multinomial|Stateful(Uniform|Standard|Truncated|Random)\w*|"
@@ -191,7 +190,8 @@ def _is_compilable(node: Any) -> bool:
 
 def _is_computation(node: Any) -> bool:
     """Return whether a node computes something, so is no forwarding op and no TPU op."""
-    return node.op not in _FORWARDING_OPS and not _TPU_OPS.fullmatch(node.op)
+    is_known = op_table.is_tpu_op(node.op) or node.op.startswith(_XLA_AND_INTERNAL_PREFIXES)
+    return node.op not in _FORWARDING_OPS and not is_known
 
 
 def _has_output_type(node: Any, types: Sequence[int]) -> bool:

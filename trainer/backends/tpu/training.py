@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from tpuserve.lowering.ir import op_traits
+from tpuserve.lowering.rules import op_traits
 from trainer import infeed
 from trainer.backends.base import TrainGraph
 from trainer.backends.tpu import lowered_targets

@@ -38,20 +38,20 @@ def test_replicas_have_the_cores_that_they_are_assigned() -> None:
 
 
 def test_a_core_that_is_not_there_is_refused() -> None:
-    with pytest.raises(LoweringError, match=r"a core at \[0, 0, 7, 0\], which its topology"):
+    with pytest.raises(LoweringError, match=r"a core at \[0, 0, 7, 0\], but its topology"):
         core_placement.first_cores(metadata(1, 1, (0, 0, 7, 0)))
 
 
 def test_a_hosts_end_says_its_core_by_ordinal_or_device() -> None:
     node = NodeDef(name="feed", op="InfeedEnqueue", device="/job:worker/device:TPU:3")
     node.attr["device_ordinal"].i = -1
-    assert core_placement.core_of(node) == 3
+    assert core_placement.target_core(node) == 3
     node.attr["device_ordinal"].i = 5
-    assert core_placement.core_of(node) == 5
+    assert core_placement.target_core(node) == 5
 
 
 def test_a_hosts_end_that_does_not_say_is_refused() -> None:
     node = NodeDef(name="feed", op="InfeedEnqueue", device="/device:CPU:0")
     node.attr["device_ordinal"].i = -1
-    with pytest.raises(LoweringError, match="InfeedEnqueue 'feed' does not say for which core"):
-        core_placement.core_of(node)
+    with pytest.raises(LoweringError, match="InfeedEnqueue 'feed' names no TPU core"):
+        core_placement.target_core(node)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import trainer
 from tests.trainer import programs
-from tpuserve.lowering.ir import op_traits
+from tpuserve.lowering.ir import op_defs
 from trainer.backends.tpu import evaluation, prediction, training
 from trainer.backends.tpu.mode_context import TpuModeContext
 from trainer.backends.tpu.system import Device
@@ -62,7 +62,7 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
         definition = tf.compat.v1.get_default_graph().as_graph_def()
     library = {each.signature.name: each for each in definition.library.function}
     for node in definition.node:
-        yield from op_traits.with_called(node, library)
+        yield from op_defs.walk_calls(node, library)
 
 
 @pytest.fixture(scope="module", params=MODES)

@@ -1,0 +1,67 @@
+"""Facts about a node that TensorFlow's op registry or the called functions state."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from tpuserve.graph.graph_walk import called_functions
+from tpuserve.saved_model import dtypes
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.core.framework.op_def_pb2 import OpDef
+
+    # Function name → function.
+    Library: TypeAlias = Mapping[str, FunctionDef]
+
+
+def op_definition(node: "NodeDef", library: "Library") -> "OpDef":
+    """Return the OpDef of a node's op, or the signature of the function that the node calls."""
+    from tensorflow.python.framework import op_def_registry
+
+    if node.op in library:
+        return library[node.op].signature
+    return op_def_registry.get(node.op)
+
+
+def node_outputs(node: "NodeDef", library: "Library") -> list[tuple[str, int]]:
+    """Return the outputs of a node.
+
+    Args:
+      node: a NodeDef with all its attributes; see `default_attrs`.
+      library: the functions that the node's op may name.
+
+    Returns:
+      For each output its name in a function body ("outputs:1") and its DataType enum value.
+    """
+    outputs = []
+    for argument in op_definition(node, library).output_arg:
+        if argument.type_list_attr:
+            types = list(node.attr[argument.type_list_attr].list.type)
+        else:
+            dtype = node.attr[argument.type_attr].type if argument.type_attr else argument.type
+            types = [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
+        outputs += [(f"{argument.name}:{index}", dtype) for index, dtype in enumerate(types)]
+    return outputs
+
+
+def is_stateful(node: "NodeDef", library: "Library") -> bool:
+    """Return whether TensorFlow declares the node's op, or the function it calls, as stateful."""
+    return bool(op_definition(node, library).is_stateful)
+
+
+def walk_calls(node: "NodeDef", library: "Library") -> "Iterator[NodeDef]":
+    """Yield a node and all nodes of the functions that it calls, at any depth."""
+    entered: set[str] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        for name in {*called_functions(current), current.op} & library.keys() - entered:
+            entered.add(name)
+            pending.extend(library[name].node_def)
+
+
+def is_handle(dtype: int) -> bool:
+    """Return whether tensors of this DataType are handles of resources, such as variables."""
+    return dtype == dtypes.RESOURCE

@@ -1,0 +1,248 @@
+"""The table of all ops that the lowering treats specially: one record for each op or family.
+
+To support another op, add its record here. A record of a collective names the function that
+replaces the op; the passes, the verifier and the error messages derive the rest from the record.
+"""
+
+from fnmatch import fnmatchcase
+from functools import cache
+
+from tpuserve.lowering.rules import collectives, infeed_outfeed, partitioned_call, replicate
+from tpuserve.lowering.rules.node_rewriting import (
+    rewrite_as_empty_string,
+    rewrite_as_identity,
+    rewrite_as_no_op,
+)
+from tpuserve.lowering.rules.op_spec import (
+    OpKind,
+    OpSpec,
+    invariant_on_one_replica,
+    never_invariant,
+)
+
+_COMPONENTS = {"output": "components", "outputs": "components"}
+
+_VALUES = (
+    OpSpec("Const", OpKind.CONSTANT),
+    OpSpec("Identity", OpKind.IDENTITY),
+    OpSpec("IdentityN", OpKind.IDENTITY),
+    OpSpec("Switch", OpKind.SWITCH_MERGE),
+    OpSpec("Merge", OpKind.SWITCH_MERGE),
+    OpSpec("NoOp", OpKind.NO_OP, is_clustered=False),
+)
+
+_VARIABLES = (
+    OpSpec("VarHandleOp", OpKind.VARIABLE_HANDLE, is_clustered=False),
+    OpSpec("ReadVariableOp", OpKind.VARIABLE_READ, is_clustered=False),
+    OpSpec("ResourceGather", OpKind.VARIABLE_READ),
+    OpSpec("ResourceGatherNd", OpKind.VARIABLE_READ),
+    OpSpec("VariableShape", OpKind.VARIABLE_READ),
+    OpSpec("VarIsInitializedOp", OpKind.VARIABLE_READ),
+    OpSpec("Assign*VariableOp", OpKind.VARIABLE_UPDATE),
+    OpSpec("ResourceApply*", OpKind.VARIABLE_UPDATE),
+    OpSpec("ResourceSparseApply*", OpKind.VARIABLE_UPDATE),
+    OpSpec("ResourceScatter*", OpKind.VARIABLE_UPDATE),
+    OpSpec("ResourceStridedSliceAssign*", OpKind.VARIABLE_UPDATE),
+    # The state of a generator is a variable. Every replica advances it in the same way.
+    OpSpec("RngReadAndSkip*", OpKind.VARIABLE_UPDATE),
+    OpSpec("RngSkip*", OpKind.VARIABLE_UPDATE),
+    OpSpec("StatefulUniform*", OpKind.VARIABLE_UPDATE),
+    OpSpec("StatefulStandardNormal*", OpKind.VARIABLE_UPDATE),
+    OpSpec("StatefulTruncatedNormal*", OpKind.VARIABLE_UPDATE),
+    OpSpec("StatefulRandomBinomial*", OpKind.VARIABLE_UPDATE),
+)
+
+_CALLS = (
+    OpSpec("PartitionedCall", OpKind.CALL),
+    OpSpec("StatefulPartitionedCall", OpKind.CALL),
+    OpSpec("If", OpKind.BRANCH),
+    OpSpec("StatelessIf", OpKind.BRANCH),
+    OpSpec("Case", OpKind.BRANCH),
+    OpSpec("StatelessCase", OpKind.BRANCH),
+    OpSpec("While", OpKind.LOOP),
+    OpSpec("StatelessWhile", OpKind.LOOP),
+)
+
+_REPLICAS = (
+    OpSpec(
+        "CrossReplicaSum",
+        OpKind.COLLECTIVE,
+        is_tpu_op=True,
+        lower_replicated=collectives.lower_cross_replica_sum,
+        invariance=collectives.is_full_all_reduce,
+    ),
+    OpSpec(
+        "AllToAll",
+        OpKind.COLLECTIVE,
+        is_tpu_op=True,
+        lower_replicated=collectives.lower_all_to_all,
+        invariance=invariant_on_one_replica,
+    ),
+    OpSpec(
+        "CollectivePermute",
+        OpKind.COLLECTIVE,
+        is_tpu_op=True,
+        lower_replicated=collectives.lower_permute,
+        invariance=invariant_on_one_replica,
+    ),
+    OpSpec(
+        "XlaReplicaId",
+        OpKind.REPLICA_ID,
+        lower_replicated=replicate.lower_replica_id,
+        invariance=invariant_on_one_replica,
+    ),
+)
+
+_INFEED_AND_OUTFEED = (
+    *(
+        OpSpec(
+            op,
+            OpKind.INFEED_DEQUEUE,
+            is_tpu_op=True,
+            lower_replicated=infeed_outfeed.lower_infeed_dequeue,
+            invariance=never_invariant,
+        )
+        for op in ("InfeedDequeue", "InfeedDequeueTuple")
+    ),
+    *(
+        OpSpec(
+            op,
+            OpKind.OUTFEED_ENQUEUE,
+            is_tpu_op=True,
+            lower_replicated=infeed_outfeed.lower_outfeed_enqueue,
+        )
+        for op in ("OutfeedEnqueue", "OutfeedEnqueueTuple")
+    ),
+    *(
+        OpSpec(
+            op,
+            OpKind.HOST_TRANSFER,
+            is_tpu_op=True,
+            rewrite=infeed_outfeed.rewrite_infeed_enqueue,
+        )
+        for op in ("InfeedEnqueue", "InfeedEnqueueTuple")
+    ),
+    *(
+        OpSpec(
+            op,
+            OpKind.HOST_TRANSFER,
+            is_tpu_op=True,
+            rewrite=infeed_outfeed.rewrite_outfeed_dequeue,
+            renamed_outputs=_COMPONENTS,
+        )
+        for op in ("OutfeedDequeue", "OutfeedDequeueTuple")
+    ),
+)
+
+_TPU_FRAME = (
+    OpSpec(
+        "TPUPartitionedCall",
+        OpKind.TPU_FRAME,
+        is_tpu_op=True,
+        rewrite=partitioned_call.rewrite_partitioned_call,
+    ),
+    OpSpec(
+        "TPUOrdinalSelector",
+        OpKind.TPU_FRAME,
+        is_tpu_op=True,
+        rewrite=partitioned_call.rewrite_ordinal_selector,
+        renamed_outputs={"device_ordinals": "output"},
+    ),
+    OpSpec(
+        "TPUReplicateMetadata",
+        OpKind.TPU_FRAME,
+        is_tpu_op=True,
+        rewrite=rewrite_as_no_op,
+    ),
+    # An empty CompilationResultProto says that the compilation succeeded.
+    OpSpec(
+        "TPUCompilationResult",
+        OpKind.TPU_FRAME,
+        is_tpu_op=True,
+        rewrite=rewrite_as_empty_string,
+    ),
+    OpSpec(
+        "TPUReplicatedInput",
+        OpKind.TPU_FRAME,
+        is_tpu_op=True,
+        rewrite=replicate.rewrite_replicated_input,
+    ),
+    OpSpec(
+        "TPUReplicatedOutput",
+        OpKind.TPU_FRAME,
+        is_tpu_op=True,
+        rewrite=replicate.rewrite_replicated_output,
+        renamed_outputs={"outputs": "output"},
+    ),
+    OpSpec("XlaSharding", OpKind.TPU_FRAME, rewrite=rewrite_as_identity),
+)
+
+# An emulated TPU system is always up.
+_TPU_SYSTEM = (
+    # The topology is known without asking the system for it.
+    OpSpec(
+        "ConfigureDistributedTPU",
+        OpKind.TPU_SYSTEM,
+        is_tpu_op=True,
+        rewrite=rewrite_as_empty_string,
+        renamed_outputs={"topology": "output"},
+    ),
+    *(
+        OpSpec(op, OpKind.TPU_SYSTEM, is_tpu_op=True, rewrite=rewrite_as_no_op)
+        for op in ("ShutdownDistributedTPU", "TPUCompileSucceededAssert")
+    ),
+)
+
+# The other ops of the TPU runtime. Source: tensorflow/core/ops/tpu_*.cc and tensorflow/core/tpu.
+_TPU_RUNTIME = tuple(
+    OpSpec(pattern, OpKind.TPU_RUNTIME, is_tpu_op=True)
+    for pattern in (
+        "TPU*",
+        "_TPU*",
+        "*DistributedTPU*",
+        "*TPUEmbedding*",
+        "Infeed*",
+        "Outfeed*",
+        "Prelinearize*",
+        "XlaSendToHost",
+        "XlaRecvFromHost",
+        "_XlaSendFromHost",
+        "XlaHostCompute*",
+        "_XlaHostCompute*",
+        "WorkerHeartbeat",
+    )
+)
+
+SPECS: dict[str, OpSpec] = {
+    spec.op: spec
+    for spec in (
+        *_VALUES,
+        *_VARIABLES,
+        *_CALLS,
+        *_REPLICAS,
+        *_INFEED_AND_OUTFEED,
+        *_TPU_FRAME,
+        *_TPU_SYSTEM,
+        *_TPU_RUNTIME,
+    )
+}
+"""Op type, or pattern with `*` → record. A record with the exact name goes before patterns."""
+
+
+def op_spec(op: str) -> OpSpec:
+    """Return the record of an op type. An op that the table does not list is a COMPUTATION."""
+    spec = SPECS.get(op)
+    return _spec_by_pattern(op) if spec is None else spec
+
+
+@cache
+def _spec_by_pattern(op: str) -> OpSpec:
+    for pattern, spec in SPECS.items():
+        if "*" in pattern and fnmatchcase(op, pattern):
+            return spec
+    return OpSpec(op, OpKind.COMPUTATION)
+
+
+def is_tpu_op(op: str) -> bool:
+    """Return whether an op belongs to the TPU runtime and has no CPU kernel."""
+    return op_spec(op).is_tpu_op

@@ -1,0 +1,76 @@
+"""Traits of nodes, derived from the op table and from the functions that the nodes call."""
+
+from typing import TYPE_CHECKING, Any
+
+from tpuserve.graph.graph_walk import HOST_ATTRIBUTE
+from tpuserve.lowering.ir import op_defs
+from tpuserve.lowering.rules.op_spec import OpKind
+from tpuserve.lowering.rules.op_table import op_spec
+
+if TYPE_CHECKING:
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+    from tpuserve.lowering.ir.op_defs import Library
+
+
+def is_constant(node: "NodeDef") -> bool:
+    """Return whether a node is a constant."""
+    return op_spec(node.op).kind is OpKind.CONSTANT
+
+
+def is_loop(node: "NodeDef") -> bool:
+    """Return whether a node is a functional while loop."""
+    return op_spec(node.op).kind is OpKind.LOOP
+
+
+def is_branch(node: "NodeDef") -> bool:
+    """Return whether a node calls one of several functions, selected by its first input."""
+    return op_spec(node.op).kind is OpKind.BRANCH
+
+
+def branch_functions(node: "NodeDef") -> list[Any]:
+    """Return the branches of an If or Case as NameAttrList messages that can be changed."""
+    if "branches" in node.attr:
+        return list(node.attr["branches"].list.func)
+    return [node.attr["then_branch"].func, node.attr["else_branch"].func]
+
+
+def is_on_host(node: "NodeDef") -> bool:
+    """Return whether a node belongs to an outside compilation, which the host runs."""
+    return HOST_ATTRIBUTE in node.attr
+
+
+def communicates(node: "NodeDef", library: "Library") -> bool:
+    """Return whether a node, or a function it calls, needs other replicas or the host."""
+    return any(
+        op_spec(inner.op).communicates or is_on_host(inner)
+        for inner in op_defs.walk_calls(node, library)
+    )
+
+
+def writes_variable(node: "NodeDef", library: "Library") -> bool:
+    """Return whether a node, or a function it calls, updates a variable."""
+    return any(
+        op_spec(inner.op).kind is OpKind.VARIABLE_UPDATE
+        for inner in op_defs.walk_calls(node, library)
+    )
+
+
+def is_random(node: "NodeDef", library: "Library") -> bool:
+    """Return whether a node, or a function it calls, gives other results in each run."""
+    return any(
+        op_spec(inner.op).is_random
+        and op_defs.is_stateful(inner, library)
+        # What calls a function with an update is stateful because of the update.
+        and not writes_variable(inner, library)
+        for inner in op_defs.walk_calls(node, library)
+    )
+
+
+def must_run(node: "NodeDef", library: "Library") -> bool:
+    """Return whether a node has an effect even if nobody uses its outputs."""
+    if writes_variable(node, library):
+        return True
+    # A collective only computes: without its result nothing is lost.
+    is_collective = op_spec(node.op).kind is OpKind.COLLECTIVE
+    return communicates(node, library) and not is_collective
