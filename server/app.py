@@ -17,7 +17,7 @@ from server.config.model_config import ModelConfig, ModelServerConfig
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends import base
-from server.frontends.base import LAST_SECONDS, Face
+from server.frontends.base import LAST_SECONDS, Frontend
 from server.metrics import Metrics
 from server.models.config_manager import Catalogue
 from server.models.file_system_source import Poller, Source
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """The models, what keeps them up to date, a data plane and the faces of it."""
+    """The models, what keeps them up to date, a data plane and its frontends."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Server:
           platform: how batches and warm-ups are run, in the place of what flags say of it; the
             settings have the rest of it.
           aside: runs the warm-up of a version.
-          on_failure: called with the reason, from any thread, should a face end by itself.
+          on_failure: called with the reason, from any thread, should a frontend end by itself.
 
         Raises:
           TpuserveError: a file that the settings name cannot be used.
         """
         self._settings = settings
-        self._faces: list[Face] = []
+        self._frontends: list[Frontend] = []
         secrets = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
         keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
         monitoring_file = settings.monitoring_config_file
@@ -104,7 +104,7 @@ class Server:
             reload=self._catalogue.reload,
             configured=lambda: self._catalogue.config.names(),
         )
-        self._shared = base.Shared(
+        self._frontend_context = base.FrontendContext(
             settings=settings,
             dataplane=self._dataplane,
             metrics=self._metrics,
@@ -139,21 +139,23 @@ class Server:
         """
         settings = self._settings
         with ExitStack() as on_error:
-            rest = base.reserve(on_error, settings.host, settings.rest_api_port, "--rest_api_port")
-            rpc = base.reserve(on_error, settings.host, settings.port, "--port")
+            rest = base.reserve_port(
+                on_error, settings.host, settings.rest_api_port, "--rest_api_port"
+            )
+            grpc = base.reserve_port(on_error, settings.host, settings.port, "--port")
             if settings.grpc_socket_path:
                 ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
                 # Told before TensorFlow is waited for.
                 Repository(settings.model_base_path).aspired()
-            base.import_them(settings)
+            base.preload_modules(settings)
             self._catalogue.start(self._first_config())
             before_serving()
-            if rpc is not None or settings.grpc_socket_path:
-                self._faces.append(base.start_rpc(self._shared, rpc))
+            if grpc is not None or settings.grpc_socket_path:
+                self._frontends.append(base.start_grpc(self._frontend_context, grpc))
             if rest is not None:
                 names = self._catalogue.config.names()
-                self._faces.append(base.start_rest(self._shared, rest, names))
+                self._frontends.append(base.start_rest(self._frontend_context, rest, names))
             on_error.pop_all()
         for each in self._pollers:
             each.start()
@@ -170,15 +172,17 @@ class Server:
           still under way.
         """
         self._admission.drain()
-        for face in self._faces:
-            face.drain()
+        for frontend in self._frontends:
+            frontend.drain()
         for each in self._pollers:
             each.stop()
         deadline = time.monotonic() + self._settings.shutdown_grace_seconds
         is_idle = self._admission.wait_until_idle(self._settings.shutdown_grace_seconds)
-        for face in self._faces:
-            face.stop()
-        is_idle = is_idle and all([base.join(face, deadline) for face in self._faces])
+        for frontend in self._frontends:
+            frontend.stop()
+        is_idle = is_idle and all(
+            [base.join_with_deadline(frontend, deadline) for frontend in self._frontends]
+        )
         self._close_batching()
         self._request_log.close(LAST_SECONDS)
         return self._manager.close(LAST_SECONDS if is_idle else 0) and is_idle

@@ -27,11 +27,11 @@ def request_of(values: Any) -> bytes:
     """A Predict request for half-plus-two."""
     from tensorflow_serving.apis import predict_pb2
 
-    from server.tensors import tensor_proto
+    from server.tensors import serializer
 
     made = predict_pb2.PredictRequest()
     made.model_spec.name = "half"
-    made.inputs["x"].CopyFrom(tensor_proto.encode(np.array(values, np.float32)))
+    made.inputs["x"].CopyFrom(serializer.array_to_tensor_proto(np.array(values, np.float32)))
     return bytes(made.SerializeToString())
 
 
@@ -91,7 +91,7 @@ def serve_ours(port: int, directory: Path) -> Any:
     """Our server, with what a request passes through in it."""
     from server.admission.admission import AdmissionController
     from server.dataplane import DataPlane
-    from server.frontends.grpc.server import RpcServer
+    from server.frontends.grpc.server import GrpcServer
     from server.models.manager import Manager
     from tpuserve.runtime import loader
 
@@ -99,7 +99,7 @@ def serve_ours(port: int, directory: Path) -> Any:
     manager = Manager(lambda path: loader.load(path))
     manager.aspire("half", {1: directory})
     manager.wait(lambda: manager.is_available("half"))
-    server = RpcServer(
+    server = GrpcServer(
         DataPlane(manager), _HOST, port, grace_seconds=1, admission=AdmissionController(1000)
     )
     server.start()

@@ -1,4 +1,4 @@
-"""The faces of a server: which there are, and how each is started."""
+"""The protocol frontends of a server, gRPC and REST, and their start and end."""
 
 import importlib
 import logging
@@ -21,36 +21,46 @@ from server.metrics import Metrics
 from server.process import ports
 from tpuserve.runtime import gc_control, tf_logging
 
-# What is left to be done once no request is in flight.
 LAST_SECONDS = 1
+"""The time that each step of the shutdown may take once no request is in flight."""
 
 logger = logging.getLogger("server.app")
 
 
-class Face(Protocol):
-    """REST or gRPC: what answers from a data plane."""
+class Frontend(Protocol):
+    """A server of one protocol that answers requests from a data plane."""
 
     def start(self) -> None:
-        """Begins to accept; OSError or RuntimeError where the port is taken."""
+        """Begin to accept connections.
+
+        Raises:
+          OSError, RuntimeError: the port is in use.
+        """
 
     def drain(self) -> None:
-        """Says that nothing is served any more to who asks for it, while it still accepts."""
+        """Report to health checks that the server no longer serves. Connections stay open."""
 
     def stop(self) -> None:
-        """Stops accepting, and lets the requests in flight finish meanwhile."""
+        """Stop accepting connections. The requests in flight go on."""
 
     def join(self) -> None:
-        """Waits until the last request is answered, after `stop`."""
+        """Wait until the last request is answered. Call `stop` first."""
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What both faces work with.
+class FrontendContext:
+    """The dependencies of the frontends.
 
     Attributes:
-      tls: how connections are kept secret; None for not at all.
-      metrics_path: where metrics are read over REST; None for nowhere.
-      on_failure: called with the reason, from any thread, should a face end by itself.
+      settings: the settings of the server.
+      dataplane: the data plane that answers requests.
+      metrics: the registry in which requests are counted.
+      admission: the controller that limits the requests in flight.
+      keys: the accepted API keys; None to accept every client.
+      tls: the certificate and the keys of TLS; None for plain connections.
+      metrics_path: the path of the metrics over REST; None to serve no metrics.
+      on_failure: a function that is called with the reason, from any thread, when a frontend ends
+        by itself.
     """
 
     settings: Settings
@@ -63,15 +73,17 @@ class Shared:
     on_failure: Callable[[str], None]
 
 
-def import_them(settings: Settings) -> None:
-    """Imports what they need, so that nobody waits for it when there are models.
+def preload_modules(settings: Settings) -> None:
+    """Import the modules of the enabled frontends before models are loaded.
 
-    The collector then need not look through the modules, and must through the models.
+    No request then waits for an import. With garbage collection disabled during the imports, the
+    collector never visits the imported objects.
     """
     names = []
     logger.info("starting: TensorFlow is imported, which takes some seconds")
     if settings.port or settings.grpc_socket_path:
-        # The protos bring TensorFlow, for which a server without gRPC waits later.
+        # The gRPC services import TensorFlow for its protos. A server without gRPC imports
+        # TensorFlow with the first model.
         tf_logging.import_tensorflow()
         names += ["server.frontends.grpc.server", "server.warmup.replayer"]
     if settings.rest_api_port:
@@ -81,76 +93,115 @@ def import_them(settings: Settings) -> None:
             importlib.import_module(name)
 
 
-def start_rpc(shared: Shared, reserved: socket.socket | None) -> Face:
-    """Starts gRPC, on the port that is kept for it or on a UNIX socket alone."""
-    from server.frontends.grpc.server import RpcServer
+def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Frontend:
+    """Start the gRPC frontend.
 
-    settings = shared.settings
-    face = RpcServer(
-        shared.dataplane,
+    Args:
+      context: the dependencies of the frontend.
+      reserved: the socket that holds the port for the frontend; None to listen on a UNIX socket
+        alone.
+
+    Raises:
+      PortInUse, InvalidSetting: gRPC cannot listen on the port or on the UNIX socket.
+    """
+    from server.frontends.grpc.server import GrpcServer
+
+    settings = context.settings
+    frontend = GrpcServer(
+        context.dataplane,
         settings.host,
         settings.port,
         settings.shutdown_grace_seconds,
         settings,
-        tls=shared.tls,
-        keys=shared.keys,
-        admission=shared.admission,
-        metrics=shared.metrics,
+        tls=context.tls,
+        keys=context.keys,
+        admission=context.admission,
+        metrics=context.metrics,
     )
-    # gRPC binds by itself, and may as long as nobody listens; then the place is kept by it.
+    # gRPC binds the port itself, which it can as long as no socket listens on the port. The
+    # reserving socket is closed once gRPC holds the port.
     with reserved or nullcontext():
-        _start(face, settings, settings.port, "--port")
+        _start(frontend, settings, settings.port, "--port")
     if reserved is not None:
         logger.info("gRPC on %s", ports.format_address(settings.host, settings.port))
     if settings.grpc_socket_path:
         logger.info("gRPC on unix:%s", settings.grpc_socket_path)
-    return face
+    return frontend
 
 
-def start_rest(shared: Shared, reserved: socket.socket, models: Iterable[str]) -> Face:
-    """Starts REST on the port that is kept for it, and logs where each model is found."""
+def start_rest(
+    context: FrontendContext, reserved: socket.socket, models: Iterable[str]
+) -> Frontend:
+    """Start the REST frontend, and log the URL of each model.
+
+    Args:
+      context: the dependencies of the frontend.
+      reserved: the socket that is bound to the port and that the frontend listens on.
+      models: the names of the models.
+
+    Raises:
+      PortInUse: the frontend cannot listen on the port.
+    """
     from server.frontends.rest.app import build_rest_app
     from server.frontends.rest.transport.server import RestServer
 
-    settings = shared.settings
+    settings = context.settings
     app = build_rest_app(
-        shared.dataplane,
+        context.dataplane,
         settings,
-        metrics=shared.metrics,
-        keys=shared.keys,
-        admission=shared.admission,
-        monitoring_path=shared.metrics_path,
+        metrics=context.metrics,
+        keys=context.keys,
+        admission=context.admission,
+        monitoring_path=context.metrics_path,
     )
     grace_seconds = math.ceil(settings.shutdown_grace_seconds)
-    face = RestServer(app, reserved, grace_seconds, shared.on_failure, tls=shared.tls)
-    _start(face, settings, settings.rest_api_port, "--rest_api_port")
-    scheme = "https" if shared.tls is not None else "http"
+    frontend = RestServer(app, reserved, grace_seconds, context.on_failure, tls=context.tls)
+    _start(frontend, settings, settings.rest_api_port, "--rest_api_port")
+    scheme = "https" if context.tls is not None else "http"
     address = f"{scheme}://{ports.format_address(settings.host, settings.rest_api_port)}"
     for name in models:
         logger.info("REST API on %s/v1/models/%s", address, quote(name, safe=""))
-    return face
+    return frontend
 
 
-def _start(face: Face, settings: Settings, port: int, flag: str) -> None:
+def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None:
     try:
-        face.start()
+        frontend.start()
     except (OSError, RuntimeError) as error:
         path = settings.grpc_socket_path
-        # gRPC tells which of its addresses it was in its text alone.
+        # Only the text of gRPC's error names the address that gRPC could not bind.
         if path and f"unix:{path}" in str(error):
             raise ports.unix_socket_error(path, "--grpc_socket_path") from error
         raise ports.port_in_use_error(settings.host, port, flag) from error
 
 
-def join(face: Face, deadline: float) -> bool:
-    """Whether a face has answered its last request in time."""
-    # It may wait for a client that is slow to send what is not yet a request.
-    joining = threading.Thread(target=face.join, name="join", daemon=True)
+def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
+    """Wait for a frontend's last request, at most until `LAST_SECONDS` after a deadline.
+
+    Args:
+      frontend: a frontend that was stopped.
+      deadline: in seconds, of `time.monotonic`.
+
+    Returns:
+      Whether the frontend has answered its last request.
+    """
+    # A thread, because a frontend may wait for a slow client whose request is still incomplete.
+    joining = threading.Thread(target=frontend.join, name="join", daemon=True)
     joining.start()
     joining.join(max(0, deadline - time.monotonic()) + LAST_SECONDS)
     return not joining.is_alive()
 
 
-def reserve(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
-    """The socket that keeps a port until its face listens; None for port 0."""
+def reserve_port(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
+    """Bind a socket that holds a port until a frontend listens on the port.
+
+    Args:
+      on_error: the stack that closes the socket when the start of the server fails.
+      host: the address to bind.
+      port: the port; 0 for a frontend that is disabled.
+      flag: the command-line flag that sets the port, for the text of an error.
+
+    Returns:
+      The socket; None for port 0.
+    """
     return on_error.enter_context(ports.bind_port(host, port, flag)) if port else None

@@ -16,7 +16,7 @@ from tensorflow_serving.apis import (
 from server.config.model_config import RequestLogging
 from server.dataplane.results import Classification, Regression
 from server.request_log.log import InferenceLogEntry, PredictLogEntry
-from server.tensors import tensor_proto
+from server.tensors import serializer
 
 
 def encode(
@@ -49,11 +49,11 @@ def encode(
 def _fill_predict(log: Any, entry: PredictLogEntry) -> None:
     _set_model_spec(log.request.model_spec, entry.answer)
     for alias, array in entry.inputs.items():
-        log.request.inputs[alias].CopyFrom(tensor_proto.encode(array))
+        log.request.inputs[alias].CopyFrom(serializer.array_to_tensor_proto(array))
     log.request.output_filter.extend(entry.output_filter)
     _set_model_spec(log.response.model_spec, entry.answer)
     for alias, array in entry.answer.outputs.items():
-        log.response.outputs[alias].CopyFrom(tensor_proto.encode(array))
+        log.response.outputs[alias].CopyFrom(serializer.array_to_tensor_proto(array))
 
 
 def _fill_inference(log: Any, entry: InferenceLogEntry) -> None:

@@ -1,1 +1,1 @@
-"""TensorProto messages: parsing to arrays, and serialising from arrays."""
+"""TensorProto messages: parsing them to arrays and serialising arrays as them."""

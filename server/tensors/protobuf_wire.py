@@ -1,18 +1,18 @@
-"""Protobuf's wire format, as much of it as is worth writing by hand.
+"""The parts of protobuf's wire format that this package reads and writes without the runtime.
 
 Source: https://protobuf.dev/programming-guides/encoding.
 """
 
-LENGTH_DELIMITED = 2
+WIRE_TYPE_LEN = 2
+"""The wire type of length-delimited fields: bytes, strings, messages and packed numbers."""
+
+_ONE_BYTE_VARINTS = [bytes((number,)) for number in range(0x80)]
 
 
-_SMALL = [bytes((number,)) for number in range(0x80)]
-
-
-def varint(number: int) -> bytes:
-    """A number that is not negative, seven bits a byte."""
+def encode_varint(number: int) -> bytes:
+    """Encode a non-negative integer as a varint: seven bits a byte, the lowest bits first."""
     if number < 0x80:
-        return _SMALL[number]
+        return _ONE_BYTE_VARINTS[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -21,16 +21,29 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def tag(field: int, kind: int = LENGTH_DELIMITED) -> bytes:
-    """What stands before the value of a field."""
-    return varint(field << 3 | kind)
+def field_tag(field_number: int, wire_type: int = WIRE_TYPE_LEN) -> bytes:
+    """Encode the tag that precedes the value of a field."""
+    return encode_varint(field_number << 3 | wire_type)
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number, and the position after it.
+def encode_field(tag: bytes, content: bytes) -> bytes:
+    """Encode a length-delimited field.
+
+    Args:
+      tag: the field's tag, from `field_tag`.
+      content: the bytes of the value: a string, a serialised message, or packed numbers.
+    """
+    return b"".join((tag, encode_varint(len(content)), content))
+
+
+def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Decode the varint that begins at a position.
+
+    Returns:
+      The number, and the position of the first byte after the varint.
 
     Raises:
-      ValueError: the data ends within it, or it has more than 64 bits.
+      ValueError: the data ends within the varint, or the varint is longer than 10 bytes.
     """
     number = 0
     for index, byte in enumerate(data[position : position + 10]):
@@ -40,27 +53,29 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise ValueError("no end of a varint")
 
 
-def read_strings(data: bytes, count: int) -> list[bytes]:
-    """Strings as C++ writes them into one: their lengths first, then all of their bytes.
+def decode_string_content(data: bytes, count: int) -> list[bytes]:
+    """Decode the `tensor_content` of a tensor of strings.
+
+    The content holds the length of each string as a varint, and then the bytes of all strings.
+    Source: tensorflow/core/platform/tensor_coding.cc, DecodeStringList.
+
+    Args:
+      data: the content.
+      count: the number of strings.
 
     Raises:
-      ValueError: the data is not of just so many strings.
+      ValueError: the content does not hold exactly `count` strings.
     """
     if count > len(data):
         raise ValueError("fewer lengths than strings")
     lengths, position = [], 0
     for _ in range(count):
-        length, position = read_varint(data, position)
+        length, position = decode_varint(data, position)
         lengths.append(length)
     if position + sum(lengths) != len(data):
-        raise ValueError("strings of another length")
+        raise ValueError("the lengths of the strings do not add up to the content's size")
     strings = []
     for length in lengths:
         strings.append(data[position : position + length])
         position += length
     return strings
-
-
-def field(tag: bytes, content: bytes) -> bytes:
-    """A field of bytes, of text or of a message."""
-    return b"".join((tag, varint(len(content)), content))

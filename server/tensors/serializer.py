@@ -1,7 +1,11 @@
-"""Arrays → TensorProto, as the C++ runtime writes it, only straight into bytes.
+"""Serialises arrays as TensorProtos without building messages.
 
-Half of a small reply's time would go into building messages; a large one would be copied value
-by value.
+Building the messages would take half of the time of a small reply, and would copy a large array
+value by value. The bytes are those that TensorFlow's C++ runtime writes (`Tensor::AsProtoField`
+and `Tensor::AsProtoTensorContent`).
+
+Sources: tensorflow/core/framework/tensor.proto, tensorflow/core/framework/tensor.cc;
+https://protobuf.dev/programming-guides/encoding for packed fields and for maps.
 """
 
 import math
@@ -18,119 +22,165 @@ from server.tensors.dtypes import BY_DTYPE, ElementType
 from tpuserve.errors import UnsupportedType
 from tpuserve.saved_model import dtypes
 
-Part: TypeAlias = bytes | memoryview
+Chunk: TypeAlias = bytes | memoryview
+"""A part of a serialised message. A memoryview refers to the memory of an array."""
 
-_CONTENT_TAG = protobuf_wire.tag(4)
-_KEY_TAG, _VALUE_TAG = protobuf_wire.tag(1), protobuf_wire.tag(2)
-# Below it a copy of an array's bytes costs less than a view of them.
-_SMALL_BYTES = 4096
-
-
-def encode(array: Array) -> Any:
-    """A TensorProto with typed values; errors as of `to_bytes`."""
-    return tensor_pb2.TensorProto.FromString(to_bytes(array))
+_TENSOR_CONTENT_TAG = protobuf_wire.field_tag(4)
+# A map is a repeated message with a key (field 1) and a value (field 2).
+_KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
+# Copying an array of fewer bytes is faster than creating a memoryview of the array.
+_COPY_BELOW_BYTES = 4096
 
 
-def to_bytes(array: Array, as_content: bool = False) -> bytes:
-    """A serialized TensorProto; arguments and errors as of `to_parts`."""
-    return b"".join(to_parts(array, as_content))
-
-
-def to_parts(array: Array, as_content: bool = False) -> list[Part]:
-    """A serialized TensorProto in pieces, so that a large array is copied once, by who joins them.
-
-    Args:
-      as_content: numbers as tensor_content, not as typed values, which are what old clients read.
-        Strings are typed values always: no client in Python reads them as content.
+def array_to_tensor_proto(array: Array) -> Any:
+    """Convert an array of any shape to a TensorProto that holds typed values.
 
     Raises:
-      UnsupportedType: a type that a TensorProto has no field for.
+      UnsupportedType: a TensorProto has no field for the array's dtype.
     """
-    found = BY_DTYPE.get(array.dtype)
-    if found is None:
-        name = dtypes.runtime_name(array.dtype.name)
-        raise UnsupportedType(f"Failed to write tensor of type: {name}")
-    header = _header(found.number, array.shape)
-    if not array.size:
-        return [header]
-    if found.dtype.hasobject:
-        return [header, *_strings(array, found.tag)]
-    if as_content:
-        return [header, _CONTENT_TAG, *_memory(array)]
-    if found.is_raw and sys.byteorder == "little":
-        return [header, found.tag, *_memory(array)]
-    return [header, _numbers(array, found)]
+    return tensor_pb2.TensorProto.FromString(serialize_tensor(array))
 
 
-def to_entry(tag: bytes, alias: str, array: Array, as_content: bool = False) -> list[Part]:
-    """An entry of a map of tensors in pieces, as `PredictResponse.outputs` is; errors as above.
+def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
+    """Serialise an array of any shape as a TensorProto.
 
     Args:
-      tag: of the map's field.
+      array: numbers, or an object array of strings.
+      as_content: as in `serialize_chunks`.
+
+    Raises:
+      UnsupportedType: a TensorProto has no field for the array's dtype.
     """
-    start = _start(tag, alias, array.dtype, array.shape, as_content)
-    if start:
-        return [start, array.tobytes() if array.nbytes < _SMALL_BYTES else _view(array)]
-    tensor = to_parts(array, as_content)
-    return [_entry_start(tag, alias, sum(map(len, tensor))), *tensor]
+    return b"".join(serialize_chunks(array, as_content))
+
+
+def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
+    """Serialise an array of any shape as the chunks of a TensorProto.
+
+    Joining the chunks of a reply copies a large array once.
+
+    Args:
+      array: numbers, or an object array of strings.
+      as_content: whether numbers are written to `tensor_content` rather than to the typed field,
+        such as `float_val`, that all clients read. Strings are always written to `string_val`:
+        no client in Python reads strings from `tensor_content`.
+
+    Returns:
+      Chunks whose concatenation is the serialised message.
+
+    Raises:
+      UnsupportedType: a TensorProto has no field for the array's dtype.
+    """
+    element_type = BY_DTYPE.get(array.dtype)
+    if element_type is None:
+        name = dtypes.runtime_name(array.dtype.name)
+        raise UnsupportedType(f"Failed to write tensor of type: {name}")
+    header = _tensor_header(element_type.number, array.shape)
+    if not array.size:
+        return [header]
+    if element_type.dtype.hasobject:
+        return [header, *_string_chunks(array, element_type.tag)]
+    if as_content:
+        return [header, _TENSOR_CONTENT_TAG, *_memory_chunks(array)]
+    if element_type.is_raw and sys.byteorder == "little":
+        return [header, element_type.tag, *_memory_chunks(array)]
+    return [header, _serialize_values(array, element_type)]
+
+
+def serialize_map_entry(
+    tag: bytes, alias: str, array: Array, as_content: bool = False
+) -> list[Chunk]:
+    """Serialise an array as the chunks of one entry of a `map<string, TensorProto>`.
+
+    Args:
+      tag: the tag of the map's field, such as that of `PredictResponse.outputs`.
+      alias: the key of the entry.
+      array: numbers or strings, of any shape.
+      as_content: as in `serialize_chunks`.
+
+    Returns:
+      Chunks whose concatenation is the serialised entry, with its tag.
+
+    Raises:
+      UnsupportedType: a TensorProto has no field for the array's dtype.
+    """
+    prefix = _map_entry_prefix(tag, alias, array.dtype, array.shape, as_content)
+    if prefix:
+        is_small = array.nbytes < _COPY_BELOW_BYTES
+        return [prefix, array.tobytes() if is_small else _byte_view(array)]
+    chunks = serialize_chunks(array, as_content)
+    return [_map_entry_header(tag, alias, sum(map(len, chunks))), *chunks]
 
 
 @lru_cache(maxsize=1024)
-def _start(
+def _map_entry_prefix(
     tag: bytes, alias: str, dtype: np.dtype[Any], shape: tuple[int, ...], as_content: bool
 ) -> bytes:
-    """What comes before the bytes of an array; empty where they are not what is sent."""
-    found = BY_DTYPE.get(dtype)
+    """Return all bytes of a map entry that precede the bytes of the array.
+
+    Returns:
+      Empty where the serialised values differ from the bytes of the array.
+    """
+    element_type = BY_DTYPE.get(dtype)
     size = math.prod(shape) * dtype.itemsize
-    if found is None or dtype.hasobject or not size:
+    if element_type is None or dtype.hasobject or not size:
         return b""
-    if not as_content and not (found.is_raw and sys.byteorder == "little"):
+    if not as_content and not (element_type.is_raw and sys.byteorder == "little"):
         return b""
-    field = _CONTENT_TAG if as_content else found.tag
-    header = _header(found.number, shape) + field + protobuf_wire.varint(size)
-    return _entry_start(tag, alias, len(header) + size) + header
+    values_tag = _TENSOR_CONTENT_TAG if as_content else element_type.tag
+    tensor_prefix = (
+        _tensor_header(element_type.number, shape) + values_tag + protobuf_wire.encode_varint(size)
+    )
+    return _map_entry_header(tag, alias, len(tensor_prefix) + size) + tensor_prefix
 
 
-def _entry_start(tag: bytes, alias: str, size: int) -> bytes:
-    # An entry of a map is a message with a key and a value.
-    key = protobuf_wire.field(_KEY_TAG, alias.encode()) + _VALUE_TAG + protobuf_wire.varint(size)
-    return tag + protobuf_wire.varint(len(key) + size) + key
+def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
+    """Return the bytes of a map entry that precede its value of `value_size` bytes."""
+    key = protobuf_wire.encode_field(_KEY_TAG, alias.encode())
+    key_and_value_tag = key + _VALUE_TAG + protobuf_wire.encode_varint(value_size)
+    return (
+        tag + protobuf_wire.encode_varint(len(key_and_value_tag) + value_size) + key_and_value_tag
+    )
 
 
-def _memory(array: Array) -> tuple[Part, Part]:
-    memory = _view(array)
-    return protobuf_wire.varint(len(memory)), memory
+def _memory_chunks(array: Array) -> tuple[Chunk, Chunk]:
+    """Return the number of the array's bytes as a varint, and the bytes."""
+    memory = _byte_view(array)
+    return protobuf_wire.encode_varint(len(memory)), memory
 
 
-def _view(array: Array) -> memoryview:
+def _byte_view(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 @lru_cache(maxsize=1024)
-def _header(number: int, shape: tuple[int, ...]) -> bytes:
-    proto = tensor_pb2.TensorProto(dtype=number)
-    # Written for a scalar too, as C++ does.
+def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
+    """Serialise the fields `dtype` and `tensor_shape` of a TensorProto."""
+    proto = tensor_pb2.TensorProto(dtype=dtype_number)
+    # The C++ runtime writes the empty shape of a scalar as well.
     proto.tensor_shape.SetInParent()
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
     return bytes(proto.SerializeToString())
 
 
-def _strings(array: Array, tag: bytes) -> list[Part]:
-    parts: list[Part] = []
-    for each in array.reshape(-1).tolist():
-        content = each if isinstance(each, bytes) else str(each).encode()
-        parts += (tag, protobuf_wire.varint(len(content)), content)
-    return parts
+def _string_chunks(array: Array, tag: bytes) -> list[Chunk]:
+    """Serialise the elements of an object array as `string_val`, str elements in UTF-8."""
+    chunks: list[Chunk] = []
+    for element in array.reshape(-1).tolist():
+        content = element if isinstance(element, bytes) else str(element).encode()
+        chunks += (tag, protobuf_wire.encode_varint(len(content)), content)
+    return chunks
 
 
-def _numbers(array: Array, found: ElementType) -> bytes:
+def _serialize_values(array: Array, element_type: ElementType) -> bytes:
+    """Serialise the typed field of an array whose values are written as varints."""
     flat = array.reshape(-1)
-    if found.bits is not None:
-        flat = flat.view(found.bits)
+    if element_type.bits is not None:
+        flat = flat.view(element_type.bits)
     elif flat.min() >= 0 and flat.max() < 0x80:
-        # One byte each on the wire.
-        return protobuf_wire.field(found.tag, flat.astype("u1").tobytes())
+        # A varint below 128 is one byte.
+        return protobuf_wire.encode_field(element_type.tag, flat.astype("u1").tobytes())
     proto = tensor_pb2.TensorProto()
-    getattr(proto, found.field).extend(flat.tolist())
+    getattr(proto, element_type.field).extend(flat.tolist())
     return bytes(proto.SerializeToString())

@@ -1,6 +1,7 @@
-"""TensorProto ↔ arrays: reading as the C++ runtime does it; writing is next door.
+"""Parses TensorProtos to arrays with the rules of TensorFlow's C++ runtime.
 
-Source: tensorflow/core/framework/tensor.proto, tensor.cc.
+Source: tensorflow/core/framework/tensor.proto, and `Tensor::FromProto` in
+tensorflow/core/framework/tensor.cc.
 """
 
 import math
@@ -12,58 +13,63 @@ from tensorflow.core.framework import tensor_pb2
 from server.servables.servable import Array
 from server.tensors import protobuf_wire
 from server.tensors.dtypes import BY_NUMBER, ElementType
-from server.tensors.serializer import Part, encode, to_bytes, to_entry, to_parts
 from tpuserve.errors import InvalidTensor
-
-__all__ = ["Part", "decode", "encode", "to_bytes", "to_entry", "to_parts"]
 
 TensorProto: TypeAlias = Any
 
-# A proto of a few bytes may claim any shape, since a short list of values repeats its last one.
-# What no message could carry in full is refused.
 MAX_BYTES = 2**31 - 1
+"""The default limit of an array's size: the largest message that protobuf allows.
 
-# Older releases of protobuf turn a list of values into an array one by one.
+A proto of a few bytes may declare any shape, because a short list of values repeats its last value.
+"""
+
+# Releases of protobuf without this protocol convert a repeated field to an array value by value.
 _HAS_ARRAYS = hasattr(tensor_pb2.TensorProto().float_val, "__array__")
 
 
-def decode(proto: TensorProto, alias: str, max_bytes: int = MAX_BYTES) -> Array:
-    """The array that a TensorProto holds, in either of its forms.
+def tensor_proto_to_array(proto: TensorProto, alias: str, max_bytes: int = MAX_BYTES) -> Array:
+    """Convert a TensorProto to an array, from `tensor_content` or from the typed field.
 
-    A list of values shorter than the shape repeats its last value; an empty one is zeros.
+    A typed field with fewer values than the shape has elements repeats its last value. An empty
+    field means zeros, or empty strings.
 
     Args:
-      alias: for the message of an error.
-      max_bytes: of the array.
+      proto: the tensor.
+      alias: the name of the input, for the text of an error.
+      max_bytes: the largest size of the array in bytes; strings count eight bytes each.
+
+    Returns:
+      An array of the proto's shape and dtype; strings as an object array of bytes.
 
     Raises:
-      InvalidTensor: an unknown type or shape, one that is too large, or bytes that do not fill it.
+      InvalidTensor: the type is unknown, the shape is invalid or too large, or the content does
+        not fill the shape.
     """
     try:
-        return _decode(proto, max_bytes)
+        return _to_array(proto, max_bytes)
     except (ValueError, KeyError, OverflowError, MemoryError) as error:
         raise InvalidTensor(f"tensor parsing error: {alias}") from error
 
 
-def _decode(proto: TensorProto, max_bytes: int) -> Array:
-    found = BY_NUMBER[proto.dtype]
-    shape = _shape(proto.tensor_shape)
+def _to_array(proto: TensorProto, max_bytes: int) -> Array:
+    element_type = BY_NUMBER[proto.dtype]
+    shape = _to_shape(proto.tensor_shape)
     count = math.prod(shape)
-    if count * found.dtype.itemsize > max_bytes:
+    if count * element_type.dtype.itemsize > max_bytes:
         raise ValueError("too large")
     content = proto.tensor_content
-    if content and found.dtype.hasobject:
-        flat = _objects(protobuf_wire.read_strings(content, count))
+    if content and element_type.dtype.hasobject:
+        flat = _to_object_array(protobuf_wire.decode_string_content(content, count))
     elif content:
-        flat = np.frombuffer(content, found.dtype)
+        flat = np.frombuffer(content, element_type.dtype)
         if len(flat) != count:
             raise ValueError("content of another size")
     else:
-        flat = _fill(_read_values(getattr(proto, found.field), found), count)
+        flat = _fill(_typed_values(getattr(proto, element_type.field), element_type), count)
     return flat.reshape(shape)
 
 
-def _shape(proto: Any) -> tuple[int, ...]:
+def _to_shape(proto: Any) -> tuple[int, ...]:
     shape = tuple([dimension.size for dimension in proto.dim])
     if proto.unknown_rank:
         raise ValueError("unknown rank")
@@ -72,44 +78,48 @@ def _shape(proto: Any) -> tuple[int, ...]:
     return shape
 
 
-def _read_values(values: Any, found: ElementType) -> Array:
-    dtype = found.dtype
+def _typed_values(values: Any, element_type: ElementType) -> Array:
+    """Convert the repeated field of an element type to an array of shape [n]."""
+    dtype = element_type.dtype
     if dtype.hasobject:
-        return _objects(values)
-    if found.parts is not None:
-        parts = _array(values, found.field, found.parts)
+        return _to_object_array(values)
+    if element_type.parts is not None:
+        parts = _numeric_array(values, element_type.field, element_type.parts)
         return parts[: len(parts) // 2 * 2].view(dtype)
-    if found.bits is not None:
-        return _array(values, found.field, np.int32).astype(found.bits).view(dtype)
-    if found.field == "int_val":
-        # Narrow types keep their low bits, as the C++ runtime does it.
-        return _array(values, found.field, np.int32).astype(dtype)
-    return _array(values, found.field, dtype)
+    if element_type.bits is not None:
+        bits = _numeric_array(values, element_type.field, np.int32)
+        return bits.astype(element_type.bits).view(dtype)
+    if element_type.field == "int_val":
+        # A narrow integer type keeps the low bits of the int32, as in the C++ runtime.
+        return _numeric_array(values, element_type.field, np.int32).astype(dtype)
+    return _numeric_array(values, element_type.field, dtype)
 
 
-def _array(values: Any, field: str, dtype: Any) -> Array:
+def _numeric_array(values: Any, field: str, dtype: Any) -> Array:
+    """Convert a repeated field of numbers to an array of shape [n] in the fastest available way."""
     if len(values) < 32:
-        # Faster for a few than numpy's looking for a protocol that they follow.
+        # For few values a list is faster than NumPy's search for the array protocol.
         return np.array(values[:], dtype)
     if _HAS_ARRAYS:
         return np.array(values, dtype)
     if field not in ("float_val", "double_val"):
         return np.fromiter(values, dtype, len(values))
-    # Its bytes, once serialized, are those of the array.
-    alone = tensor_pb2.TensorProto()
-    getattr(alone, field).MergeFrom(values)
+    # A message that holds only this field ends with the bytes of the array.
+    message = tensor_pb2.TensorProto()
+    getattr(message, field).MergeFrom(values)
     size = len(values) * np.dtype(dtype).itemsize
-    serialized = alone.SerializeToString()
+    serialized = message.SerializeToString()
     return np.frombuffer(serialized, np.dtype(dtype).newbyteorder("<"), -1, len(serialized) - size)
 
 
-def _objects(values: Any) -> Array:
+def _to_object_array(values: Any) -> Array:
     array = np.empty(len(values), object)
     array[:] = list(values)
     return array
 
 
 def _fill(values: Array, count: int) -> Array:
+    """Cut values of shape [n] to `count`, or extend them by repeating the last value."""
     if len(values) == count:
         return values
     if len(values) > count:

@@ -61,7 +61,8 @@ class WarmupReplayer:
         if self._check_method_names:
             method_names.check_predict(signature)
         inputs = {
-            alias: tensor_proto.decode(proto, alias) for alias, proto in request.inputs.items()
+            alias: tensor_proto.tensor_proto_to_array(proto, alias)
+            for alias, proto in request.inputs.items()
         }
         signature.check_outputs(request.output_filter)
         model.run(name, signature.complete(inputs), list(request.output_filter) or None)

@@ -7,19 +7,19 @@ from typing import Any
 import grpc
 
 from server.admission.api_keys import ApiKeys
-from server.frontends.grpc.observability import Books
+from server.frontends.grpc.observability import CallObserver
 from server.frontends.grpc.services import call_handler, health
 from tpuserve.errors import Unauthenticated
 
 
-class KeyInterceptor(grpc.ServerInterceptor):
+class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Lets only calls pass that carry a key; before any of their message is read."""
 
     def __init__(
         self,
         keys: ApiKeys,
         pool: futures.ThreadPoolExecutor,
-        books: Books,
+        observer: CallObserver,
         *,
         open_health: bool = False,
     ) -> None:
@@ -32,7 +32,7 @@ class KeyInterceptor(grpc.ServerInterceptor):
         """
         self._keys = keys
         self._pool = pool
-        self._books = books
+        self._observer = observer
         self._open_prefix = f"/{health.SERVICE_NAME}/" if open_health else None
 
     def intercept_service(
@@ -44,7 +44,7 @@ class KeyInterceptor(grpc.ServerInterceptor):
             try:
                 self._keys.authenticate(_authorization(handler_call_details.invocation_metadata))
             except Unauthenticated as error:
-                return call_handler.refusal(method, error, self._books, self._pool)
+                return call_handler.refusal(method, error, self._observer, self._pool)
         return continuation(handler_call_details)
 
 

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from server.frontends.grpc.services.call_context import Request
+from server.frontends.grpc.services.call_context import CallContext
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
 
@@ -18,7 +18,7 @@ _ENTRYPOINT = "GRPC"
 _COUNTED = {f"/{PREDICTION_SERVICE}/{api}": api for api in ("Predict", "Classify", "Regress")}
 
 
-class Books:
+class CallObserver:
     """Where requests are noted down once they have ended, well or not.
 
     A request that fails before it says which model it is for is counted for a model without a
@@ -30,10 +30,10 @@ class Books:
         self._metrics = Metrics() if metrics is None else metrics
         self._log = log
 
-    def enter(
+    def record(
         self,
         method: str,
-        request: Request,
+        request: CallContext,
         status: str,
         started_ns: int,
         context: grpc.ServicerContext,

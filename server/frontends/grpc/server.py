@@ -13,9 +13,9 @@ from server.config.settings import Settings
 from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.grpc import server_config
-from server.frontends.grpc.auth_interceptor import KeyInterceptor
+from server.frontends.grpc.auth_interceptor import ApiKeyInterceptor
 from server.frontends.grpc.executor import call_executor
-from server.frontends.grpc.observability import Books
+from server.frontends.grpc.observability import CallObserver
 from server.frontends.grpc.services import health, profiler, reflection, serving_services
 from server.metrics import Metrics
 from server.process import ports
@@ -27,7 +27,7 @@ _ADMIN_THREADS = 8
 _HOLD_SECONDS = 0.05
 
 
-class RpcServer:
+class GrpcServer:
     """Serves a data plane on a port, a UNIX socket or both.
 
     Attributes:
@@ -72,7 +72,7 @@ class RpcServer:
         self._admin = futures.ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="grpc-admin")
         # One thread: they wait for nothing, and must not for what does.
         self._refusals = futures.ThreadPoolExecutor(1, thread_name_prefix="grpc-refusals")
-        self._books = Books(metrics, AccessLog() if chosen.access_log else None)
+        self._observer = CallObserver(metrics, AccessLog() if chosen.access_log else None)
         self._server = grpc.server(
             self._threads,
             interceptors=self._interceptors(keys, chosen),
@@ -142,19 +142,19 @@ class RpcServer:
                 dataplane,
                 own,
                 self._refusals,
-                self._books,
+                self._observer,
                 admission,
                 as_content=settings.enable_serialization_as_tensor_content,
                 max_tensor_bytes=settings.max_request_bytes,
             ),
-            serving_services.ModelService(dataplane, own, admin, self._books, metrics),
+            serving_services.ModelService(dataplane, own, admin, self._observer, metrics),
         ]
         if settings.enable_profiler:
             self._profiler = profiler.Profiler(own, admin)
             handlers.append(self._profiler)
             names.append(profiler.SERVICE_NAME)
         if settings.enable_grpc_healthcheck_service:
-            self._health = health.Health(own, admin, self._books)
+            self._health = health.Health(own, admin, self._observer)
             handlers.append(self._health.handler())
             names.append(health.SERVICE_NAME)
         self._reflection = reflection.Reflection(names, own)
@@ -166,4 +166,8 @@ class RpcServer:
     ) -> list[grpc.ServerInterceptor]:
         if keys is None:
             return []
-        return [KeyInterceptor(keys, self._refusals, self._books, open_health=settings.open_health)]
+        return [
+            ApiKeyInterceptor(
+                keys, self._refusals, self._observer, open_health=settings.open_health
+            )
+        ]

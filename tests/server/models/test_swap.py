@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from server.tensors import tensor_proto
+from server.tensors import serializer
 from tests import models, processes
 from tests.processes import ServeProcess
 
@@ -40,7 +40,7 @@ def over_grpc(channel: grpc.Channel) -> Any:
     """The values of the output."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "half"
-    request.inputs["x"].CopyFrom(tensor_proto.encode(np.full([1, 1], 2, np.float32)))
+    request.inputs["x"].CopyFrom(serializer.array_to_tensor_proto(np.full([1, 1], 2, np.float32)))
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
     return list(stub.Predict(request, timeout=60).outputs["y"].float_val)
 

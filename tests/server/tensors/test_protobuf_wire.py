@@ -16,25 +16,25 @@ from server.tensors import protobuf_wire
     ],
 )
 def test_varint_there_and_back(number: int, encoded: bytes) -> None:
-    assert protobuf_wire.varint(number) == encoded
-    assert protobuf_wire.read_varint(b"?" + encoded + b"?", 1) == (number, 1 + len(encoded))
+    assert protobuf_wire.encode_varint(number) == encoded
+    assert protobuf_wire.decode_varint(b"?" + encoded + b"?", 1) == (number, 1 + len(encoded))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 11])
 def test_varint_without_an_end_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="varint"):
-        protobuf_wire.read_varint(data, 0)
+        protobuf_wire.decode_varint(data, 0)
 
 
 def test_field_has_its_tag_and_its_length() -> None:
-    assert protobuf_wire.field(protobuf_wire.tag(16), b"ab") == b"\x82\x01\x02ab"
+    assert protobuf_wire.encode_field(protobuf_wire.field_tag(16), b"ab") == b"\x82\x01\x02ab"
 
 
 def test_strings_follow_their_lengths() -> None:
-    assert protobuf_wire.read_strings(b"\x01\x00\x02abc", 3) == [b"a", b"", b"bc"]
+    assert protobuf_wire.decode_string_content(b"\x01\x00\x02abc", 3) == [b"a", b"", b"bc"]
 
 
 @pytest.mark.parametrize(("data", "count"), [(b"\x01", 1), (b"\x01ab", 1), (b"\x01a", 9)])
 def test_strings_of_another_length_are_refused(data: bytes, count: int) -> None:
     with pytest.raises(ValueError, match="strings|varint"):
-        protobuf_wire.read_strings(data, count)
+        protobuf_wire.decode_string_content(data, count)

@@ -26,7 +26,7 @@ def proto(shape: tuple[int, ...] = (), dtype: int = DT_FLOAT, **fields: Any) -> 
 def decode(made: Any) -> np.ndarray[Any, Any]:
     from server.tensors import tensor_proto
 
-    return tensor_proto.decode(made, "x")
+    return tensor_proto.tensor_proto_to_array(made, "x")
 
 
 EVERY_TYPE = [
@@ -52,9 +52,9 @@ EVERY_TYPE = [
 
 @pytest.mark.parametrize("array", EVERY_TYPE, ids=lambda array: str(array.dtype))
 def test_every_type_survives_the_way_there_and_back(array: np.ndarray[Any, Any]) -> None:
-    from server.tensors import tensor_proto
+    from server.tensors import serializer
 
-    made = tensor_proto.encode(array)
+    made = serializer.array_to_tensor_proto(array)
     assert not made.tensor_content
     again = decode(made)
     assert (again.dtype, again.shape) == (array.dtype, array.shape)
@@ -72,11 +72,13 @@ def test_entry_of_a_map_is_what_the_api_reads(
 ) -> None:
     from tensorflow_serving.apis import predict_pb2
 
-    from server.tensors import protobuf_wire, tensor_proto
+    from server.tensors import protobuf_wire, serializer
 
     # Twice, since some of it is kept for the next time.
     for _ in range(2):
-        raw = b"".join(tensor_proto.to_entry(protobuf_wire.tag(1), "ä", array, as_content))
+        raw = b"".join(
+            serializer.serialize_map_entry(protobuf_wire.field_tag(1), "ä", array, as_content)
+        )
         made = predict_pb2.PredictResponse.FromString(raw).outputs["ä"]
         assert bool(made.tensor_content) == (
             as_content and array.dtype != object and array.size > 0
@@ -90,9 +92,9 @@ def test_entry_of_a_map_is_what_the_api_reads(
 def test_tensorflow_reads_what_is_written(array: np.ndarray[Any, Any]) -> None:
     import tensorflow as tf
 
-    from server.tensors import tensor_proto
+    from server.tensors import serializer
 
-    assert tf.make_ndarray(tensor_proto.encode(array)).tolist() == array.tolist()
+    assert tf.make_ndarray(serializer.array_to_tensor_proto(array)).tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE[:-2], ids=lambda array: str(array.dtype))
@@ -111,15 +113,15 @@ def test_array_may_be_no_larger_than_it_is_said() -> None:
     from server.tensors import tensor_proto
 
     made = proto((3,), float_val=[1])
-    assert tensor_proto.decode(made, "x", max_bytes=12).tolist() == [1, 1, 1]
+    assert tensor_proto.tensor_proto_to_array(made, "x", max_bytes=12).tolist() == [1, 1, 1]
     with pytest.raises(InvalidTensor):
-        tensor_proto.decode(made, "x", max_bytes=11)
+        tensor_proto.tensor_proto_to_array(made, "x", max_bytes=11)
 
 
 def test_numbers_are_written_as_content_where_asked() -> None:
-    from server.tensors import tensor_proto
+    from server.tensors import serializer
 
-    made = tensor_proto.to_bytes(np.array([1, 2], np.int16), as_content=True)
+    made = serializer.serialize_tensor(np.array([1, 2], np.int16), as_content=True)
     assert type(proto()).FromString(made).tensor_content == b"\x01\x00\x02\x00"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tensorflow_serving.apis import prediction_log_pb2
 
-from server.tensors import tensor_proto
+from server.tensors import serializer
 from server.warmup.replayer import WarmupReplayer
 from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeModel
@@ -22,7 +22,7 @@ def run(log: Any, model: FakeModel, check_method_names: bool = False) -> None:
 def predict_log(**values: Any) -> Any:
     log = prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog())
     for alias, value in values.items():
-        log.predict_log.request.inputs[alias].CopyFrom(tensor_proto.encode(value))
+        log.predict_log.request.inputs[alias].CopyFrom(serializer.array_to_tensor_proto(value))
     return log
 
 

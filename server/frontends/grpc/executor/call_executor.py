@@ -8,15 +8,15 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 
 from server.frontends.grpc.executor import grpcio_compat
-from server.frontends.grpc.executor.default_thread_pool import Pool
+from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
 
 logger = logging.getLogger(__name__)
 
-Send: TypeAlias = Callable[[bytes | None], object]
+SendMessage: TypeAlias = Callable[[bytes | None], object]
 """Sends a message of a stream; None ends it."""
 
 
-class Threads(Protocol):
+class CallExecutor(Protocol):
     """Runs calls, so many at a time at most, whose messages have a time to arrive in.
 
     Takes the place of a ThreadPoolExecutor under a gRPC server.
@@ -25,7 +25,7 @@ class Threads(Protocol):
     def start(self, server: grpc.Server) -> None:
         """Has a server that was made with these threads begin to accept calls."""
 
-    def place(
+    def register(
         self,
         behavior: Any,
         *,
@@ -36,7 +36,7 @@ class Threads(Protocol):
 
         Args:
           behavior: a function that gets an iterator of messages, of which it takes the first
-            through `receive`, and a context.
+            through `receive_first`, and a context.
           pool: threads of its own, for what takes long.
           is_quick: that it waits for nothing and computes little, so that it is answered even
             while all threads are busy.
@@ -45,14 +45,14 @@ class Threads(Protocol):
     def submit(self, *args: Any) -> Any:
         """What gRPC calls to have a call run."""
 
-    def receive(self, messages: Iterator[bytes], call: Any) -> bytes | None:
+    def receive_first(self, messages: Iterator[bytes], call: Any) -> bytes | None:
         """The first message of a call; None if it ends before.
 
         Raises:
           grpc.RpcError: the call was cancelled, by the client or because its message is late.
         """
 
-    def sender(self, context: Any, send: Send) -> Send:
+    def stream_writer(self, context: Any, send: SendMessage) -> SendMessage:
         """What sends the messages of a stream without waiting for its reader, as far as it can.
 
         Args:
@@ -67,19 +67,19 @@ class Threads(Protocol):
         """The number of threads at the moment."""
 
 
-def make(count: int) -> Threads:
+def make(count: int) -> CallExecutor:
     """So many threads for calls, of the faster kind where the grpcio that is installed allows it.
 
     Args:
       count: of calls that are answered at once.
     """
-    if grpcio_compat.fits():
-        from server.frontends.grpc.executor.cq_thread_pool import Pollers
+    if grpcio_compat.supports_direct_polling():
+        from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
 
-        return Pollers(count)
+        return CompletionQueueThreadPool(count)
     logger.warning(
         "grpcio %s is made otherwise than expected, which costs speed and nothing else. "
         "1.71 to 1.85 are known to be as expected",
         grpc.__version__,
     )
-    return Pool(count)
+    return DefaultThreadPool(count)

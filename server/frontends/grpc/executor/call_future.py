@@ -7,7 +7,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 
-class Task:
+class CallFuture:
     """A function to call, and whom to tell once that is done.
 
     As much of a Future as gRPC uses: the locks of a whole one would cost a tenth of a small call.
@@ -19,10 +19,10 @@ class Task:
         """Takes what to call."""
         self._function = function
         self._args = args
-        self._callbacks: list[Callable[[Task], object]] = []
+        self._callbacks: list[Callable[[CallFuture], object]] = []
         self._is_done = False
 
-    def add_done_callback(self, callback: Callable[["Task"], object]) -> None:
+    def add_done_callback(self, callback: Callable[["CallFuture"], object]) -> None:
         """Has the callback called when the function has returned, or now if it has."""
         self._callbacks.append(callback)
         if self._is_done:

@@ -5,7 +5,7 @@ begin with, and once when the message is there. On CPython each handing-over cos
 small call. Here some threads wait for events, and a call is answered by the one that its message
 comes to, as in gRPC's own servers in C++.
 
-That uses what is grpcio's own matter; `grpcio.fits` says whether it can be used.
+That uses what is grpcio's own matter; `grpcio.supports_direct_polling` says whether it can be used.
 """
 
 import logging
@@ -20,10 +20,10 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
-from server.frontends.grpc.executor.call_future import Task
-from server.frontends.grpc.executor.single_poller import Solo
-from server.frontends.grpc.executor.stalled_calls import MESSAGE_SECONDS, Waiting
-from server.frontends.grpc.executor.stream_writer import Sender
+from server.frontends.grpc.executor.call_future import CallFuture
+from server.frontends.grpc.executor.single_poller import SinglePollerMode
+from server.frontends.grpc.executor.stalled_calls import MESSAGE_SECONDS, StalledCallReaper
+from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 
 # How often a server that was let go of without having been stopped is looked for.
 _POLL_SECONDS = 1.0
@@ -31,8 +31,8 @@ _POLL_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Pollers:
-    """Runs calls, so many at a time at most; does what `Threads` does, for less.
+class CompletionQueueThreadPool:
+    """Runs calls, so many at a time at most; does what `CallExecutor` does, for less.
 
     One thread more than calls run waits for events, so that what is quick is answered while all
     others are busy; but as long as all calls are quick, one thread answers them alone. No thread
@@ -45,15 +45,15 @@ class Pollers:
         message_seconds: float = MESSAGE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes how many calls may run at once; arguments as of `Threads`."""
+        """Takes how many calls may run at once; arguments as of `CallExecutor`."""
         self._count = count
-        self._waiting = Waiting(message_seconds, clock)
+        self._waiting = StalledCallReaper(message_seconds, clock)
         self._state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
-        self._solo = Solo()
+        self._solo = SinglePollerMode()
         # Each of them may leave it at any time.
-        self._queue: OrderedDict[Task, bool] = OrderedDict()
+        self._queue: OrderedDict[CallFuture, bool] = OrderedDict()
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
@@ -67,15 +67,15 @@ class Pollers:
             self._add()
         self._waiting.watch()
 
-    def place(
+    def register(
         self,
         behavior: Any,
         *,
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Says where a method runs; arguments as of `Threads.place`."""
-        behavior.runs = Task.run
+        """Says where a method runs; arguments as of `CallExecutor.register`."""
+        behavior.runs = CallFuture.run
         if is_quick:
             behavior.runs = _run_now
         elif pool is not None:
@@ -92,10 +92,10 @@ class Pollers:
         behavior: Any,
         unused_argument: Any,
         *serializers: Any,
-    ) -> Task:
+    ) -> CallFuture:
         """Has a call answered once its message is there; called by grpcio."""
         message = _Message(state)
-        task = Task(run, (target, event, state, behavior, lambda: message, *serializers))
+        task = CallFuture(run, (target, event, state, behavior, lambda: message, *serializers))
         call = event.call
         receive = _server._receive_message(state, call, None)
         waiting = self._waiting
@@ -116,18 +116,18 @@ class Pollers:
         call.start_server_batch((cygrpc.ReceiveMessageOperation(_server._EMPTY_FLAGS),), arrived)
         return task
 
-    def receive(self, messages: Iterator[bytes], call: Any) -> bytes | None:
+    def receive_first(self, messages: Iterator[bytes], call: Any) -> bytes | None:
         """The first message of a call; None if it has ended before."""
         if messages.__class__ is _Message:
             return next(messages, None)
         with self._waiting.of(call):
             return next(messages, None)
 
-    def sender(
+    def stream_writer(
         self, context: Any, send: Callable[[bytes | None], object]
     ) -> Callable[[bytes | None], object]:
-        """What sends the messages of a stream; arguments as of `Threads.sender`."""
-        return Sender(context)
+        """What sends the messages of a stream; arguments as of `CallExecutor.stream_writer`."""
+        return NonBlockingStreamWriter(context)
 
     def shutdown(self) -> None:
         """Ends the threads; after the server has stopped."""
@@ -145,7 +145,7 @@ class Pollers:
         """The number of threads: one more than calls have run at a time."""
         return len(self._threads)
 
-    def _run(self, task: Task, state: Any) -> None:
+    def _run(self, task: CallFuture, state: Any) -> None:
         with self._lock:
             is_queued = self._running >= self._count
             if is_queued:
@@ -165,7 +165,7 @@ class Pollers:
                     return
                 task, _ = self._queue.popitem(last=False)
 
-    def _drop_at_end(self, task: Task, state: Any) -> None:
+    def _drop_at_end(self, task: CallFuture, state: Any) -> None:
         """Has a call that ends in the queue leave it, and the place that it takes elsewhere."""
 
         def drop() -> None:
@@ -204,7 +204,7 @@ class Pollers:
 
     def _poll_once(self) -> bool:
         """Deals with the next event, if one comes in time; False if there will be no more."""
-        self._solo.await_turn()
+        self._solo.wait_turn()
         state = self._state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
         kind = event.completion_type
@@ -261,5 +261,5 @@ class _Message:
         return message
 
 
-def _run_now(task: Task, state: Any) -> None:
+def _run_now(task: CallFuture, state: Any) -> None:
     task.run()

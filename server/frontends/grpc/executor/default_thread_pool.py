@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from server.frontends.grpc.executor.call_future import Task
-from server.frontends.grpc.executor.stalled_calls import MESSAGE_SECONDS, Call, Waiting
+from server.frontends.grpc.executor.call_future import CallFuture
+from server.frontends.grpc.executor.stalled_calls import MESSAGE_SECONDS, Call, StalledCallReaper
 
 # A thread that has waited so long for a message is made up for by another one.
 _SLOW_SECONDS = 0.1
@@ -18,7 +18,7 @@ _SLOW_SECONDS = 0.1
 _QUICK_THREADS = 4
 
 
-class Pool:
+class DefaultThreadPool:
     """Runs calls, so many at a time at most.
 
     Takes the place of a ThreadPoolExecutor under a gRPC server, which uses `submit` and
@@ -37,8 +37,8 @@ class Pool:
     ) -> None:
         """Starts the threads; arguments as of `threads.make`."""
         self._count = count
-        self._waiting = Waiting(message_seconds, clock)
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._waiting = StalledCallReaper(message_seconds, clock)
+        self._tasks: SimpleQueue[CallFuture | None] = SimpleQueue()
         self._quick = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._lock = threading.Lock()
@@ -50,27 +50,27 @@ class Pool:
         """Has a server that was made with these threads begin to accept calls."""
         server.start()
 
-    def place(
+    def register(
         self,
         behavior: Any,
         *,
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Says where a method runs; arguments as of `Threads.place`."""
+        """Says where a method runs; arguments as of `CallExecutor.register`."""
         chosen = self._quick if is_quick else pool
         if chosen is not None:
             behavior.experimental_thread_pool = chosen
 
-    def submit(self, function: Callable[..., object], *args: Any) -> Task:
+    def submit(self, function: Callable[..., object], *args: Any) -> CallFuture:
         """Has a function called in one of the threads; called by grpcio."""
-        task = Task(function, args)
+        task = CallFuture(function, args)
         self._tasks.put(task)
         if self._waiting:
             self._lend()
         return task
 
-    def receive(self, messages: Iterator[bytes], call: Call) -> bytes | None:
+    def receive_first(self, messages: Iterator[bytes], call: Call) -> bytes | None:
         """The first message of a call, waited for in the calling thread; None if it ends before.
 
         Raises:
@@ -79,16 +79,16 @@ class Pool:
         with self._waiting.of(call):
             return next(messages, None)
 
-    def sender(
+    def stream_writer(
         self, context: Any, send: Callable[[bytes | None], object]
     ) -> Callable[[bytes | None], object]:
-        """What sends the messages of a stream; arguments as of `Threads.sender`."""
+        """What sends the messages of a stream; arguments as of `CallExecutor.stream_writer`."""
         return send
 
     def look(self) -> None:
         """Makes up for threads that wait for slow messages, and gives up the slowest ones."""
         self._lend()
-        self._waiting.give_up()
+        self._waiting.cancel_stalled()
 
     def shutdown(self) -> None:
         """Ends the threads, each after what it is at."""

@@ -57,8 +57,8 @@ _SERVER_STATE_NAMES = (
 _RECEIVED = b"a message"
 
 
-def fits() -> bool:
-    """Whether the grpcio that is installed is made as `Pollers` expects it."""
+def supports_direct_polling() -> bool:
+    """Whether the grpcio that is installed is made as `CompletionQueueThreadPool` expects it."""
     if not _has(_server, (*_NAMES, *_FUNCTIONS)) or not _has(cygrpc, _CYTHON_NAMES):
         return False
     for name, parameters in _FUNCTIONS.items():
@@ -86,7 +86,7 @@ def _has(thing: Any, names: Iterable[str]) -> bool:
 
 
 def _receives_as_expected() -> bool:
-    """Whether a message that has come is left where `Pollers` looks for it."""
+    """Whether a message that has come is left where `CompletionQueueThreadPool` looks for it."""
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
     operation = SimpleNamespace(message=lambda: _RECEIVED)
@@ -97,7 +97,7 @@ def _receives_as_expected() -> bool:
 
 
 def _submits_as_expected() -> bool:
-    """Whether a call with a stream of requests is handed over as `Pollers.submit` takes it."""
+    """Whether grpcio submits a call with the arguments that `submit` expects."""
     submitted: list[Any] = []
 
     def behavior() -> None:

@@ -21,7 +21,7 @@ _TICK_SECONDS = 0.002
 _IDLE_TICKS = 10
 
 
-class Solo:
+class SinglePollerMode:
     """Says which threads are to wait for events: all of them, or one alone."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +68,7 @@ class Solo:
         else:
             self._quick_calls = 0
 
-    def await_turn(self) -> None:
+    def wait_turn(self) -> None:
         """Returns once the calling thread is to wait for events, at once unless one is alone."""
         if self._thread is None or self._thread == threading.get_ident():
             return

@@ -19,7 +19,7 @@ class Call(Protocol):
         """Ends it."""
 
 
-class Waiting:
+class StalledCallReaper:
     """The calls that wait for their message; those that do so for too long are cancelled."""
 
     def __init__(self, message_seconds: float, clock: Callable[[], float]) -> None:
@@ -59,7 +59,7 @@ class Waiting:
         # A copy first, since others come and go meanwhile; it is made in one step.
         return [call for call, since in self._since.copy().items() if since < begun]
 
-    def give_up(self) -> None:
+    def cancel_stalled(self) -> None:
         """Cancels the calls that have waited for too long."""
         for call in self.longer_than(self._message_seconds):
             logger.warning("a call is cancelled: its message has not arrived in time")
@@ -70,7 +70,7 @@ class Waiting:
 
         def run() -> None:
             while not self._is_closed.wait(1):
-                (look or self.give_up)()
+                (look or self.cancel_stalled)()
 
         threading.Thread(target=run, name="grpc-watch", daemon=True).start()
 

@@ -1,7 +1,7 @@
 """Messages to who may never read them: handed to gRPC, and not waited for.
 
 grpcio itself keeps a thread until a message has left, which is as long as its reader likes. That
-uses what is grpcio's own matter; `grpcio.fits` says whether it can be used.
+uses what is grpcio's own matter; `grpcio.supports_direct_polling` says whether it can be used.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from grpc import _server
 from grpc._cython import cygrpc
 
 
-class Sender:
+class NonBlockingStreamWriter:
     """Sends the messages of one stream, one after the other; None ends it well."""
 
     def __init__(self, context: Any) -> None:

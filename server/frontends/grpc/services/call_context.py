@@ -8,7 +8,7 @@ from server.dataplane import Target
 _NOBODY = Target("")
 
 
-class Request:
+class CallContext:
     """One request.
 
     Attributes:
@@ -26,5 +26,5 @@ class Request:
         self.version: int | None = None
 
 
-Answer: TypeAlias = Callable[[bytes, Request], bytes]
+Answer: TypeAlias = Callable[[bytes, CallContext], bytes]
 """A message's bytes, and the request to note down what they say → the reply's bytes."""

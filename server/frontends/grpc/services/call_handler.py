@@ -10,9 +10,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from server.frontends.grpc import errors
-from server.frontends.grpc.executor.call_executor import Threads
-from server.frontends.grpc.observability import Books
-from server.frontends.grpc.services.call_context import Answer, Request
+from server.frontends.grpc.executor.call_executor import CallExecutor
+from server.frontends.grpc.observability import CallObserver
+from server.frontends.grpc.services.call_context import Answer, CallContext
 from tpuserve.errors import (
     Cancelled,
     Code,
@@ -48,8 +48,8 @@ def parse(message_type: type[Message], raw: bytes) -> Message:
 def handler(
     method: str,
     answer: Answer,
-    threads: Threads,
-    books: Books,
+    threads: CallExecutor,
+    observer: CallObserver,
     done: Done = lambda: None,
     *,
     pool: futures.ThreadPoolExecutor | None = None,
@@ -65,15 +65,15 @@ def handler(
       method: its full name.
       answer: gets the message as bytes, since it is for us to say what is wrong with them.
       done: called at the end of each call, whatever became of it.
-      pool, is_quick: as of `Threads.place`.
+      pool, is_quick: as of `CallExecutor.register`.
     """
 
     def call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        request = Request()
+        request = CallContext()
         started = time.perf_counter_ns()
         message, reply, status = None, b"", "OK"
         try:
-            message = threads.receive(messages, context)
+            message = threads.receive_first(messages, context)
             request.timeout_ms = _timeout_ms(context)
             if message is None:
                 raise InvalidInput("a call has one request message, this one has none")
@@ -96,23 +96,25 @@ def handler(
             context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
         finally:
             done()
-            books.enter(method, request, status, started, context, len(message or b""), len(reply))
+            observer.record(
+                method, request, status, started, context, len(message or b""), len(reply)
+            )
         raise AssertionError("abort never returns")
 
-    threads.place(call, pool=pool, is_quick=is_quick)
+    threads.register(call, pool=pool, is_quick=is_quick)
     return grpc.stream_unary_rpc_method_handler(call)
 
 
 def refusal(
-    method: str, error: TpuserveError, books: Books, pool: futures.ThreadPoolExecutor
+    method: str, error: TpuserveError, observer: CallObserver, pool: futures.ThreadPoolExecutor
 ) -> grpc.RpcMethodHandler:
     """What ends a call with an error, before any of its message is read."""
 
     def refuse(messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
-        books.enter(method, Request(), error.code.name, time.perf_counter_ns(), context)
+        observer.record(method, CallContext(), error.code.name, time.perf_counter_ns(), context)
         errors.abort(context, error)
 
-    # Not for `Threads.place`, which may wait for the message first.
+    # Not for `CallExecutor.register`, which may wait for the message first.
     refuse.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return grpc.stream_unary_rpc_method_handler(refuse)
 

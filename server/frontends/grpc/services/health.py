@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2
 
-from server.frontends.grpc.executor.call_executor import Send, Threads
-from server.frontends.grpc.observability import Books
+from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessage
+from server.frontends.grpc.observability import CallObserver
 from server.frontends.grpc.services import call_handler
-from server.frontends.grpc.services.call_context import Request
+from server.frontends.grpc.services.call_context import CallContext
 from tpuserve.errors import InvalidInput, NotFound
 
 SERVICE_NAME: str = health.SERVICE_NAME
@@ -24,7 +24,9 @@ _STATUS = health_pb2.HealthCheckResponse
 class Health:
     """Serving from the beginning, until the server drains."""
 
-    def __init__(self, threads: Threads, pool: futures.ThreadPoolExecutor, books: Books) -> None:
+    def __init__(
+        self, threads: CallExecutor, pool: futures.ThreadPoolExecutor, observer: CallObserver
+    ) -> None:
         """Takes where to answer.
 
         Args:
@@ -34,7 +36,7 @@ class Health:
         """
         self._threads = threads
         self._pool = pool
-        self._books = books
+        self._observer = observer
         self._watchers: set[_Watcher] = set()
         self._is_draining = False
         self._lock = threading.Lock()
@@ -42,21 +44,23 @@ class Health:
     def handler(self) -> grpc.GenericRpcHandler:
         """What gRPC calls."""
 
-        def watch(messages: Iterator[bytes], context: grpc.ServicerContext, send: Send) -> None:
-            message = self._threads.receive(messages, context)
+        def watch(
+            messages: Iterator[bytes], context: grpc.ServicerContext, send: SendMessage
+        ) -> None:
+            message = self._threads.receive_first(messages, context)
             try:
                 request = call_handler.parse(health_pb2.HealthCheckRequest, message or b"")
             except InvalidInput as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            send = self._threads.sender(context, send)
+            send = self._threads.stream_writer(context, send)
             self._watch(_Watcher(request.service in _NAMES, send), context)
 
-        self._threads.place(watch, pool=self._pool)
+        self._threads.register(watch, pool=self._pool)
         # Who watches then gets a thread when there is news alone.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         methods = {
             "Check": call_handler.handler(
-                f"/{SERVICE_NAME}/Check", self._check, self._threads, self._books, is_quick=True
+                f"/{SERVICE_NAME}/Check", self._check, self._threads, self._observer, is_quick=True
             ),
             # To gRPC the one request is a stream, so that it, too, has a time to arrive in.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
@@ -75,7 +79,7 @@ class Health:
             # One that reads nothing keeps who sends to it.
             self._pool.submit(each.end)
 
-    def _check(self, raw: bytes, request: Request) -> bytes:
+    def _check(self, raw: bytes, request: CallContext) -> bytes:
         name = call_handler.parse(health_pb2.HealthCheckRequest, raw).service
         if name not in _NAMES:
             raise NotFound(f"no service is named {name!r} here")
@@ -104,7 +108,7 @@ class Health:
 class _Watcher:
     """Who watches a service, and is told one thing at a time."""
 
-    def __init__(self, is_known: bool, send: Send) -> None:
+    def __init__(self, is_known: bool, send: SendMessage) -> None:
         self._is_known = is_known
         self._send = send
         self._is_over = False

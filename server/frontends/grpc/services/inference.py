@@ -7,7 +7,7 @@ from tensorflow_serving.apis import classification_pb2, inference_pb2, regressio
 
 from server.dataplane import Classification, DataPlane, Regression
 from server.frontends.grpc.services import call_handler, model_spec
-from server.frontends.grpc.services.call_context import Answer, Request
+from server.frontends.grpc.services.call_context import Answer, CallContext
 from server.frontends.grpc.services.serialized_input import (
     ExamplesRequest,
     TasksRequest,
@@ -33,7 +33,7 @@ def regress(dataplane: DataPlane) -> Answer:
 def multi_inference(dataplane: DataPlane) -> Answer:
     """Answers with the result of each task; errors as of `DataPlane.multi_inference`."""
 
-    def answer(raw: bytes, request: Request) -> bytes:
+    def answer(raw: bytes, request: CallContext) -> bytes:
         message = call_handler.parse(TasksRequest, raw)
         tasks = [
             (model_spec.target_of(each.model_spec), each.method_name) for each in message.tasks
@@ -59,7 +59,7 @@ def multi_inference(dataplane: DataPlane) -> Answer:
 def _by_examples(
     ask: Callable[..., _Found], response_type: Callable[[], Any], write: _Write[_Found]
 ) -> Answer:
-    def answer(raw: bytes, request: Request) -> bytes:
+    def answer(raw: bytes, request: CallContext) -> bytes:
         message = call_handler.parse(ExamplesRequest, raw)
         request.target = model_spec.read_target(message)
         examples = read_examples(message.input)

@@ -7,7 +7,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 from server.dataplane import DataPlane
 from server.frontends.grpc import errors
 from server.frontends.grpc.services import call_handler, model_spec
-from server.frontends.grpc.services.call_context import Request
+from server.frontends.grpc.services.call_context import CallContext
 from server.servables.servable import VersionStatus
 
 
@@ -18,7 +18,7 @@ class GetModelStatus:
         """Takes the data plane to answer from."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, request: Request) -> bytes:
+    def __call__(self, raw: bytes, request: CallContext) -> bytes:
         """The state of every version of a model, or of one; newest first; labels do not count.
 
         Raises:
@@ -37,7 +37,7 @@ class GetModelMetadata:
         """Takes the data plane to answer from."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, request: Request) -> bytes:
+    def __call__(self, raw: bytes, request: CallContext) -> bytes:
         """The signatures of a version, whole.
 
         Raises:
@@ -66,7 +66,7 @@ def _encode(versions: list[VersionStatus]) -> bytes:
         status.status.SetInParent()
         if each.error is not None:
             status.status.error_code = each.error.code.value
-            status.status.error_message = errors.readable(str(each.error))
+            status.status.error_message = errors.to_utf8(str(each.error))
         else:
-            status.status.error_message = errors.readable(each.note)
+            status.status.error_message = errors.to_utf8(each.note)
     return bytes(response.SerializeToString())

@@ -4,12 +4,12 @@ from tensorflow_serving.apis import predict_pb2
 
 from server.dataplane import DataPlane, Prediction
 from server.frontends.grpc.services import call_handler, model_spec
-from server.frontends.grpc.services.call_context import Request
+from server.frontends.grpc.services.call_context import CallContext
 from server.servables.servable import Array
-from server.tensors import protobuf_wire, tensor_proto
+from server.tensors import protobuf_wire, serializer, tensor_proto
 from tpuserve.saved_model.signature import Signature
 
-_OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.tag(1), protobuf_wire.tag(2)
+_OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class Predict:
@@ -32,7 +32,7 @@ class Predict:
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
 
-    def __call__(self, raw: bytes, request: Request) -> bytes:
+    def __call__(self, raw: bytes, request: CallContext) -> bytes:
         """The outputs of a model for the inputs in the request.
 
         Raises:
@@ -44,7 +44,7 @@ class Predict:
         def read_inputs(_: Signature) -> dict[str, Array]:
             limit = self._max_tensor_bytes
             return {
-                alias: tensor_proto.decode(proto, alias, limit)
+                alias: tensor_proto.tensor_proto_to_array(proto, alias, limit)
                 for alias, proto in message.inputs.items()
             }
 
@@ -58,9 +58,9 @@ class Predict:
         return self._encode(prediction)
 
     def _encode(self, prediction: Prediction) -> bytes:
-        parts: list[tensor_proto.Part] = []
+        parts: list[serializer.Chunk] = []
         for alias, array in prediction.outputs.items():
-            parts += tensor_proto.to_entry(_OUTPUTS_TAG, alias, array, self._as_content)
+            parts += serializer.serialize_map_entry(_OUTPUTS_TAG, alias, array, self._as_content)
         spec = model_spec.encode(prediction.model, prediction.version, prediction.signature_name)
-        parts += (_MODEL_SPEC_TAG, protobuf_wire.varint(len(spec)), spec)
+        parts += (_MODEL_SPEC_TAG, protobuf_wire.encode_varint(len(spec)), spec)
         return b"".join(parts)

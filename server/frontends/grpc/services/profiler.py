@@ -7,7 +7,7 @@ from concurrent import futures
 
 import grpc
 
-from server.frontends.grpc.executor.call_executor import Threads
+from server.frontends.grpc.executor.call_executor import CallExecutor
 from server.process import ports
 
 SERVICE_NAME = "tensorflow.ProfilerService"
@@ -18,7 +18,7 @@ _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 logger = logging.getLogger(__name__)
 
 
-def start_tensorflows() -> str:
+def start_tf_profiler_server() -> str:
     """The address of TensorFlow's profiler server, started on a port of this machine's choice."""
     import tensorflow as tf
 
@@ -33,9 +33,9 @@ class Profiler(grpc.GenericRpcHandler):
 
     def __init__(
         self,
-        threads: Threads,
+        threads: CallExecutor,
         pool: futures.ThreadPoolExecutor,
-        start: Callable[[], str] = start_tensorflows,
+        start: Callable[[], str] = start_tf_profiler_server,
     ) -> None:
         """Takes threads of its own, since a profile takes as long as it is asked to.
 
@@ -55,10 +55,10 @@ class Profiler(grpc.GenericRpcHandler):
             return None
 
         def call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            message = self._threads.receive(messages, context)
+            message = self._threads.receive_first(messages, context)
             return self._forward(method, message or b"", context)
 
-        self._threads.place(call, pool=self._pool)
+        self._threads.register(call, pool=self._pool)
         return grpc.stream_unary_rpc_method_handler(call)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from server.frontends.grpc.executor.call_executor import Threads
+from server.frontends.grpc.executor.call_executor import CallExecutor
 
 # The messages of both versions are alike on the wire.
 SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
@@ -27,7 +27,7 @@ class Reflection:
     Nothing is lost with a stream between two questions, so that none keeps a server from stopping.
     """
 
-    def __init__(self, service_names: Sequence[str], threads: Threads) -> None:
+    def __init__(self, service_names: Sequence[str], threads: CallExecutor) -> None:
         """Takes what there is.
 
         Args:
@@ -71,7 +71,7 @@ class Reflection:
         if self._is_draining or not context.add_callback(lambda: self._open.discard(context)):
             self._open.discard(context)
             context.cancel()
-        in_time = iter(lambda: self._threads.receive(questions, context), None)
+        in_time = iter(lambda: self._threads.receive_first(questions, context), None)
         return self._servicer.ServerReflectionInfo(in_time, context)
 
 

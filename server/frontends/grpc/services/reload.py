@@ -8,7 +8,7 @@ from tensorflow_serving.apis import model_management_pb2
 from server.config import model_file
 from server.dataplane import DataPlane
 from server.frontends.grpc.services import call_handler
-from server.frontends.grpc.services.call_context import Request
+from server.frontends.grpc.services.call_context import CallContext
 
 CounterValue: TypeAlias = Callable[[str], int | None]
 """Name of a metric, as "/tensorflow/serving/request_count" → its first value, if it has one."""
@@ -22,7 +22,7 @@ class HandleReloadConfigRequest:
         self._dataplane = dataplane
         self._counter_value = counter_value
 
-    def __call__(self, raw: bytes, request: Request) -> bytes:
+    def __call__(self, raw: bytes, request: CallContext) -> bytes:
         """How the metrics that the request names have grown, once its configuration is served.
 
         The reply's own status says OK: a call that fails has no reply.

@@ -8,8 +8,8 @@ import grpc
 
 from server.admission.admission import AdmissionController
 from server.dataplane import DataPlane
-from server.frontends.grpc.executor.call_executor import Threads
-from server.frontends.grpc.observability import MODEL_SERVICE, PREDICTION_SERVICE, Books
+from server.frontends.grpc.executor.call_executor import CallExecutor
+from server.frontends.grpc.observability import MODEL_SERVICE, PREDICTION_SERVICE, CallObserver
 from server.frontends.grpc.services import call_handler, inference
 from server.frontends.grpc.services.call_context import Answer
 from server.frontends.grpc.services.model_service import GetModelMetadata, GetModelStatus
@@ -32,9 +32,9 @@ class PredictionService(grpc.GenericRpcHandler):
     def __init__(
         self,
         dataplane: DataPlane,
-        threads: Threads,
+        threads: CallExecutor,
         pool: futures.ThreadPoolExecutor,
-        books: Books,
+        observer: CallObserver,
         admission: AdmissionController | None = None,
         *,
         as_content: bool = False,
@@ -58,12 +58,12 @@ class PredictionService(grpc.GenericRpcHandler):
         }
         done = (lambda: None) if admission is None else admission.release
         self._handlers = {
-            method: call_handler.handler(method, answer, threads, books, done)
+            method: call_handler.handler(method, answer, threads, observer, done)
             for method, answer in _full_names(PREDICTION_SERVICE, answers).items()
         }
         self._admission = admission
         self._pool = pool
-        self._books = books
+        self._observer = observer
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """What answers a call of the service, or refuses it; None for a call of another one."""
@@ -74,7 +74,7 @@ class PredictionService(grpc.GenericRpcHandler):
         try:
             self._admission.acquire()
         except (Unavailable, TooManyRequests) as error:
-            return call_handler.refusal(method, error, self._books, self._pool)
+            return call_handler.refusal(method, error, self._observer, self._pool)
         return found
 
 
@@ -87,9 +87,9 @@ class ModelService(grpc.GenericRpcHandler):
     def __init__(
         self,
         dataplane: DataPlane,
-        threads: Threads,
+        threads: CallExecutor,
         pool: futures.ThreadPoolExecutor,
-        books: Books,
+        observer: CallObserver,
         metrics: Metrics | None = None,
     ) -> None:
         """Takes the data plane to answer from.
@@ -109,8 +109,8 @@ class ModelService(grpc.GenericRpcHandler):
             ),
         }
         self._handlers = {
-            method: call_handler.handler(method, answer, threads, books, **place)
-            for method, (answer, place) in _full_names(MODEL_SERVICE, answers).items()
+            method: call_handler.handler(method, answer, threads, observer, **register)
+            for method, (answer, register) in _full_names(MODEL_SERVICE, answers).items()
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:

@@ -112,7 +112,7 @@ def example_list(examples: Sequence[Any], context: Any = None) -> Any:
 @contextmanager
 def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iterator[Any]:
     """A running server; options are those of RpcServer, or settings by their names."""
-    from server.frontends.grpc.server import RpcServer
+    from server.frontends.grpc.server import GrpcServer
 
     ours = {
         name: options.pop(name)
@@ -121,7 +121,7 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
     }
     settings = replace(Settings(Path("/models")), **options)
     port = free_ports(1)[0] if has_port else 0
-    server = RpcServer(dataplane, LOOPBACK, port, 10, settings, **ours)
+    server = GrpcServer(dataplane, LOOPBACK, port, 10, settings, **ours)
     server.start()
     try:
         yield server

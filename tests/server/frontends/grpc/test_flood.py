@@ -40,7 +40,7 @@ def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
 ) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    monkeypatch.setattr(grpcio_compat, "fits", lambda: is_grpcio_as_expected)
+    monkeypatch.setattr(grpcio_compat, "supports_direct_polling", lambda: is_grpcio_as_expected)
     (tmp_path / "keys").write_text("sesame\n")
     keys, admission, model = ApiKeys(tmp_path / "keys"), AdmissionController(1), loader.models[3]
     end = threading.Event()

@@ -74,7 +74,7 @@ def client() -> Iterator[clients.Client]:
 def varint(number: int) -> bytes:
     from server.tensors import protobuf_wire
 
-    return protobuf_wire.varint(number)
+    return protobuf_wire.encode_varint(number)
 
 
 def fields(values: Any) -> Any:

@@ -328,7 +328,7 @@ def test_slow_model_keeps_nobody_from_asking_for_health_and_status(
 ) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    monkeypatch.setattr(grpcio_compat, "fits", lambda: is_grpcio_as_expected)
+    monkeypatch.setattr(grpcio_compat, "supports_direct_polling", lambda: is_grpcio_as_expected)
     model = loader.models[3]
     model.gate.clear()
     with (
@@ -352,12 +352,12 @@ def test_slow_model_keeps_nobody_from_asking_for_health_and_status(
 def test_every_address_is_served_of_both_kinds_while_its_port_is_kept(
     dataplane: DataPlane,
 ) -> None:
-    from server.frontends.grpc.server import RpcServer
+    from server.frontends.grpc.server import GrpcServer
 
     # As the server does it, which takes its ports before it loads.
     with ports.bind_port("0.0.0.0", 0, "--port") as reserved:
         port = reserved.getsockname()[1]
-        server = RpcServer(dataplane, "0.0.0.0", port, 10)
+        server = GrpcServer(dataplane, "0.0.0.0", port, 10)
         server.start()
     for host in ("127.0.0.1", "[::1]"):
         with clients.client_of(f"{host}:{port}") as client:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from server.frontends.grpc.executor import grpcio_compat
-from server.frontends.grpc.executor.cq_thread_pool import Pollers
+from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
@@ -54,13 +54,15 @@ def echo() -> Echo:
 
 
 @contextmanager
-def serving(echo: Echo, threads: Pollers, **place: Any) -> Iterator[Callable[..., Any]]:
+def serving(
+    echo: Echo, threads: CompletionQueueThreadPool, **register: Any
+) -> Iterator[Callable[..., Any]]:
     """A way to begin a call, of a server that is stopped in the end."""
 
     def behavior(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        return echo.answer(threads.receive(messages, context))
+        return echo.answer(threads.receive_first(messages, context))
 
-    threads.place(behavior, **place)
+    threads.register(behavior, **register)
     method = grpc.stream_unary_rpc_method_handler(behavior)
     server = grpc.server(threads)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"m": method}),))
@@ -75,7 +77,7 @@ def serving(echo: Echo, threads: Pollers, **place: Any) -> Iterator[Callable[...
 
 
 def test_call_is_answered_and_its_thread_is_there_for_the_next(echo: Echo) -> None:
-    threads = Pollers(1)
+    threads = CompletionQueueThreadPool(1)
     with serving(echo, threads) as begin:
         for message in (b"1", b"", b"2" * 10_000):
             assert begin([message]).result() == b"echo " + message
@@ -83,13 +85,13 @@ def test_call_is_answered_and_its_thread_is_there_for_the_next(echo: Echo) -> No
 
 
 def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
-    with serving(echo, Pollers(1)) as begin:
+    with serving(echo, CompletionQueueThreadPool(1)) as begin:
         assert begin([]).result() == b"echo "
     assert echo.messages == [None]
 
 
 def test_so_many_calls_run_at_once_and_the_rest_after_them(echo: Echo) -> None:
-    threads = Pollers(3)
+    threads = CompletionQueueThreadPool(3)
     with serving(echo, threads) as begin:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(7)]
@@ -103,7 +105,7 @@ def test_so_many_calls_run_at_once_and_the_rest_after_them(echo: Echo) -> None:
 
 
 def test_after_many_quick_calls_those_that_wait_hold_nobody_up(echo: Echo) -> None:
-    with serving(echo, Pollers(3)) as begin:
+    with serving(echo, CompletionQueueThreadPool(3)) as begin:
         for _ in range(200):
             assert begin([b"a"]).result() == b"echo a"
             assert echo.entered.acquire(timeout=10)
@@ -117,7 +119,7 @@ def test_after_many_quick_calls_those_that_wait_hold_nobody_up(echo: Echo) -> No
 
 @pytest.mark.parametrize("is_quick", [True, False])
 def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
-    with serving(echo, Pollers(0), is_quick=is_quick) as begin:
+    with serving(echo, CompletionQueueThreadPool(0), is_quick=is_quick) as begin:
         call = begin([b"a"])
         if is_quick:
             assert call.result() == b"echo a"
@@ -127,14 +129,14 @@ def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
 
 
 def test_failure_costs_no_thread(echo: Echo) -> None:
-    with serving(echo, Pollers(1)) as begin:
+    with serving(echo, CompletionQueueThreadPool(1)) as begin:
         assert begin([b"fail"]).exception().code() == grpc.StatusCode.UNKNOWN
         assert begin([b"a"]).result() == b"echo a"
 
 
 def test_message_that_does_not_come_takes_no_thread_and_is_given_up(echo: Echo) -> None:
     clock, end = Clock(), threading.Event()
-    threads = Pollers(1, message_seconds=60, clock=clock)
+    threads = CompletionQueueThreadPool(1, message_seconds=60, clock=clock)
 
     def never() -> Iterator[bytes]:
         end.wait(10)
@@ -166,7 +168,7 @@ def wait_for(is_so: Callable[[], bool]) -> bool:
 
 def test_threads_end_with_the_server(echo: Echo) -> None:
     before = alive()
-    with serving(echo, Pollers(4)) as begin:
+    with serving(echo, CompletionQueueThreadPool(4)) as begin:
         assert begin([b"a"]).result() == b"echo a"
         # Those of other tests may end meanwhile.
         assert alive() - before
@@ -174,7 +176,7 @@ def test_threads_end_with_the_server(echo: Echo) -> None:
 
 
 def test_calls_that_are_given_up_leave_nothing_behind(echo: Echo) -> None:
-    threads = Pollers(2)
+    threads = CompletionQueueThreadPool(2)
     with serving(echo, threads) as begin:
         echo.gate.clear()
         # Some are given up while they run, some before.
@@ -191,7 +193,7 @@ def test_calls_that_are_given_up_leave_nothing_behind(echo: Echo) -> None:
 
 def test_server_that_nobody_refers_to_ends() -> None:
     before = alive()
-    threads = Pollers(1)
+    threads = CompletionQueueThreadPool(1)
     server = grpc.server(threads)
     threads.start(server)
     assert alive() - before
@@ -205,14 +207,14 @@ def test_server_that_nobody_refers_to_ends() -> None:
 def test_server_works_with_any_grpcio(
     dataplane: Any, monkeypatch: pytest.MonkeyPatch, is_made_as_expected: bool
 ) -> None:
-    monkeypatch.setattr(grpcio_compat, "fits", lambda: is_made_as_expected)
+    monkeypatch.setattr(grpcio_compat, "supports_direct_polling", lambda: is_made_as_expected)
     with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
         assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
         assert client.status(name="half")[0].version == 3
 
 
 def test_call_that_cannot_be_taken_on_is_ended_and_the_next_one_is(echo: Echo) -> None:
-    class Full(Pollers):
+    class Full(CompletionQueueThreadPool):
         left = 1
 
         def submit(self, *args: Any) -> Any:
@@ -236,13 +238,13 @@ def test_call_that_no_other_pool_takes_is_ended_and_the_next_one_is_answered(ech
                 raise RuntimeError("can't start new thread")
             return super().submit(*args, **options)
 
-    with Full(1) as pool, serving(echo, Pollers(1), pool=pool) as begin:
+    with Full(1) as pool, serving(echo, CompletionQueueThreadPool(1), pool=pool) as begin:
         assert begin([b"a"]).exception().code() == grpc.StatusCode.CANCELLED
         assert begin([b"b"]).result() == b"echo b"
 
 
 def test_without_another_thread_calls_are_answered_by_those_there_are(echo: Echo) -> None:
-    class Few(Pollers):
+    class Few(CompletionQueueThreadPool):
         def _add(self) -> None:
             if len(self._threads) == 2:
                 raise RuntimeError("can't start new thread")
@@ -261,7 +263,7 @@ def test_without_another_thread_calls_are_answered_by_those_there_are(echo: Echo
 
 
 def test_exit_in_a_call_is_none_of_the_thread(echo: Echo) -> None:
-    threads = Pollers(1)
+    threads = CompletionQueueThreadPool(1)
     with serving(echo, threads) as begin:
         call = begin([b"exit"])
         assert echo.entered.acquire(timeout=10)

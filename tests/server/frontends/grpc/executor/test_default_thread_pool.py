@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.frontends.grpc.executor.default_thread_pool import Pool
+from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
 
 
 class Clock:
@@ -44,29 +44,29 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def threads(clock: Clock) -> Iterator[Pool]:
-    threads = Pool(1, message_seconds=60, clock=clock)
+def threads(clock: Clock) -> Iterator[DefaultThreadPool]:
+    threads = DefaultThreadPool(1, message_seconds=60, clock=clock)
     yield threads
     threads.shutdown()
 
 
-def receive(threads: Pool, call: Call) -> Any:
+def receive(threads: DefaultThreadPool, call: Call) -> Any:
     """Has a thread wait for the call's message; what comes of it is put into the list."""
     received: list[bytes | None] = []
     done = threading.Event()
-    task = threads.submit(lambda: received.append(threads.receive(call.messages(), call)))
+    task = threads.submit(lambda: received.append(threads.receive_first(call.messages(), call)))
     task.add_done_callback(lambda _: done.set())
     assert call.begun.wait(10)
     return received, done
 
 
-def run(threads: Pool) -> threading.Event:
+def run(threads: DefaultThreadPool) -> threading.Event:
     done = threading.Event()
     threads.submit(done.set)
     return done
 
 
-def test_callback_is_called_once_whenever_it_is_added(threads: Pool) -> None:
+def test_callback_is_called_once_whenever_it_is_added(threads: DefaultThreadPool) -> None:
     called: list[object] = []
     task = threads.submit(lambda: None)
     assert run(threads).wait(10)
@@ -75,14 +75,14 @@ def test_callback_is_called_once_whenever_it_is_added(threads: Pool) -> None:
 
 
 def test_function_that_fails_costs_no_thread(
-    threads: Pool, caplog: pytest.LogCaptureFixture
+    threads: DefaultThreadPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     threads.submit(lambda: 1 / 0)
     assert run(threads).wait(10)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_message_is_received(threads: Pool) -> None:
+def test_message_is_received(threads: DefaultThreadPool) -> None:
     call = Call()
     received, done = receive(threads, call)
     call.let()
@@ -90,7 +90,9 @@ def test_message_is_received(threads: Pool) -> None:
     assert received == [b"message"]
 
 
-def test_thread_that_waits_for_long_is_made_up_for(threads: Pool, clock: Clock) -> None:
+def test_thread_that_waits_for_long_is_made_up_for(
+    threads: DefaultThreadPool, clock: Clock
+) -> None:
     call = Call()
     _, received = receive(threads, call)
     clock.now = 1
@@ -100,7 +102,7 @@ def test_thread_that_waits_for_long_is_made_up_for(threads: Pool, clock: Clock) 
     assert received.wait(10)
 
 
-def test_thread_that_waits_shortly_is_not(threads: Pool, clock: Clock) -> None:
+def test_thread_that_waits_shortly_is_not(threads: DefaultThreadPool, clock: Clock) -> None:
     call = Call()
     receive(threads, call)
     clock.now = 0.05
@@ -110,7 +112,7 @@ def test_thread_that_waits_shortly_is_not(threads: Pool, clock: Clock) -> None:
     assert later.wait(10)
 
 
-def test_message_that_comes_too_late_is_given_up(threads: Pool, clock: Clock) -> None:
+def test_message_that_comes_too_late_is_given_up(threads: DefaultThreadPool, clock: Clock) -> None:
     call = Call()
     received, done = receive(threads, call)
     clock.now = 59

@@ -10,7 +10,7 @@ from server.frontends.grpc.executor import grpcio_compat
 
 
 def test_grpcio_is_made_as_expected() -> None:
-    assert grpcio_compat.fits()
+    assert grpcio_compat.supports_direct_polling()
 
 
 def submits_otherwise(
@@ -38,9 +38,9 @@ def test_grpcio_of_another_make_is_told_apart(
     monkeypatch: pytest.MonkeyPatch, name: str, other: Any
 ) -> None:
     monkeypatch.setattr(_server, name, other)
-    assert not grpcio_compat.fits()
+    assert not grpcio_compat.supports_direct_polling()
 
 
 def test_grpcio_without_what_is_used_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(_server, "_request_call")
-    assert not grpcio_compat.fits()
+    assert not grpcio_compat.supports_direct_polling()

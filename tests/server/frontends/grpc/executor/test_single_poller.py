@@ -1,6 +1,6 @@
 import threading
 
-from server.frontends.grpc.executor.single_poller import Solo
+from server.frontends.grpc.executor.single_poller import SinglePollerMode
 
 QUICK, SLOW = 0.0001, 0.01
 
@@ -13,28 +13,28 @@ class Clock:
         return self.now
 
 
-def answer(solo: Solo, clock: Clock, seconds: float) -> None:
+def answer(solo: SinglePollerMode, clock: Clock, seconds: float) -> None:
     began = solo.begin()
     clock.now += seconds
     solo.end(began)
 
 
-def alone(clock: Clock) -> Solo:
-    solo = Solo(clock)
+def alone(clock: Clock) -> SinglePollerMode:
+    solo = SinglePollerMode(clock)
     for _ in range(64):
         answer(solo, clock, QUICK)
     return solo
 
 
-def other(solo: Solo) -> threading.Thread:
-    thread = threading.Thread(target=solo.await_turn, daemon=True)
+def other(solo: SinglePollerMode) -> threading.Thread:
+    thread = threading.Thread(target=solo.wait_turn, daemon=True)
     thread.start()
     return thread
 
 
 def test_quick_calls_are_answered_by_one_thread_alone() -> None:
     clock = Clock()
-    solo = Solo(clock)
+    solo = SinglePollerMode(clock)
     for _ in range(63):
         answer(solo, clock, QUICK)
     assert not solo.is_on
@@ -44,7 +44,7 @@ def test_quick_calls_are_answered_by_one_thread_alone() -> None:
 
 def test_a_call_that_is_not_quick_begins_the_count_anew() -> None:
     clock = Clock()
-    solo = Solo(clock)
+    solo = SinglePollerMode(clock)
     for seconds in (*[QUICK] * 63, SLOW, *[QUICK] * 63):
         answer(solo, clock, seconds)
     assert not solo.is_on
@@ -103,7 +103,7 @@ def test_others_go_on_once_nothing_comes() -> None:
 
 def test_the_one_alone_does_not_wait_for_itself() -> None:
     solo = alone(Clock())
-    solo.await_turn()
+    solo.wait_turn()
     assert solo.is_on
 
 

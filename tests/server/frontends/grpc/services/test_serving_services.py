@@ -147,7 +147,7 @@ def test_status_of_an_unknown_model_is_not_found(client: Client) -> None:
 
 
 def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -> None:
-    from server.frontends.grpc.services.call_context import Request
+    from server.frontends.grpc.services.call_context import CallContext
     from server.frontends.grpc.services.model_service import GetModelStatus
     from server.servables.servable import State, VersionStatus
 
@@ -158,7 +158,7 @@ def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -
     from tensorflow_serving.apis import get_model_status_pb2 as pb
 
     sent = pb.GetModelStatusRequest(model_spec=model_spec(name="half")).SerializeToString()
-    raw = GetModelStatus(Noted())(sent, Request())  # type: ignore[arg-type]
+    raw = GetModelStatus(Noted())(sent, CallContext())  # type: ignore[arg-type]
     status = pb.GetModelStatusResponse.FromString(raw).model_version_status[0].status
     assert (status.error_code, status.error_message) == (0, "on the CPU instead")
 
@@ -229,10 +229,10 @@ def test_stop_answers_the_call_in_flight(client: Client, server: Any, loader: Fa
 
 
 def test_port_that_another_server_has_is_refused(dataplane: DataPlane, server: Any) -> None:
-    from server.frontends.grpc.server import RpcServer
+    from server.frontends.grpc.server import GrpcServer
 
     host, port = server.address.split(":")
-    second = RpcServer(dataplane, host, int(port), grace_seconds=0)
+    second = GrpcServer(dataplane, host, int(port), grace_seconds=0)
     with pytest.raises(RuntimeError):
         second.start()
     second.join()
