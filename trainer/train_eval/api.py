@@ -1,4 +1,4 @@
-"""train_and_evaluate: trains, evaluates on the way and exports, alone or as part of a cluster."""
+"""train_and_evaluate: trains, evaluates checkpoints and exports, alone or in a cluster."""
 
 import contextlib
 from collections.abc import Sequence
@@ -20,48 +20,49 @@ _ROLES = (tf_config.CHIEF, tf_config.MASTER, tf_config.WORKER, tf_config.PS, tf_
 def train_and_evaluate(
     estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpec | Sequence[EvalSpec]
 ) -> tuple[Any, Any] | None:
-    """The metrics of the last checkpoint, and what was exported from it.
+    """Train a model, evaluate its checkpoints during training, and export it.
 
-    In one process it trains, evaluates the checkpoints that the RunConfig asks for, no two
-    within an EvalSpec's throttle_secs, and the last one when training is over. Off the TPU
-    evaluation runs between two training loops; a TPU is given free for it, and training then
-    starts its input from the beginning, so the training input should be shuffled and repeated.
-    Where training had ended before, its last checkpoint is evaluated and exported once more.
+    In a single process, the function trains and evaluates the checkpoints that the RunConfig
+    requests: a checkpoint is evaluated if throttle_secs have passed since the last evaluation of
+    the EvalSpec began. The last checkpoint is always evaluated. On the CPU, an evaluation runs
+    between two training loops. On a TPU, training releases the TPU for the evaluation and then
+    restarts its input from the beginning; therefore shuffle and repeat the training input. If
+    training was complete before the call, the last checkpoint is evaluated and exported again.
 
-    In a cluster, which TF_CONFIG describes, each process plays its part: chief and workers
-    train, ps hold variables, one evaluator evaluates each new checkpoint.
+    In a cluster, which TF_CONFIG describes, each process plays the part of its task: the chief
+    and the workers train, a ps holds variables, and one evaluator evaluates each new checkpoint.
 
     Args:
       estimator: a `trainer.Estimator` or `trainer.TPUEstimator`.
-      train_spec: how to train.
-      eval_spec: how to evaluate; several, with names of their own, evaluate each checkpoint on
-        several sets.
+      train_spec: the settings of training.
+      eval_spec: the settings of evaluation. A list of EvalSpecs with distinct names evaluates
+        each checkpoint on several data sets.
 
     Returns:
-      (metrics, export results): a dict of metrics by name, and a list with what each exporter
-      returned. For a list of EvalSpecs, both are dicts: EvalSpec name → the same. The
-      metrics are None if there is no checkpoint. In a cluster, None; a master returns as one
-      process does.
+      (metrics, export results) of the last checkpoint: a dict metric name → value, and a list of
+      the results of the exporters. For a list of EvalSpecs, both are dicts by EvalSpec name. The
+      metrics are None if there is no checkpoint. In a cluster the function returns None, except
+      for a task of type master, which returns the same as a single process.
 
     Raises:
-      InvalidType: an argument is of another type than it takes.
-      InvalidSetting: the EvalSpecs write to one place, or the config has no part that this
-        process could play.
-      SystemExit: with 0, at a SIGTERM, after the running loop and its checkpoint; an evaluation
-        that runs is given up.
+      InvalidType: an argument has a wrong type.
+      InvalidSetting: two EvalSpecs write to the same directory, or the task of this process has
+        no part in train_and_evaluate.
+      SystemExit: with status 0 after a SIGTERM, once the running loop has ended and its
+        checkpoint is saved; a running evaluation is abandoned.
     """
     estimator_type.check_is_estimator(estimator)
     if not isinstance(train_spec, TrainSpec):
         raise InvalidType(f"train_spec is {train_spec!r}. Give a trainer.TrainSpec.")
     specs = validate_eval_specs(eval_spec)
-    role = _role(estimator.config)
-    delays = [each.start_delay_secs if role == tf_config.EVALUATOR else 0 for each in specs]
+    role = _resolve_role(estimator.config)
+    delays = [spec.start_delay_secs if role == tf_config.EVALUATOR else 0 for spec in specs]
     evaluators = [
         CheckpointEvaluator(estimator, spec, train_spec.max_steps, start_delay_secs=delay)
         for spec, delay in zip(specs, delays, strict=True)
     ]
     if role == tf_config.PS:
-        # It has nothing to end in peace.
+        # A parameter server has no state to save at a SIGTERM.
         distributed.run_parameter_server(estimator.config)
         return None
     with graceful_shutdown.sigterm_watcher():
@@ -73,15 +74,20 @@ def train_and_evaluate(
             distributed.train_as_chief(estimator, train_spec)
         else:
             with distributed.running_server(estimator.config) if role else contextlib.nullcontext():
-                _train_and_evaluate_here(estimator, train_spec, evaluators)
+                _train_and_evaluate_locally(estimator, train_spec, evaluators)
             return _results(evaluators, is_one=isinstance(eval_spec, EvalSpec))
     return None
 
 
-def _role(config: Any) -> str | None:
-    """The part that this process plays in a cluster; None where it is alone."""
+def _resolve_role(config: Any) -> str | None:
+    """Return the task type of this process in a cluster; None for a single process.
+
+    Raises:
+      InvalidSetting: the task type has no part in train_and_evaluate, or this is a second
+        evaluator.
+    """
     task_type = config.task_type
-    # A resolver's cluster is one of TPU workers, which this process drives by itself.
+    # A cluster resolver describes TPU workers, which this process controls on its own.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None
@@ -98,9 +104,10 @@ def _role(config: Any) -> str | None:
     return str(task_type)
 
 
-def _train_and_evaluate_here(
+def _train_and_evaluate_locally(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
+    """Train and evaluate in this process, by turns if both use the TPU."""
     if estimator.evaluates_on_tpu:
         local.evaluate_between_trainings(estimator, train_spec, evaluators)
     else:
@@ -108,9 +115,10 @@ def _train_and_evaluate_here(
 
 
 def _results(evaluators: Sequence[CheckpointEvaluator], *, is_one: bool) -> tuple[Any, Any]:
+    """Return (metrics, export results) of one evaluator, or of several by EvalSpec name."""
     if is_one:
         return evaluators[0].metrics, evaluators[0].export_results
     return (
-        {each.spec.name: each.metrics for each in evaluators},
-        {each.spec.name: each.export_results for each in evaluators},
+        {evaluator.spec.name: evaluator.metrics for evaluator in evaluators},
+        {evaluator.spec.name: evaluator.export_results for evaluator in evaluators},
     )

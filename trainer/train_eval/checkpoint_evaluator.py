@@ -1,4 +1,4 @@
-"""CheckpointEvaluator: evaluates each checkpoint at most once, and lets exporters have it."""
+"""CheckpointEvaluator: evaluates and exports each checkpoint at most once."""
 
 import logging
 import time
@@ -15,12 +15,13 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class CheckpointEvaluator:
-    """Evaluates what training writes, as one EvalSpec wants it.
+    """Evaluates the checkpoints of a training according to one EvalSpec.
 
     Attributes:
       spec: the EvalSpec.
-      metrics: of the last evaluation; None before the first.
-      export_results: what each exporter returned for it, in the order of the exporters.
+      metrics: the metrics of the last evaluation, name → value; None before the first evaluation.
+      export_results: the result of each exporter for the last checkpoint, in the order of the
+        exporters.
     """
 
     def __init__(
@@ -32,14 +33,14 @@ class CheckpointEvaluator:
         start_delay_secs: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Evaluates nothing yet.
+        """Store the settings; nothing is evaluated yet.
 
         Args:
-          estimator: whose checkpoints to evaluate.
-          spec: how.
-          max_steps: the global step that training stops at, if it is known.
-          start_delay_secs: how long from now nothing is due.
-          clock: gives the time in seconds.
+          estimator: the estimator whose checkpoints are evaluated.
+          spec: the settings of evaluation.
+          max_steps: the global step at which training stops; None if it is unknown.
+          start_delay_secs: the time from now until the first evaluation is due, in seconds.
+          clock: returns the current time in seconds.
         """
         self.spec = spec
         self.metrics: dict[str, Any] | None = None
@@ -54,19 +55,19 @@ class CheckpointEvaluator:
 
     @property
     def global_step(self) -> int | None:
-        """The step of the last checkpoint that was evaluated."""
+        """The global step of the last evaluated checkpoint; None before the first evaluation."""
         return None if self.metrics is None else int(self.metrics[GLOBAL_STEP])
 
     def is_due(self) -> bool:
-        """Whether enough time has gone by since the last evaluation began."""
+        """Return whether throttle_secs have passed since the last evaluation began."""
         return self._clock() >= self._due_from
 
     def evaluate(self, *, is_final: bool = False) -> bool:
-        """Evaluates the newest checkpoint, unless it was evaluated before.
+        """Evaluate the newest checkpoint and call the exporters, unless it is evaluated already.
 
         Args:
-          is_final: training is over; exporters are told so even of a checkpoint that was
-            evaluated before. It is also over with a checkpoint of max_steps.
+          is_final: whether training is over. Exporters are then called for a checkpoint that was
+            evaluated before, too. A checkpoint of max_steps is final in any case.
 
         Returns:
           Whether there was a new checkpoint.
@@ -81,32 +82,37 @@ class CheckpointEvaluator:
             return False
         is_new = checkpoint != self._checkpoint
         if is_new:
-            started = self._clock()
-            self.metrics = dict(
-                self._estimator.evaluate(
-                    self.spec.input_fn,
-                    steps=self.spec.steps,
-                    hooks=self.spec.hooks,
-                    checkpoint_path=checkpoint,
-                    name=self.spec.name,
-                )
-            )
-            self._checkpoint = checkpoint
-            self._due_from = started + self.spec.throttle_secs
-        is_final = is_final or self._has_reached_the_end()
+            self._evaluate(checkpoint)
+        is_final = is_final or self._has_reached_max_steps()
         if is_new or (is_final and not self._was_final):
             self._export(checkpoint, is_final=is_final, is_new=is_new)
             self._was_final = is_final
         return is_new
 
-    def _has_reached_the_end(self) -> bool:
+    def _evaluate(self, checkpoint: str) -> None:
+        """Evaluate a checkpoint, and determine when the next evaluation is due."""
+        start = self._clock()
+        self.metrics = dict(
+            self._estimator.evaluate(
+                self.spec.input_fn,
+                steps=self.spec.steps,
+                hooks=self.spec.hooks,
+                checkpoint_path=checkpoint,
+                name=self.spec.name,
+            )
+        )
+        self._checkpoint = checkpoint
+        self._due_from = start + self.spec.throttle_secs
+
+    def _has_reached_max_steps(self) -> bool:
         step = self.global_step
         return step is not None and self._max_steps is not None and step >= self._max_steps
 
     def _export(self, checkpoint: str, *, is_final: bool, is_new: bool) -> None:
+        """Call the exporters that have not exported the checkpoint yet."""
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
-            # Who has exported this checkpoint already does not get it a second time.
+            # An exporter that has exported this checkpoint is not called for it again.
             result or self._export_with(exporter, checkpoint, is_final)
             for exporter, result in zip(get_exporters(self.spec), earlier, strict=True)
         ]

@@ -1,7 +1,7 @@
-"""The end of a training, told to an evaluator in another process by a file in model_dir.
+"""The completion marker: a file in model_dir that tells the evaluator process that training ended.
 
-A training that stops before max_steps, early or with its input, leaves no checkpoint that would
-tell an evaluator that no other will come.
+A training that stops before max_steps, by early stopping or at the end of its input, leaves no
+checkpoint from which an evaluator could tell that no further checkpoint follows.
 """
 
 import json
@@ -12,31 +12,43 @@ _FILE_NAME = "training_ended.json"
 
 
 def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
-    """Says that training towards max_steps has ended at a step, whose checkpoint is written."""
+    """Write the marker; the checkpoint of the last step must be written before.
+
+    Args:
+      model_dir: the directory of the checkpoints.
+      step: the global step at which training ended.
+      max_steps: the limit of the training that ended; None for no limit.
+    """
     path = _path(model_dir)
-    # Readers see all of it, or nothing.
+    # The rename is atomic, so a reader never sees an incomplete file.
     with tf.io.gfile.GFile(f"{path}.temp", "w") as file:
         file.write(json.dumps({"step": step, "max_steps": max_steps}))
     tf.io.gfile.rename(f"{path}.temp", path, overwrite=True)
 
 
 def remove_marker(model_dir: str) -> None:
-    """Says that training goes on."""
+    """Remove the marker, because training goes on."""
     if tf.io.gfile.exists(_path(model_dir)):
         tf.io.gfile.remove(_path(model_dir))
 
 
 def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
-    """The step that training towards max_steps has ended at; None where it has not.
+    """Read the global step at which training ended.
 
-    The end of a training towards other max_steps is one of an earlier run.
+    Args:
+      model_dir: the directory of the checkpoints.
+      max_steps: the limit of the current training; a marker with another limit is of an earlier
+        run and is ignored.
+
+    Returns:
+      The global step, or None if training has not ended.
     """
     try:
         with tf.io.gfile.GFile(_path(model_dir), "r") as file:
-            end = json.loads(file.read())
+            marker = json.loads(file.read())
     except tf.errors.NotFoundError:
         return None
-    return int(end["step"]) if end["max_steps"] == max_steps else None
+    return int(marker["step"]) if marker["max_steps"] == max_steps else None
 
 
 def _path(model_dir: str) -> str:

@@ -1,4 +1,4 @@
-"""The parts that the processes of a cluster play in train_and_evaluate."""
+"""train_and_evaluate in a cluster: chief, worker, parameter server and evaluator."""
 
 import logging
 import time
@@ -19,22 +19,30 @@ logger = logging.getLogger("tensorflow.trainer")
 
 Sleep = Callable[[float], None]
 
-# Workers start one after the other, so that the chief has initialised the variables by then.
+# Workers start one after another, to give the chief time to initialize the variables.
 _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 
 _POLL_SECS = 1
 
-# A process cannot give its port back, and serves there until it ends.
+# (cluster, task type, task id) → server. A server cannot release its port before the process ends.
 _servers: dict[tuple[str, str, int], Any] = {}
 
 
 @contextmanager
 def running_server(config: Any) -> Iterator[Any]:
-    """The TensorFlow server of this process, while it is needed; None in a cluster of one.
+    """Start the TensorFlow server of this process, or reuse the running one.
+
+    The server keeps running after the context ends.
+
+    Args:
+      config: the RunConfig.
+
+    Yields:
+      The tf.distribute.Server; None for a cluster of a single process, which needs no server.
 
     Raises:
-      InvalidSetting: the config does not say which process of which cluster this is.
+      InvalidSetting: the config lacks the cluster, the task or the master.
     """
     if not config.cluster_spec or not config.task_type or config.task_id is None:
         raise InvalidSetting(
@@ -51,26 +59,26 @@ def running_server(config: Any) -> Iterator[Any]:
             "cannot start a server: the config has no master, and its cluster several processes. "
             "Set TF_CONFIG, or RunConfig's master."
         )
-    place = str(config.cluster_spec), config.task_type, config.task_id
-    if place not in _servers:
-        _servers[place] = tf.distribute.Server(
+    key = str(config.cluster_spec), config.task_type, config.task_id
+    if key not in _servers:
+        _servers[key] = tf.distribute.Server(
             config.cluster_spec,
             job_name=config.task_type,
             task_index=config.task_id,
             protocol=config.protocol,
             config=sessions.config_proto(config),
         )
-        target = _servers[place].target
+        target = _servers[key].target
         logger.info("%s %d serves at %s", config.task_type, config.task_id, target)
-    yield _servers[place]
+    yield _servers[key]
 
 
 def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
-    """Trains, and tells an evaluator in another process when there is nothing more to wait for.
+    """Train as the chief, and write the completion marker for the evaluator process.
 
     Args:
-      estimator: what to train.
-      train_spec: how.
+      estimator: the estimator to train.
+      train_spec: the settings of training.
     """
     with running_server(estimator.config):
         completion_marker.remove_marker(estimator.model_dir)
@@ -82,12 +90,12 @@ def train_as_chief(estimator: Any, train_spec: TrainSpec) -> None:
 
 
 def train_as_worker(estimator: Any, train_spec: TrainSpec, sleep: Sleep = time.sleep) -> None:
-    """Trains beside the chief, which alone writes checkpoints.
+    """Train as a worker, after a delay; only the chief writes checkpoints.
 
     Args:
-      estimator: what to train.
-      train_spec: how.
-      sleep: waits for seconds.
+      estimator: the estimator to train.
+      train_spec: the settings of training.
+      sleep: waits for a number of seconds.
     """
     with running_server(estimator.config):
         delay = worker_delay_secs(estimator.config)
@@ -107,15 +115,15 @@ def _train(estimator: Any, train_spec: TrainSpec) -> None:
 
 
 def worker_delay_secs(config: Any) -> float:
-    """How long a worker waits before it trains, in seconds."""
-    most = config.experimental_max_worker_delay_secs
-    if most is None:
-        most = _MAX_DELAY_SECS
-    return float(min(most, (config.task_id + 1) * _DELAY_SECS_PER_WORKER))
+    """Return how long a worker waits before it trains, in seconds."""
+    max_delay = config.experimental_max_worker_delay_secs
+    if max_delay is None:
+        max_delay = _MAX_DELAY_SECS
+    return float(min(max_delay, (config.task_id + 1) * _DELAY_SECS_PER_WORKER))
 
 
 def run_parameter_server(config: Any) -> None:
-    """Holds variables for the others, without end."""
+    """Serve variables to the other tasks; never return."""
     with running_server(config) as server:
         server.join()
 
@@ -126,19 +134,19 @@ def evaluate_continuously(
     max_steps: int | None,
     sleep: Sleep = time.sleep,
 ) -> None:
-    """Evaluates each new checkpoint of other processes until their training is over.
+    """Evaluate each new checkpoint of the other processes until their training is over.
 
-    It is over at max_steps, or where the chief has declared its end.
+    Training is over at max_steps, or when the chief has written the completion marker.
 
     Args:
-      evaluators: what to evaluate, each no more often than it is due.
-      model_dir: where the checkpoints appear.
-      max_steps: where training is to end; None if only its input ends it.
-      sleep: waits for seconds.
+      evaluators: evaluate the checkpoints, each no more often than its EvalSpec allows.
+      model_dir: the directory of the checkpoints.
+      max_steps: the global step at which training ends; None if training ends with its input.
+      sleep: waits for a number of seconds.
     """
     unfinished = list(evaluators)
     while unfinished:
-        # Read before the newest checkpoint is looked up, which is then of the end or later.
+        # The marker is read first, so that the newest checkpoint is at least as new as the marker.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):
@@ -150,11 +158,12 @@ def evaluate_continuously(
 def _is_finished(
     evaluator: CheckpointEvaluator, last_step: int | None, max_steps: int | None
 ) -> bool:
+    """Evaluate the newest checkpoint; return whether no further checkpoint follows."""
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
-        # Training keeps a few checkpoints, and may remove one that is about to be read.
-        logger.warning("the checkpoint has gone before it could be evaluated: %s", error)
+        # Training keeps few checkpoints, and may remove one while it is being read.
+        logger.warning("the checkpoint was removed before it could be evaluated: %s", error)
         return False
     step = evaluator.global_step
     if step is None:

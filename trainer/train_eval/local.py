@@ -1,4 +1,4 @@
-"""Training and evaluation by turns in one process."""
+"""train_and_evaluate in a single process, which trains and evaluates by turns."""
 
 import logging
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A session takes these for the end of the input, or for a reason to start over.
-_SWALLOWED_BY_SESSIONS = (
+# A MonitoredSession takes these errors for the end of the input or recreates the session.
+_ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
     tf.errors.AbortedError,
@@ -24,50 +24,51 @@ _SWALLOWED_BY_SESSIONS = (
 def evaluate_within_training(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Trains in one go, and evaluates between two loops when a checkpoint has been written.
+    """Train in one session, and evaluate new checkpoints between two training loops.
 
-    The training input runs on from where it is. Needs a device that holds both at once.
+    The training input continues after an evaluation. The device must hold both models at once.
 
     Args:
-      estimator: what to train.
-      train_spec: how.
-      evaluators: asked about every checkpoint but the one that training starts from.
+      estimator: the estimator to train.
+      train_spec: the settings of training.
+      evaluators: evaluate every checkpoint except the one from which training starts.
     """
-    watch = _CheckpointWatch()
-    hook = _EvaluateBetweenLoops(watch, evaluators)
-    _train(estimator, train_spec, [hook], [watch])
+    new_checkpoints = _NewCheckpointListener()
+    hook = _EvaluateBetweenLoopsHook(new_checkpoints, evaluators)
+    _train(estimator, train_spec, [hook], [new_checkpoints])
     if hook.error is not None:
         raise hook.error
-    _evaluate_at_the_end(evaluators)
+    _evaluate_final_checkpoint(evaluators)
 
 
 def evaluate_between_trainings(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Trains until a checkpoint is due for evaluation, lets go of the device, evaluates, goes on.
+    """Train until an evaluation is due, release the device, evaluate, and resume training.
 
-    Each part of the training starts its input from the beginning.
+    Each resumed training starts its input from the beginning.
 
     Args:
-      estimator: what to train.
-      train_spec: how.
-      evaluators: asked about every checkpoint but the one that training starts from.
+      estimator: the estimator to train.
+      train_spec: the settings of training.
+      evaluators: evaluate every checkpoint except the one from which training starts.
     """
     while True:
-        stop = _StopWhenDue(evaluators, train_spec.max_steps)
-        last = _StopRequests(stop)
-        _train(estimator, train_spec, [last], [stop])
-        if not stop.has_stopped or last.were_seen:
+        listener = _EvaluationDueListener(evaluators, train_spec.max_steps)
+        hook = _StopForEvaluationHook(listener)
+        _train(estimator, train_spec, [hook], [listener])
+        if not listener.is_evaluation_due or hook.was_stop_requested:
             break
         for evaluator in evaluators:
             if evaluator.is_due():
                 evaluator.evaluate()
-    _evaluate_at_the_end(evaluators)
+    _evaluate_final_checkpoint(evaluators)
 
 
 def _train(
     estimator: Any, train_spec: TrainSpec, hooks: Sequence[Any], listeners: Sequence[Any]
 ) -> None:
+    """Train with further hooks and listeners, which run after those of the train_spec."""
     estimator.train(
         train_spec.input_fn,
         max_steps=train_spec.max_steps,
@@ -76,44 +77,51 @@ def _train(
     )
 
 
-def _evaluate_at_the_end(evaluators: Sequence[CheckpointEvaluator]) -> None:
+def _evaluate_final_checkpoint(evaluators: Sequence[CheckpointEvaluator]) -> None:
     for evaluator in evaluators:
         evaluator.evaluate(is_final=True)
 
 
-class _CheckpointWatch(tf.compat.v1.train.CheckpointSaverListener):
-    """Knows whether training has written a checkpoint that nobody has asked about."""
+class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
+    """Records whether training has saved a checkpoint since the last query."""
 
     def __init__(self) -> None:
         self._saves = 0
-        self._has_new = False
+        self._has_new_checkpoint = False
 
     def begin(self) -> None:
         self._saves = 0
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        # The first is of the step that training starts from.
+        # The first checkpoint is of the step from which training starts.
         self._saves += 1
-        self._has_new = self._saves > 1
+        self._has_new_checkpoint = self._saves > 1
 
-    def take(self) -> bool:
-        had_new, self._has_new = self._has_new, False
-        return had_new
+    def consume(self) -> bool:
+        """Return whether there is a new checkpoint, and reset the record."""
+        had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
+        return had_new_checkpoint
 
 
-class _EvaluateBetweenLoops(tf.compat.v1.train.SessionRunHook):
-    """Evaluates before the next loop, and so never a checkpoint that turns out to be the last.
+class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
+    """Evaluates a new checkpoint before the next training loop.
 
-    That one is evaluated when the training session is closed, and exporters are told so.
+    The final checkpoint is therefore not evaluated here, but after the training session is closed,
+    when exporters can be told that training is over.
+
+    Attributes:
+      error: the error of an evaluation, which the session would not raise; None if there is none.
     """
 
-    def __init__(self, watch: _CheckpointWatch, evaluators: Sequence[CheckpointEvaluator]) -> None:
+    def __init__(
+        self, listener: _NewCheckpointListener, evaluators: Sequence[CheckpointEvaluator]
+    ) -> None:
         self.error: Exception | None = None
-        self._watch = watch
+        self._listener = listener
         self._evaluators = evaluators
 
     def before_run(self, run_context: Any) -> None:
-        if not self._watch.take():
+        if not self._listener.consume():
             return
         for evaluator in self._evaluators:
             if not evaluator.is_due():
@@ -122,23 +130,25 @@ class _EvaluateBetweenLoops(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # Training stops after this loop, and saves what it has come to.
+                # Training stops after this loop, and saves a checkpoint.
                 return
-            except _SWALLOWED_BY_SESSIONS as error:
+            except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error
                 run_context.request_stop()
                 return
 
 
-class _StopWhenDue(tf.compat.v1.train.CheckpointSaverListener):
-    """Wants training to stop at a checkpoint that an evaluator is due for, unless it ends there.
+class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
+    """Records whether an evaluation of a saved checkpoint is due.
+
+    The checkpoint from which training starts and the final checkpoint do not count.
 
     Attributes:
-      has_stopped: whether there was one.
+      is_evaluation_due: whether an evaluator was due when a checkpoint was saved.
     """
 
     def __init__(self, evaluators: Sequence[CheckpointEvaluator], max_steps: int | None) -> None:
-        self.has_stopped = False
+        self.is_evaluation_due = False
         self._evaluators = evaluators
         self._max_steps = max_steps
         self._is_first = True
@@ -149,24 +159,26 @@ class _StopWhenDue(tf.compat.v1.train.CheckpointSaverListener):
     def after_save(self, session: Any, global_step_value: int) -> None:
         is_first, self._is_first = self._is_first, False
         is_last = self._max_steps is not None and global_step_value >= self._max_steps
-        if is_first or is_last or not any(each.is_due() for each in self._evaluators):
+        if is_first or is_last or not any(evaluator.is_due() for evaluator in self._evaluators):
             return
-        self.has_stopped = True
+        self.is_evaluation_due = True
 
 
-class _StopRequests(tf.compat.v1.train.SessionRunHook):
-    """Stops training for an evaluation, behind the hooks that may ask it to stop for good.
+class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
+    """Stops training when an evaluation is due.
+
+    The hook runs after all other hooks, so that it sees whether one of them ends training.
 
     Attributes:
-      were_seen: whether one of them has.
+      was_stop_requested: whether another hook has requested to end training.
     """
 
-    def __init__(self, stop: _StopWhenDue) -> None:
-        self.were_seen = False
-        self._stop = stop
+    def __init__(self, listener: _EvaluationDueListener) -> None:
+        self.was_stop_requested = False
+        self._listener = listener
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        # The checkpoint was saved before: hooks find the one of the step they are called for.
-        self.were_seen = self.were_seen or run_context.stop_requested
-        if self._stop.has_stopped:
+        # The checkpoint is saved before this call, so the other hooks find it.
+        self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
+        if self._listener.is_evaluation_due:
             run_context.request_stop()

@@ -1,4 +1,4 @@
-"""What train_and_evaluate is asked for: TrainSpec and EvalSpec, checked when they are made."""
+"""TrainSpec and EvalSpec, the settings of train_and_evaluate."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from trainer.exporting.exporters.base import Exporter
 
 @dataclass(frozen=True)
 class TrainSpec(NamedTupleMixin):
-    """How train_and_evaluate trains.
+    """The settings of training in train_and_evaluate.
 
     Attributes:
-      input_fn: gives batches of (features, labels).
-      max_steps: the global step to stop at; None goes on until the input ends.
-      hooks: SessionRunHooks of training, on every worker.
-      saving_listeners: told about each checkpoint, on the chief.
+      input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+      max_steps: the global step at which to stop; None trains until the input ends.
+      hooks: SessionRunHooks of training; they run on every worker.
+      saving_listeners: CheckpointSaverListeners; they run on the chief.
 
     Raises:
       InvalidSetting: max_steps is less than 1.
-      InvalidType: input_fn cannot be called, or hooks holds something else.
+      InvalidType: input_fn cannot be called, or a hook has a wrong type.
     """
 
     input_fn: Callable[..., Any]
@@ -33,29 +33,30 @@ class TrainSpec(NamedTupleMixin):
     saving_listeners: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
-        _demand_callable("TrainSpec input_fn", self.input_fn)
+        _check_callable("TrainSpec input_fn", self.input_fn)
         max_steps = validation.whole_steps("TrainSpec max_steps", self.max_steps)
         object.__setattr__(self, "max_steps", max_steps)
-        object.__setattr__(self, "hooks", _checked_hooks("TrainSpec hooks", self.hooks))
+        object.__setattr__(self, "hooks", _validate_hooks("TrainSpec hooks", self.hooks))
         object.__setattr__(self, "saving_listeners", tuple(self.saving_listeners or ()))
 
 
 @dataclass(frozen=True)
 class EvalSpec(NamedTupleMixin):
-    """How train_and_evaluate evaluates, and what it exports afterwards.
+    """The settings of evaluation and export in train_and_evaluate.
 
     Attributes:
-      input_fn: gives batches of (features, labels).
-      steps: how many batches; None goes on until the input ends.
-      name: tells several evaluations of one model apart, on disk and in TensorBoard.
+      input_fn: returns batches of (features, labels), as a tf.data.Dataset or as tensors.
+      steps: the number of batches per evaluation; None evaluates until the input ends.
+      name: a name that separates several evaluations of one model, on disk and in TensorBoard.
       hooks: SessionRunHooks of evaluation.
-      exporters: an `Exporter`, or several with names of their own; called after each evaluation.
-      start_delay_secs: how long an evaluator process waits before its first evaluation.
-      throttle_secs: the least time between the starts of two evaluations.
+      exporters: an `Exporter`, or several with distinct names; called after each evaluation.
+      start_delay_secs: the time that an evaluator process waits before its first evaluation, in
+        seconds.
+      throttle_secs: the minimum time between the starts of two evaluations, in seconds.
 
     Raises:
-      InvalidSetting: a number is out of range, or a name is empty or given twice.
-      InvalidType: an argument is of another type than it takes.
+      InvalidSetting: a number is out of range, or a name is empty or used twice.
+      InvalidType: an argument has a wrong type.
     """
 
     input_fn: Callable[..., Any]
@@ -67,22 +68,25 @@ class EvalSpec(NamedTupleMixin):
     throttle_secs: float = 600
 
     def __post_init__(self) -> None:
-        _demand_callable("EvalSpec input_fn", self.input_fn)
+        _check_callable("EvalSpec input_fn", self.input_fn)
         object.__setattr__(self, "steps", validation.whole_steps("EvalSpec steps", self.steps))
         if self.name is not None and not isinstance(self.name, str):
             raise InvalidType(f"EvalSpec name is {self.name!r}. Give a string, or None.")
-        object.__setattr__(self, "hooks", _checked_hooks("EvalSpec hooks", self.hooks))
-        object.__setattr__(self, "exporters", _checked_exporters(self.exporters))
+        object.__setattr__(self, "hooks", _validate_hooks("EvalSpec hooks", self.hooks))
+        object.__setattr__(self, "exporters", _validate_exporters(self.exporters))
         for name in ("start_delay_secs", "throttle_secs"):
             validation.check_duration(f"EvalSpec {name}", getattr(self, name), optional=False)
 
 
 def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
-    """One or several EvalSpecs as a tuple, none of which writes where another does.
+    """Return one or several EvalSpecs as a tuple, after checking that their outputs are distinct.
+
+    Args:
+      eval_spec: an EvalSpec, or a list or tuple of EvalSpecs.
 
     Raises:
-      InvalidSetting: no spec, two of one name, or two with exporters of one name.
-      InvalidType: something else than EvalSpecs.
+      InvalidSetting: the list is empty, or two specs or two exporters have the same name.
+      InvalidType: an element is not an EvalSpec.
     """
     specs = tuple(eval_spec) if isinstance(eval_spec, (list, tuple)) else (eval_spec,)
     for spec in specs:
@@ -90,25 +94,35 @@ def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
             raise InvalidType(f"eval_spec is {spec!r}. Give a trainer.EvalSpec, or a list of them.")
     if not specs:
         raise InvalidSetting("eval_spec is an empty list. Give at least one EvalSpec.")
-    # Evaluations without a name and with an empty one share a directory.
-    _demand_unique("EvalSpecs are named", [spec.name or None for spec in specs])
-    exporters = [each.name for spec in specs for each in get_exporters(spec)]
-    _demand_unique("exporters, of all EvalSpecs together, are named", exporters)
+    # An evaluation without a name and one with an empty name share a directory.
+    _check_unique("EvalSpecs are named", [spec.name or None for spec in specs])
+    exporters = [exporter.name for spec in specs for exporter in get_exporters(spec)]
+    _check_unique("exporters, of all EvalSpecs together, are named", exporters)
     return specs
 
 
 def get_exporters(spec: EvalSpec) -> tuple[Exporter, ...]:
-    """The exporters of a spec, which has made a tuple of them."""
+    """Return the exporters of a spec, which the spec stores as a tuple."""
     assert isinstance(spec.exporters, tuple)
     return spec.exporters
 
 
-def _demand_callable(name: str, function: Any) -> None:
+def _check_callable(name: str, function: Any) -> None:
+    """Check that an argument can be called.
+
+    Raises:
+      InvalidType: the argument cannot be called.
+    """
     if not callable(function):
         raise InvalidType(f"{name} is {function!r}, which cannot be called. Give a function.")
 
 
-def _checked_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
+def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
+    """Return hooks as a tuple.
+
+    Raises:
+      InvalidType: an element is not a SessionRunHook.
+    """
     checked = tuple(hooks or ())
     for hook in checked:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
@@ -116,17 +130,23 @@ def _checked_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
     return checked
 
 
-def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
+def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:
+    """Return one or several exporters as a tuple.
+
+    Raises:
+      InvalidSetting: a name is empty or used twice.
+      InvalidType: an element is not an Exporter, or its name is not a string.
+    """
     if exporters is None:
         return ()
     if isinstance(exporters, Exporter):
         exporters = (exporters,)
     if not isinstance(exporters, Iterable):
-        raise _not_exporters(exporters)
+        raise _exporters_type_error(exporters)
     checked = tuple(exporters)
     for exporter in checked:
         if not isinstance(exporter, Exporter):
-            raise _not_exporters(exporters)
+            raise _exporters_type_error(exporters)
         if not isinstance(exporter.name, (str, type(None))):
             raise InvalidType(
                 f"an Exporter must have a string name; found {exporter.name!r}. It names the "
@@ -137,18 +157,28 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
                 f"an Exporter cannot have a name that is None or empty; found {exporter.name!r}. "
                 f"It names the directory of its exports."
             )
-    _demand_unique("exporters of one EvalSpec are named", [each.name for each in checked])
+    _check_unique("exporters of one EvalSpec are named", [exporter.name for exporter in checked])
     return checked
 
 
-def _not_exporters(found: Any) -> InvalidType:
+def _exporters_type_error(exporters: Any) -> InvalidType:
+    """Build the error for exporters of a wrong type."""
     return InvalidType(
         f"EvalSpec exporters must be an Exporter, an iterable of Exporter, or None; found "
-        f"{found!r}."
+        f"{exporters!r}."
     )
 
 
-def _demand_unique(what: str, names: Sequence[str | None]) -> None:
+def _check_unique(subject: str, names: Sequence[str | None]) -> None:
+    """Check that no name occurs twice.
+
+    Args:
+      subject: the subject and verb of the error text, such as "EvalSpecs are named".
+      names: the names.
+
+    Raises:
+      InvalidSetting: a name occurs twice.
+    """
     twice = [name for index, name in enumerate(names) if name in names[:index]]
     if twice:
-        raise InvalidSetting(f"two or more {what} {twice[0]!r}. Give each a name of its own.")
+        raise InvalidSetting(f"two or more {subject} {twice[0]!r}. Give each a name of its own.")
