@@ -1,4 +1,4 @@
-"""Hyperparameters: a dict, or an object in the way of HParams."""
+"""Hyperparameters: a dict, or an object with the interface of HParams."""
 
 import copy
 from collections.abc import Mapping, MutableMapping
@@ -8,14 +8,14 @@ from tpuserve.errors import InvalidType
 
 
 def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
-    """A deep copy of hyperparameters, of their own type; an empty dict for None.
+    """Return a deep copy of hyperparameters, of the same type; an empty dict for None.
 
     Args:
-      params: what the user gave.
-      takes_items: whether items will be added, as TPUEstimator's batch_size is.
+      params: the hyperparameters.
+      takes_items: whether items will be added, as TPUEstimator adds "batch_size".
 
     Raises:
-      InvalidType: items will be added, and they are neither a mapping nor an object with
+      InvalidType: takes_items is true, and params is neither a mapping nor an object with
         add_hparam and set_hparam.
     """
     if params is None:
@@ -23,7 +23,7 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
     if not takes_items and not isinstance(params, Mapping):
         return copy.deepcopy(params)
     if _is_hparams(params) or isinstance(params, MutableMapping):
-        # A defaultdict, or a dict with attributes: functions rely on more than its items.
+        # The type is kept, because functions may rely on a defaultdict or a dict with attributes.
         return copy.deepcopy(params)
     if not isinstance(params, Mapping):
         raise InvalidType(f"params is {params!r}. Give a dict of hyperparameters, or None.")
@@ -31,7 +31,12 @@ def copy_hyperparameters(params: Any, *, takes_items: bool) -> Any:
 
 
 def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
-    """A deep copy of hyperparameters that has some items more."""
+    """Return a deep copy of hyperparameters with further items.
+
+    Args:
+      params: a mutable mapping or an HParams.
+      items: name → value; replaces existing items of the same names.
+    """
     extended = copy.deepcopy(params)
     for name, value in items.items():
         if not _is_hparams(extended):
@@ -44,9 +49,10 @@ def with_hyperparameters(params: Any, items: Mapping[str, Any]) -> Any:
 
 
 def get_hyperparameter(params: Any, name: str) -> Any:
-    """One of the hyperparameters, which is there."""
+    """Return the value of a hyperparameter, which must exist."""
     return getattr(params, name) if _is_hparams(params) else params[name]
 
 
 def _is_hparams(params: Any) -> bool:
+    """Return whether an object has the interface of HParams."""
     return hasattr(params, "add_hparam") and hasattr(params, "set_hparam")

@@ -1,4 +1,4 @@
-"""What programs expect of classes that tf.estimator had as named tuples."""
+"""The namedtuple interface of dataclasses that are named tuples in tf.estimator."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,36 +6,36 @@ from typing import Any, TypeVar
 
 from tpuserve.errors import InvalidSetting
 
-_Fields = TypeVar("_Fields", bound="NamedTupleMixin")
+_Self = TypeVar("_Self", bound="NamedTupleMixin")
 
 
 class _FieldNames:
-    """The names of a dataclass's fields, those that only we have left out."""
+    """Descriptor: the names of a dataclass's positional fields; keyword-only fields are omitted."""
 
     def __get__(self, instance: Any, owner: Any) -> tuple[str, ...]:
-        return tuple(each.name for each in dataclasses.fields(owner) if not each.kw_only)
+        return tuple(field.name for field in dataclasses.fields(owner) if not field.kw_only)
 
 
 class NamedTupleMixin:
-    """For a frozen dataclass: its fields in order, as a named tuple has them.
+    """Gives a frozen dataclass the methods of a named tuple.
 
     Attributes:
-      _fields: the names of the fields that can be given by place.
+      _fields: the names of the positional fields.
     """
 
     _fields = _FieldNames()
 
     def _asdict(self) -> dict[str, Any]:
-        """Field name → value."""
+        """Return field name → value."""
         return {name: getattr(self, name) for name in self._fields}
 
-    def _replace(self: _Fields, **changes: Any) -> _Fields:
-        """The same with some fields changed.
+    def _replace(self: _Self, **changes: Any) -> _Self:
+        """Return a copy with some fields changed.
 
         Raises:
-          InvalidSetting: there is no such field.
+          InvalidSetting: a name is not a field.
         """
-        names = [each.name for each in dataclasses.fields(self)]  # type: ignore[arg-type]
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         unknown = sorted(set(changes) - set(names))
         if unknown:
             raise InvalidSetting(
@@ -45,13 +45,13 @@ class NamedTupleMixin:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def __iter__(self) -> Iterator[Any]:
-        """The values."""
+        """Iterate over the values of the fields."""
         return iter([getattr(self, name) for name in self._fields])
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of fields."""
         return len(self._fields)
 
-    def __getitem__(self, place: Any) -> Any:
-        """The value at a place, or a tuple of those in a slice."""
-        return tuple(self)[place]
+    def __getitem__(self, index: Any) -> Any:
+        """Return the value at an index, or a tuple of the values of a slice."""
+        return tuple(self)[index]

@@ -1,6 +1,6 @@
-"""How a run is set up: RunConfig for any device, TPUConfig for what only a TPU loop has.
+"""RunConfig: the settings of a run on any device.
 
-Names and defaults are those of tf.estimator's classes of the same names.
+Names and defaults are those of tf.estimator.RunConfig.
 """
 
 import copy
@@ -24,7 +24,7 @@ _PROTOCOLS = (None, "grpc", "grpc+verbs")
 
 
 class _Unset:
-    """Tells "not given" from None, which switches checkpoints off."""
+    """The default of the checkpoint intervals; unlike None, it does not disable checkpoints."""
 
     def __repr__(self) -> str:
         return "unset"
@@ -41,36 +41,51 @@ _NOT_GIVEN: Any = None
 class RunConfig:
     """Where a run writes, how often, with which session, and on which cluster.
 
-    TF_CONFIG is read when it is made.
+    The constructor reads the environment variable TF_CONFIG.
 
     Attributes:
-      tpu_config: see `TPUConfig`. A path in its place is taken as model_dir, which comes first
-        in tf.estimator.RunConfig.
-      evaluation_master: session target for evaluation; that for training where it is not
-        given, except for an evaluator. Never None once made; '' is this process.
-      master: session target for training; TF_CONFIG's or the cluster's where it is not given.
-        Never None once made.
-      cluster: a tf.distribute.cluster_resolver.ClusterResolver, in place of master.
-      model_dir: where checkpoints and summaries go; TF_CONFIG's where it is not given; None
-        leaves it to the estimator.
-      tf_random_seed: makes initial values and dropout repeatable.
-      save_summary_steps: steps between two TensorBoard summaries; 0 or None for none.
-      save_checkpoints_steps, save_checkpoints_secs: distance between two checkpoints, in steps
-        or in seconds; 600 seconds when neither is given, no checkpoints when both are None.
-      session_config: a tf.compat.v1.ConfigProto; None for soft placement and defaults.
-      keep_checkpoint_max: how many recent checkpoints are kept; 0 or None keeps all.
-      keep_checkpoint_every_n_hours: one checkpoint per so many hours is kept for good.
-      log_step_count_steps: steps between two lines that say the loss and the speed.
-      train_distribute, eval_distribute, experimental_distribute: None; distribution
-        strategies are refused.
-      device_fn: operation, named op → device of the variables and ops of a model off the TPU.
-      protocol: None, 'grpc' or 'grpc+verbs'.
-      experimental_max_worker_delay_secs: the longest that a worker waits before it starts.
-      session_creation_timeout_secs: the longest that a session waits to be created.
+      tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
+        as model_dir, which is the first argument of tf.estimator.RunConfig.
+      evaluation_master: the session target of evaluation. None takes the target of training,
+        except in an evaluator process. After construction it is a string; '' is this process.
+      master: the session target of training. None takes the target of TF_CONFIG or of the
+        cluster. After construction it is a string; '' is this process.
+      cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master.
+      model_dir: the directory of checkpoints and summaries. None takes the directory of
+        TF_CONFIG; if that is missing too, the estimator chooses.
+      tf_random_seed: the seed of initial values and of random ops, such as dropout; None for
+        different values in each run.
+      save_summary_steps: the number of steps between two TensorBoard summaries; 0 or None writes
+        none.
+      save_checkpoints_steps: the number of steps between two checkpoints. Set at most one of this
+        and save_checkpoints_secs; None for both disables checkpoints.
+      save_checkpoints_secs: the time between two checkpoints, in seconds; 600 if neither interval
+        is set.
+      session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's
+        defaults.
+      keep_checkpoint_max: the number of recent checkpoints to keep; 0 or None keeps all.
+      keep_checkpoint_every_n_hours: one checkpoint of each interval of this length, in hours, is
+        kept permanently.
+      log_step_count_steps: the number of steps between two log lines with the loss and the speed;
+        None logs none.
+      train_distribute: must be None; distribution strategies are not supported.
+      eval_distribute: must be None.
+      experimental_distribute: must be None.
+      device_fn: takes an argument "op" and returns the device of the op; used on the CPU and GPU.
+      protocol: the protocol of the cluster: None, 'grpc' or 'grpc+verbs'.
+      experimental_max_worker_delay_secs: the maximum time that a worker waits before it starts,
+        in seconds; None for 60.
+      session_creation_timeout_secs: the maximum time that a worker waits for its session, in
+        seconds.
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.
-      profile_steps: (first, last) global steps, both captured, for TensorBoard's profiler.
-      task: what TF_CONFIG says of this process.
-      has_tpu_config: whether a TPUConfig was given.
+      profile_steps: the first and the last global step to profile for TensorBoard, both
+        included; None to disable the profiler.
+      task: the part of this process in the cluster of TF_CONFIG.
+      has_tpu_config: whether a TPUConfig was passed.
+
+    Raises:
+      InvalidSetting: an argument is out of range or contradicts another argument or TF_CONFIG.
+      InvalidType: an argument has a wrong type.
     """
 
     tpu_config: TPUConfig = _NOT_GIVEN
@@ -100,21 +115,21 @@ class RunConfig:
     has_tpu_config: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._settle_first_argument()
+        self._resolve_first_argument()
         self._set("task", clusters.read_cluster_task(os.environ))
-        self._settle_model_dir()
-        self._settle_checkpoints()
-        self._settle_masters()
+        self._resolve_model_dir()
+        self._resolve_checkpoint_interval()
+        self._resolve_masters()
         self._check()
 
     @property
     def task_type(self) -> str:
-        """'worker' where there is no cluster."""
+        """The task type of this process; 'worker' without a cluster."""
         return self.task.task_type
 
     @property
     def task_id(self) -> int:
-        """Number of this task within its type."""
+        """The index of this task within its type."""
         return self.task.task_id
 
     @property
@@ -124,28 +139,28 @@ class RunConfig:
 
     @property
     def num_worker_replicas(self) -> int:
-        """Tasks that train, the chief included."""
+        """The number of tasks that train, including the chief."""
         return self.task.num_worker_replicas
 
     @property
     def num_ps_replicas(self) -> int:
-        """Parameter servers of the cluster."""
+        """The number of parameter servers of the cluster."""
         return self.task.num_ps_replicas
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """Number of this task among all tasks; None for an evaluator."""
+        """The index of this task among all tasks; None for an evaluator."""
         return self.task.global_id_in_cluster
 
     @property
     def service(self) -> Mapping[str, Any] | None:
-        """What TF_CONFIG says of the platform."""
+        """The value of "service" in TF_CONFIG, which describes the platform."""
         return self.task.service
 
     @property
     def cluster_spec(self) -> Any:
-        """A tf.train.ClusterSpec: the resolver's, else TF_CONFIG's, else an empty one."""
-        # Imported here so that those who only configure a run do not pay for TensorFlow.
+        """The tf.train.ClusterSpec of the resolver or of TF_CONFIG; empty without a cluster."""
+        # Imported here, because a program that only configures a run does not need TensorFlow.
         import tensorflow as tf
 
         if self.cluster is not None:
@@ -153,29 +168,32 @@ class RunConfig:
         return tf.train.ClusterSpec({job: dict(tasks) for job, tasks in self.task.jobs.items()})
 
     def tpu_job(self, mode: str) -> str | None:
-        """Job name of the TPU workers in a mode; None where they are this very process.
+        """Return the job name of the TPU workers of a mode; None if they are this process.
 
         Args:
-          mode: one of `ModeKeys`; 'eval' looks at evaluation_master, the others at master.
+          mode: one of `ModeKeys`; 'eval' uses evaluation_master, the other modes master.
 
         Raises:
-          InvalidSetting: the session's cluster has several jobs, and none is named as theirs.
+          InvalidSetting: the session's cluster has several jobs, and tpu_job_name is not set.
         """
         master = self.evaluation_master if mode == "eval" else self.master
         jobs: list[str] = []
         if self.session_config is not None and self.session_config.HasField("cluster_def"):
-            jobs = [each.name for each in self.session_config.cluster_def.job]
+            jobs = [job.name for job in self.session_config.cluster_def.job]
         return clusters.infer_tpu_job_name(master or "", self.tpu_config.tpu_job_name, jobs)
 
     def replace(self, **changes: Any) -> "RunConfig":
-        """The same configuration with some settings changed.
+        """Return a copy with some settings changed.
 
-        Giving one of save_checkpoints_steps and save_checkpoints_secs clears the other. The
-        master and the cluster stay, so that a run does not move to another one half way.
+        Setting one of save_checkpoints_steps and save_checkpoints_secs clears the other. The
+        master and the cluster cannot be changed, because a run cannot move to another cluster.
+
+        Args:
+          changes: attribute name → new value.
 
         Raises:
-          InvalidSetting: a name is unknown or may not be changed, or a value is refused as it
-            is at construction.
+          InvalidSetting: an attribute is unknown or cannot be changed, or a value is out of range.
+          InvalidType: a value has a wrong type.
         """
         for name in changes:
             if name not in _REPLACEABLE:
@@ -183,28 +201,29 @@ class RunConfig:
                     f"RunConfig.replace cannot set {name}. It sets {', '.join(_REPLACEABLE)}. "
                     f"Give others to RunConfig itself."
                 )
-        self._refuse_both(changes)
-        for given, other in (
+        self._check_one_interval(changes)
+        for interval, other in (
             ("save_checkpoints_steps", "save_checkpoints_secs"),
             ("save_checkpoints_secs", "save_checkpoints_steps"),
         ):
-            if changes.get(given) is not None:
+            if changes.get(interval) is not None:
                 changes.setdefault(other, None)
         config = copy.copy(self)
         for name, value in changes.items():
             config._set(name, value)
         if "tpu_config" in changes:
             config._set("has_tpu_config", True)
-        config._settle_path()
+        config._normalize_model_dir()
         if "session_config" in changes:
-            config._settle_session()
+            config._resolve_session_config()
         config._check()
         return config
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _settle_first_argument(self) -> None:
+    def _resolve_first_argument(self) -> None:
+        """Take the first argument as tpu_config or, if it is a path, as model_dir."""
         first: Any = self.tpu_config
         self._set("has_tpu_config", isinstance(first, TPUConfig))
         if isinstance(first, str | os.PathLike):
@@ -220,28 +239,29 @@ class RunConfig:
         for name in ("evaluation_master", "master"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                # So do tf_random_seed and save_summary_steps come in where they are given by
-                # place, after a model_dir.
+                # In tf.estimator.RunConfig, tf_random_seed and save_summary_steps follow model_dir.
                 raise InvalidType(
                     f"RunConfig {name} is {value!r}. Give an address, or None; what comes after "
                     f"a model_dir that is given first has to be given by name."
                 )
 
-    def _settle_model_dir(self) -> None:
-        self._settle_path()
-        given, found = self.model_dir, self.task.model_dir
-        if found is not None and not isinstance(found, str):
-            raise InvalidType(f"TF_CONFIG's model_dir is {found!r}. Name a directory.")
-        if found == "":
+    def _resolve_model_dir(self) -> None:
+        """Take model_dir from the argument or from TF_CONFIG."""
+        self._normalize_model_dir()
+        argument, from_environment = self.model_dir, self.task.model_dir
+        if from_environment is not None and not isinstance(from_environment, str):
+            raise InvalidType(f"TF_CONFIG's model_dir is {from_environment!r}. Name a directory.")
+        if from_environment == "":
             raise InvalidSetting("TF_CONFIG's model_dir is empty. Name a directory, or drop it.")
-        if given and found and given != found:
+        if argument and from_environment and argument != from_environment:
             raise InvalidSetting(
-                f"RunConfig model_dir is {given!r}, and TF_CONFIG's is {found!r}. Give one of "
-                f"them, or the same in both."
+                f"RunConfig model_dir is {argument!r}, and TF_CONFIG's is {from_environment!r}. "
+                f"Give one of them, or the same in both."
             )
-        self._set("model_dir", given or found)
+        self._set("model_dir", argument or from_environment)
 
-    def _settle_path(self) -> None:
+    def _normalize_model_dir(self) -> None:
+        """Validate model_dir, and convert a path object to a string."""
         if self.model_dir is None:
             return
         if not isinstance(self.model_dir, str | os.PathLike):
@@ -254,25 +274,28 @@ class RunConfig:
             )
         self._set("model_dir", os.fspath(self.model_dir))
 
-    def _settle_checkpoints(self) -> None:
+    def _resolve_checkpoint_interval(self) -> None:
+        """Apply the default interval if neither interval is set."""
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
-        self._refuse_both({"save_checkpoints_steps": steps, "save_checkpoints_secs": secs})
+        self._check_one_interval({"save_checkpoints_steps": steps, "save_checkpoints_secs": secs})
         if steps is _UNSET and secs is _UNSET:
             secs = DEFAULT_SAVE_CHECKPOINTS_SECS
         self._set("save_checkpoints_steps", None if steps is _UNSET else steps)
         self._set("save_checkpoints_secs", None if secs is _UNSET else secs)
 
     @staticmethod
-    def _refuse_both(given: Mapping[str, Any]) -> None:
-        steps = given.get("save_checkpoints_steps", _UNSET)
-        secs = given.get("save_checkpoints_secs", _UNSET)
-        if all(each is not None and each is not _UNSET for each in (steps, secs)):
+    def _check_one_interval(settings: Mapping[str, Any]) -> None:
+        """Check that at most one of the two checkpoint intervals is set."""
+        steps = settings.get("save_checkpoints_steps", _UNSET)
+        secs = settings.get("save_checkpoints_secs", _UNSET)
+        if all(interval is not None and interval is not _UNSET for interval in (steps, secs)):
             raise InvalidSetting(
                 f"RunConfig has save_checkpoints_steps={steps} and save_checkpoints_secs={secs}. "
                 f"Give one of them."
             )
 
-    def _settle_masters(self) -> None:
+    def _resolve_masters(self) -> None:
+        """Take the session targets from the arguments, the cluster resolver or TF_CONFIG."""
         if self.cluster is not None and self.master is not None:
             raise InvalidSetting(
                 f"RunConfig has both master={self.master!r} and a cluster, which has a master "
@@ -286,7 +309,7 @@ class RunConfig:
                         f"tf.distribute.cluster_resolver.ClusterResolver, or None."
                     )
             self._set("master", self.cluster.master())
-            self._settle_session()
+            self._resolve_session_config()
         elif self.master is None:
             self._set("master", self.task.master)
         evaluation = self.evaluation_master
@@ -296,8 +319,8 @@ class RunConfig:
                 evaluation = self.master
         self._set("evaluation_master", evaluation)
 
-    def _settle_session(self) -> None:
-        """Puts the resolver's cluster into the session's settings."""
+    def _resolve_session_config(self) -> None:
+        """Add the cluster of the resolver to the session_config."""
         self._check_session_config()
         if self.cluster is None:
             return
@@ -320,6 +343,7 @@ class RunConfig:
         self._set("session_config", session_config)
 
     def _check(self) -> None:
+        """Check types and ranges of all settings."""
         if not isinstance(self.tpu_config, TPUConfig):
             raise InvalidType(
                 f"RunConfig tpu_config is {self.tpu_config!r}. Give a TPUConfig, or None."
@@ -353,12 +377,12 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None:
                 raise InvalidSetting(
-                    f"RunConfig {name} is {value!r}, and distribution strategies are not run "
-                    f"here. Leave it out; use TPUEstimator with use_tpu=True for many cores."
+                    f"RunConfig {name} is {value!r}, and distribution strategies are not "
+                    f"supported. Leave it out; use TPUEstimator with use_tpu=True for many cores."
                 )
 
     def _check_session_config(self) -> None:
-        # Asked by name, because importing TensorFlow to ask takes seconds.
+        # The type is compared by name, because importing TensorFlow takes seconds.
         descriptor = getattr(self.session_config, "DESCRIPTOR", None)
         if (
             self.session_config is not None
@@ -376,11 +400,11 @@ class RunConfig:
             raise InvalidType(
                 f"RunConfig device_fn is {self.device_fn!r}. Give a function of op, or None."
             )
-        # What a partial has bound by name is no longer asked for.
+        # functools.partial turns an argument that is bound by name into a keyword-only one.
         names = [
             name
-            for name, each in inspect.signature(self.device_fn).parameters.items()
-            if not (each.kind is each.KEYWORD_ONLY and each.default is not each.empty)
+            for name, parameter in inspect.signature(self.device_fn).parameters.items()
+            if parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty
         ]
         if names != ["op"]:
             raise InvalidSetting(
@@ -407,12 +431,20 @@ class RunConfig:
         self._set("profile_steps", (first, last))
 
 
-_FIXED = ("evaluation_master", "master", "cluster", "task", "has_tpu_config")
-_REPLACEABLE = tuple(each.name for each in dataclasses.fields(RunConfig) if each.name not in _FIXED)
+_FIXED_FIELDS = ("evaluation_master", "master", "cluster", "task", "has_tpu_config")
+_REPLACEABLE = tuple(
+    field.name for field in dataclasses.fields(RunConfig) if field.name not in _FIXED_FIELDS
+)
 
 
-def _set_new(config: RunConfig, name: str, value: Any) -> None:
-    # Programs hang things of their own on a config, for their model_fn to find.
+def _set_new_attribute(config: RunConfig, name: str, value: Any) -> None:
+    """Allow a new attribute, and refuse the change of a field.
+
+    Programs store values of their own on a config, to read them in model_fn.
+
+    Raises:
+      FrozenInstanceError: the name is a field or a member of RunConfig.
+    """
     if hasattr(type(config), name) or name in type(config).__dataclass_fields__:
         raise dataclasses.FrozenInstanceError(
             f"RunConfig {name} cannot be set once it is made. Make another one, with "
@@ -421,4 +453,4 @@ def _set_new(config: RunConfig, name: str, value: Any) -> None:
     object.__setattr__(config, name, value)
 
 
-RunConfig.__setattr__ = _set_new  # type: ignore[method-assign, assignment]
+RunConfig.__setattr__ = _set_new_attribute  # type: ignore[method-assign, assignment]

@@ -1,4 +1,4 @@
-"""What the environment variable TF_CONFIG says: the cluster, and this process's part in it."""
+"""The environment variable TF_CONFIG: the cluster, and the part of this process in it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from tpuserve.errors import InvalidSetting, InvalidType
 
 VARIABLE = "TF_CONFIG"
 
-# Job names with a part of their own.
+# Job names with a special meaning.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
 CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"
@@ -17,21 +17,21 @@ CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evalu
 
 @dataclass(frozen=True)
 class ClusterTask:
-    """A process's part in its cluster; by default, alone.
+    """The part of a process in its cluster; by default the process is alone.
 
     Attributes:
       task_type: 'chief', 'master', 'worker', 'ps', 'evaluator' or another job of the cluster.
-      task_id: number of the task within its type.
+      task_id: the index of the task within its type.
       is_chief: whether this process saves checkpoints and summaries.
-      master: session target for training; '' is this process.
-      evaluation_master: session target for evaluation; '' is this process.
-      num_worker_replicas: tasks that train, the chief included; 0 for an evaluator.
-      num_ps_replicas: parameter servers.
-      global_id_in_cluster: number of this task among all, the chief's being 0 and parameter
-        servers last; None for an evaluator, which is in no cluster.
-      jobs: job name → task number → address; empty where there is no cluster.
-      service: what TF_CONFIG says of the platform, untouched.
-      model_dir: the model directory that TF_CONFIG names.
+      master: the session target of training; '' is this process.
+      evaluation_master: the session target of evaluation; '' is this process.
+      num_worker_replicas: the number of tasks that train, including the chief; 0 for an evaluator.
+      num_ps_replicas: the number of parameter servers.
+      global_id_in_cluster: the index of this task among all tasks: 0 for the chief, parameter
+        servers last. None for an evaluator, which is outside of the cluster.
+      jobs: job name → task index → address; empty without a cluster.
+      service: the value of "service" in TF_CONFIG, unchanged.
+      model_dir: the model directory in TF_CONFIG, or None.
     """
 
     task_type: str = WORKER
@@ -48,11 +48,17 @@ class ClusterTask:
 
 
 def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The object in TF_CONFIG; empty where the variable is unset.
+    """Parse TF_CONFIG.
+
+    Args:
+      environ: the environment variables.
+
+    Returns:
+      The JSON object; empty if the variable is not set.
 
     Raises:
-      InvalidSetting: it is no JSON.
-      InvalidType: it, its cluster, its task or its service is no JSON object.
+      InvalidSetting: the value is not JSON.
+      InvalidType: the value, its cluster, its task or its service is not a JSON object.
     """
     text = environ.get(VARIABLE) or "{}"
     try:
@@ -72,31 +78,37 @@ def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
-    """This process's part in the cluster that TF_CONFIG describes.
+    """Determine the part of this process in the cluster that TF_CONFIG describes.
+
+    Args:
+      environ: the environment variables.
 
     Raises:
-      InvalidSetting: the cluster has not exactly one chief or master, or an evaluator, or the
-        task is not in it.
-      InvalidType: a part of the variable has another JSON type than it takes.
+      InvalidSetting: the cluster does not have exactly one chief or master, contains an
+        evaluator, or lacks the task.
+      InvalidType: a part of the variable has a wrong JSON type.
     """
     config = read_tf_config(environ)
-    jobs = _jobs(config)
+    jobs = _parse_jobs(config)
     common = {"service": config.get("service"), "model_dir": config.get("model_dir")}
     if not jobs:
-        return _alone(config, common)
-    return _member(config, jobs, common)
+        return _make_single_task(config, common)
+    return _make_cluster_task(config, jobs, common)
 
 
 def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str]) -> str | None:
-    """Job name of the TPU workers; None where they are this very process.
+    """Infer the job name of the TPU workers.
 
     Args:
-      master: session target; '' and 'local' are this process.
-      tpu_job_name: the name, where the user gave it.
-      jobs: the jobs of the session's cluster.
+      master: the session target; '' and 'local' are this process.
+      tpu_job_name: the job name that the user set, or None.
+      jobs: the job names of the session's cluster.
+
+    Returns:
+      The job name; None if the TPU workers are this process.
 
     Raises:
-      InvalidSetting: the cluster's jobs leave it open which are the TPU workers.
+      InvalidSetting: several jobs of the cluster could be the TPU workers.
     """
     if master in ("", "local"):
         return None
@@ -118,7 +130,12 @@ def infer_tpu_job_name(master: str, tpu_job_name: str | None, jobs: Sequence[str
     return workers[0]
 
 
-def _alone(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
+def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
+    """Build the task of a process without a cluster.
+
+    Raises:
+      InvalidSetting: TF_CONFIG names another task than worker 0.
+    """
     task = config.get("task") or {}
     task_type, task_id = task.get("type", WORKER), task.get("index", 0)
     if task_type != WORKER:
@@ -126,7 +143,7 @@ def _alone(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
             f'If "cluster" is not set in {VARIABLE}, task type must be {WORKER}. It is '
             f"{task_type!r}. Set the cluster, or leave the task out."
         )
-    if _whole(task_id) != 0:
+    if _to_int(task_id) != 0:
         raise InvalidSetting(
             f'If "cluster" is not set in {VARIABLE}, task index must be 0. It is {task_id!r}. '
             f"Set the cluster, or leave the task out."
@@ -138,18 +155,28 @@ def _alone(config: dict[str, Any], common: dict[str, Any]) -> ClusterTask:
     )
 
 
-def _member(
+def _make_cluster_task(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
 ) -> ClusterTask:
-    chief = _chief_type(jobs)
-    task_type, task_id = _place(config, jobs)
+    """Build the task of a process in or beside a cluster.
+
+    Args:
+      config: the object in TF_CONFIG.
+      jobs: job name → task index → address.
+      common: the attributes service and model_dir of the task.
+
+    Raises:
+      InvalidSetting: the cluster or the task is invalid.
+    """
+    chief = _find_chief_type(jobs)
+    task_type, task_id = _parse_task(config, jobs)
     if task_type == EVALUATOR:
         if chief == MASTER:
             raise InvalidSetting(
                 f'{VARIABLE} has task type {EVALUATOR!r}, and its cluster a "{MASTER}" node, '
                 f'which evaluates by itself. Name that node "{CHIEF}".'
             )
-        # An evaluator works alone and reads what the others save.
+        # An evaluator runs outside of the cluster and reads the checkpoints of the others.
         target = config.get("eval_session_master", config.get("session_master", ""))
         return ClusterTask(
             EVALUATOR,
@@ -165,17 +192,23 @@ def _member(
         task_type,
         task_id,
         is_chief=task_type == chief,
-        master=config.get("session_master", _target(config, jobs, task_type, task_id)),
+        master=config.get("session_master", _session_target(config, jobs, task_type, task_id)),
         evaluation_master=config.get("eval_session_master", ""),
         num_worker_replicas=len(jobs.get(WORKER, ())) + len(jobs[chief]),
         num_ps_replicas=len(jobs.get(PS, ())),
-        global_id_in_cluster=_global_id(jobs, chief, task_type, task_id),
+        global_id_in_cluster=_global_task_id(jobs, chief, task_type, task_id),
         jobs=jobs,
         **common,
     )
 
 
-def _jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
+def _parse_jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
+    """Return the jobs of the cluster: job name → task index → address.
+
+    Raises:
+      InvalidSetting: a task index is not a whole number.
+      InvalidType: a job is neither a list nor an object of addresses.
+    """
     jobs: dict[str, dict[int, str]] = {}
     for job, tasks in (config.get("cluster") or {}).items():
         numbered: Any = tasks
@@ -186,7 +219,7 @@ def _jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
                 f'Job {job!r} of the "cluster" in {VARIABLE} is {tasks!r}. Give a list of '
                 f"addresses."
             )
-        if any(_whole(number) is None for number in numbered):
+        if any(_to_int(number) is None for number in numbered):
             raise InvalidSetting(
                 f'Job {job!r} of the "cluster" in {VARIABLE} numbers its tasks '
                 f"{', '.join(map(str, numbered))}. Give whole numbers, or a list of addresses."
@@ -195,7 +228,12 @@ def _jobs(config: dict[str, Any]) -> dict[str, dict[int, str]]:
     return jobs
 
 
-def _chief_type(jobs: dict[str, dict[int, str]]) -> str:
+def _find_chief_type(jobs: dict[str, dict[int, str]]) -> str:
+    """Return the job name of the chief: "chief" or "master".
+
+    Raises:
+      InvalidSetting: there is not exactly one chief, or the cluster contains an evaluator.
+    """
     if MASTER in jobs and CHIEF in jobs:
         raise InvalidSetting(
             f'The "cluster" in {VARIABLE} has both a "{MASTER}" and a "{CHIEF}" node. Keep one.'
@@ -219,14 +257,19 @@ def _chief_type(jobs: dict[str, dict[int, str]]) -> str:
     return chief
 
 
-def _place(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tuple[str, int]:
+def _parse_task(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tuple[str, int]:
+    """Return the type and the index of the task of this process.
+
+    Raises:
+      InvalidSetting: the type or the index is missing, or is not in the cluster.
+    """
     task = config.get("task") or {}
     for key in ("type", "index"):
         if task.get(key) in (None, ""):
             raise InvalidSetting(
                 f'If "cluster" is set in {VARIABLE}, task {key} must be set. Its task is {task}.'
             )
-    task_type, task_id = task["type"], _whole(task["index"])
+    task_type, task_id = task["type"], _to_int(task["index"])
     if task_id is None or task_id < 0:
         raise InvalidSetting(
             f"The index of the task in {VARIABLE} is {task['index']!r}. Give a number of at "
@@ -248,8 +291,11 @@ def _place(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tuple[str
     return task_type, task_id
 
 
-def _whole(number: Any) -> int | None:
-    # Launchers write numbers as strings, too.
+def _to_int(number: Any) -> int | None:
+    """Convert a JSON value to an int; None if it is not a whole number.
+
+    Some launchers write numbers as strings.
+    """
     if isinstance(number, bool | float):
         return None
     try:
@@ -258,15 +304,19 @@ def _whole(number: Any) -> int | None:
         return None
 
 
-def _target(
+def _session_target(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], task_type: str, task_id: int
 ) -> str:
+    """Return the address of the task as a session target; '' in a cluster of one task."""
     if len(jobs) == 1 and len(jobs[task_type]) == 1:
         return ""
     return f"{config.get('rpc_layer') or 'grpc'}://{jobs[task_type][task_id]}"
 
 
-def _global_id(jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int) -> int:
+def _global_task_id(
+    jobs: dict[str, dict[int, str]], chief: str, task_type: str, task_id: int
+) -> int:
+    """Return the index of a task among all tasks: the chief first, parameter servers last."""
     others = sorted(job for job in jobs if job not in (chief, PS))
     order = [chief, *others, PS]
     before = order[: order.index(task_type)]

@@ -1,4 +1,4 @@
-"""TPUConfig: what only a TPU loop has to know, and InputPipelineConfig, the ways of input."""
+"""TPUConfig: the settings of the training loop and its input, and InputPipelineConfig."""
 
 import os
 import re
@@ -13,18 +13,20 @@ from trainer.config import validation
 from trainer.config.namedtuple_compat import NamedTupleMixin
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
-_LOOP = re.compile(r"(?P<count>[1-9][0-9]*)(?P<unit>[smh]?)")
+_LOOP_LENGTH = re.compile(r"(?P<count>[1-9][0-9]*)(?P<unit>[smh]?)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class InputPipelineConfig(IntEnum):
-    """How input_fn's batches reach the replicas.
+    """Decides how often input_fn is called and how its batches reach the replicas.
 
-    PER_SHARD_V1: input_fn is called for each replica, and returns tensors.
-    PER_HOST_V1: it is called for each host; a batch is split among the host's replicas.
-    PER_HOST_V2: it is called for each host; each replica takes a batch of its own.
-    BROADCAST: it is called once; every replica takes the same batch.
-    SLICED: it is called once; a batch is split among all replicas.
+    Attributes:
+      PER_SHARD_V1: input_fn is called for each replica and returns tensors.
+      PER_HOST_V1: input_fn is called for each host; each batch is split among the replicas of
+        the host.
+      PER_HOST_V2: input_fn is called for each host; each replica takes a batch of its own.
+      BROADCAST: input_fn is called once; every replica receives the same batch.
+      SLICED: input_fn is called once; each batch is split among all replicas.
     """
 
     PER_SHARD_V1 = 1
@@ -36,32 +38,39 @@ class InputPipelineConfig(IntEnum):
 
 @dataclass(frozen=True)
 class TPUConfig(NamedTupleMixin):
-    """What the training loop needs to know.
+    """The settings of the training loop and of its input.
 
     Attributes:
-      iterations_per_loop: steps that one `session.run` makes, on every device. Hooks,
-        checkpoints and summaries come between loops, so this is also the least distance
-        between two of them. '30s', '5m' or '1h' asks for as many steps as fit that time.
-      num_shards: replicas to train on, which must be those there are; 1 without
-        num_cores_per_replica takes one core. A machine without a TPU does not look at it.
-      num_cores_per_replica: cores that one copy of the model takes; None for 1.
-      per_host_input_for_training: an `InputPipelineConfig`; True is stored as PER_HOST_V1,
-        False as PER_SHARD_V1.
-      tpu_job_name: job of the TPU workers in the cluster; TF_CONFIG's
-        service.tpu_worker_job_name where it is not given; None leaves it to the cluster.
-      initial_infeed_sleep_secs: seconds that the first infeed waits.
-      input_partition_dims: how features, or features and labels, split over the cores of a
-        replica: name → number of pieces by dimension.
-      eval_training_input_configuration: InputPipelineConfig.SLICED has evaluate and predict
-        call input_fn once and split its batches; PER_HOST_V1 leaves them as training has it.
-      experimental_host_call_every_n_steps: steps between two calls of the host call.
-      experimental_allow_per_host_v2_parallel_get_next: under PER_HOST_V2, replicas may take
-        their batches in any order.
-      experimental_feed_hook: what makes the hook that feeds, in place of the usual one: called
-        with the arguments of `InfeedOutfeedHook` (trainer.backends.tpu.transfer), whose methods the
-        hook must have.
-      compile_emulated: XLA compiles the step on an emulated TPU, and refuses what a TPU
-        refuses; False runs it uncompiled, which is faster to start.
+      iterations_per_loop: the number of steps of one `session.run`, on every device. Hooks,
+        checkpoints and summaries run between loops, so their intervals are at least one loop.
+        '30s', '5m' or '1h' adapts the number of steps to that time.
+      num_shards: the number of replicas to train on, which must be the number that the TPU
+        offers; None takes all. 1 without num_cores_per_replica takes one core. Ignored on the
+        CPU.
+      num_cores_per_replica: the number of cores of one copy of the model: a power of two up to
+        128; None for 1.
+      per_host_input_for_training: an `InputPipelineConfig`. True is stored as PER_HOST_V1, False
+        as PER_SHARD_V1.
+      tpu_job_name: the job name of the TPU workers in the cluster. None takes
+        service.tpu_worker_job_name of TF_CONFIG or, if that is missing, infers the name.
+      initial_infeed_sleep_secs: the time that the infeed waits before its first batch, in
+        seconds.
+      input_partition_dims: how features, or features and labels, are split over the cores of a
+        replica: tensor name → number of parts per dimension.
+      eval_training_input_configuration: InputPipelineConfig.SLICED makes evaluate and predict
+        call input_fn once and split its batches; PER_HOST_V1 uses the configuration of training.
+      experimental_host_call_every_n_steps: the number of steps between two runs of the host_call.
+      experimental_allow_per_host_v2_parallel_get_next: whether replicas may take batches in any
+        order under PER_HOST_V2.
+      experimental_feed_hook: replaces the constructor of the infeed hook. It is called
+        with the arguments of `InfeedOutfeedHook` (trainer.backends.tpu.transfer), and the hook
+        must have the methods of that class.
+      compile_emulated: whether XLA compiles the step on an emulated TPU, and so refuses what a
+        TPU refuses. False runs the step uncompiled, which starts faster.
+
+    Raises:
+      InvalidSetting: an attribute is out of range or contradicts another attribute.
+      InvalidType: an attribute has a wrong type.
     """
 
     iterations_per_loop: int | str = 2
@@ -79,38 +88,40 @@ class TPUConfig(NamedTupleMixin):
     compile_emulated: bool = True
 
     def __post_init__(self) -> None:
-        self._settle_loop()
+        self._parse_loop_length()
         validation.check("TPUConfig num_shards", self.num_shards, least=1)
         self._check_cores_per_replica()
-        self._settle_input()
-        self._settle_job()
+        self._normalize_input_configuration()
+        self._resolve_job_name()
         sleep = self.initial_infeed_sleep_secs
         validation.check("TPUConfig initial_infeed_sleep_secs", sleep, least=0)
-        self._check_partition()
+        self._check_partition_dims()
         every = self.experimental_host_call_every_n_steps
         name = "TPUConfig experimental_host_call_every_n_steps"
         validation.check(name, every, least=1, optional=False)
         hook = self.experimental_feed_hook
         if hook is not None and not callable(hook):
             raise InvalidType(
-                f"TPUConfig experimental_feed_hook is {hook!r}. Give what makes a hook, or None."
+                f"TPUConfig experimental_feed_hook is {hook!r}. Give a function that makes a hook, "
+                f"or None."
             )
 
     @property
     def loop_secs(self) -> int | None:
-        """Seconds that one `session.run` is to take; None where a loop is counted in steps."""
+        """The target duration of one loop, in seconds; None if a loop has a number of steps."""
         if not isinstance(self.iterations_per_loop, str):
             return None
         count, unit = self.iterations_per_loop[:-1], self.iterations_per_loop[-1]
         return int(count) * _SECONDS[unit]
 
-    def _settle_loop(self) -> None:
+    def _parse_loop_length(self) -> None:
+        """Validate iterations_per_loop, and convert a number in a string to an int."""
         loop = self.iterations_per_loop
         if not isinstance(loop, str):
             name = "TPUConfig iterations_per_loop"
             validation.check(name, loop, least=1, optional=False)
             return
-        match = _LOOP.fullmatch(loop)
+        match = _LOOP_LENGTH.fullmatch(loop)
         if match is None:
             raise InvalidSetting(
                 f"TPUConfig iterations_per_loop is {loop!r}. Give a positive whole number of "
@@ -128,12 +139,15 @@ class TPUConfig(NamedTupleMixin):
                 f"TPUConfig num_cores_per_replica is {cores}. Give one of {allowed}, or None."
             )
 
-    def _settle_input(self) -> None:
-        given = self.per_host_input_for_training
-        if isinstance(given, bool):
-            given = InputPipelineConfig.PER_HOST_V1 if given else InputPipelineConfig.PER_SHARD_V1
+    def _normalize_input_configuration(self) -> None:
+        """Validate the input configurations, and convert them to InputPipelineConfig."""
+        training = self.per_host_input_for_training
+        if isinstance(training, bool):
+            training = (
+                InputPipelineConfig.PER_HOST_V1 if training else InputPipelineConfig.PER_SHARD_V1
+            )
         for name, value, allowed in (
-            ("per_host_input_for_training", given, tuple(InputPipelineConfig)),
+            ("per_host_input_for_training", training, tuple(InputPipelineConfig)),
             (
                 "eval_training_input_configuration",
                 self.eval_training_input_configuration,
@@ -141,13 +155,14 @@ class TPUConfig(NamedTupleMixin):
             ),
         ):
             if isinstance(value, bool) or value not in allowed:
-                names = " or ".join(each.name for each in allowed)
+                names = " or ".join(option.name for option in allowed)
                 raise InvalidSetting(
                     f"TPUConfig {name} is {value!r}. Give InputPipelineConfig.{names}."
                 )
             object.__setattr__(self, name, InputPipelineConfig(value))
 
-    def _settle_job(self) -> None:
+    def _resolve_job_name(self) -> None:
+        """Take the job name from the argument or from TF_CONFIG."""
         job = self.tpu_job_name
         if job is None:
             service = clusters.read_tf_config(os.environ).get("service") or {}
@@ -156,7 +171,7 @@ class TPUConfig(NamedTupleMixin):
         if job is not None and not isinstance(job, str):
             raise InvalidType(f"TPUConfig tpu_job_name is {job!r}. Give a job's name, or None.")
 
-    def _check_partition(self) -> None:
+    def _check_partition_dims(self) -> None:
         dims = self.input_partition_dims
         if dims is None:
             return
@@ -171,9 +186,9 @@ class TPUConfig(NamedTupleMixin):
                 "cores of one replica share the input. It is None."
             )
         if self.per_host_input_for_training != InputPipelineConfig.PER_HOST_V2:
-            found = InputPipelineConfig(self.per_host_input_for_training).name
+            configuration = InputPipelineConfig(self.per_host_input_for_training).name
             raise InvalidSetting(
                 f"TPUConfig input_partition_dims is only supported in PER_HOST_V2 mode. "
-                f"per_host_input_for_training is {found}: set it to "
+                f"per_host_input_for_training is {configuration}: set it to "
                 f"InputPipelineConfig.PER_HOST_V2."
             )

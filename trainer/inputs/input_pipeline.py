@@ -1,4 +1,4 @@
-"""From what an input_fn returns to features and labels in the graph."""
+"""Conversion of the result of an input_fn to features and labels in the graph."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,12 @@ from trainer.hooks.training_hooks import DatasetInitializerHook
 
 @dataclass(frozen=True)
 class Inputs:
-    """One batch in the graph.
+    """The tensors of one batch in the graph.
 
     Attributes:
-      features, labels: nests of tensors; labels are None where the input has none.
-      hooks: what must run so that the tensors can be read.
+      features: a nest of tensors.
+      labels: a nest of tensors; None if the input has no labels.
+      hooks: SessionRunHooks that initialize the input.
     """
 
     features: Any
@@ -25,20 +26,21 @@ class Inputs:
 
 
 def build_inputs(returned: Any) -> Inputs:
-    """The next batch of what an input_fn returned.
+    """Convert the result of an input_fn to the tensors of the next batch.
 
     Args:
-      returned: a tf.data.Dataset of features or (features, labels), or such tensors or arrays.
+      returned: a tf.data.Dataset of features or of (features, labels); or features or
+        (features, labels) as nests of tensors or arrays.
 
     Raises:
-      InvalidSetting: it is nothing of the kind.
+      InvalidSetting: the result is neither.
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = tf.compat.v1.data.make_initializable_iterator(returned)
         features, labels = split_features_and_labels(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
-    features, labels = tf.nest.map_structure(_tensor, split_features_and_labels(returned))
-    if not any(tf.is_tensor(each) for each in tf.nest.flatten(features)):
+    features, labels = tf.nest.map_structure(_to_tensor, split_features_and_labels(returned))
+    if not any(tf.is_to_tensor(part) for part in tf.nest.flatten(features)):
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
             f"(features, labels)."
@@ -46,12 +48,23 @@ def build_inputs(returned: Any) -> Inputs:
     return Inputs(features, labels)
 
 
-def _tensor(part: Any) -> Any:
+def _to_tensor(part: Any) -> Any:
+    """Convert an array to a constant tensor; return anything else unchanged."""
     return tf.constant(part) if isinstance(part, np.ndarray) else part
 
 
 def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
-    """Features and labels of what an input_fn or a Dataset gave; labels are None without any."""
+    """Split an element of an input_fn or a Dataset into features and labels.
+
+    Args:
+      batch: features, (features,) or (features, labels).
+
+    Returns:
+      (features, labels); labels are None if there are none.
+
+    Raises:
+      InvalidSetting: the element has more than two parts.
+    """
     if isinstance(batch, (tuple, list)):
         if len(batch) == 1:
             return batch[0], None

@@ -1,4 +1,4 @@
-"""Input functions over arrays and tables in memory."""
+"""Input functions over numpy arrays and pandas DataFrames."""
 
 import collections
 from collections.abc import Callable, Mapping
@@ -22,34 +22,34 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """An input_fn that gives the rows of arrays in batches.
+    """Build an input_fn that returns the rows of arrays in batches.
 
-    The last batch holds the rows that are left. The arrays are not copied, nor put into the
-    graph: rows are taken from them when their batch is due.
+    The last batch holds the remaining rows. The arrays are neither copied nor embedded into the
+    graph; each batch is read from the arrays when it is needed.
 
     Args:
-      x: a dict of features, name → [rows, ...], or one array [rows, ...].
-      y: labels, of the same forms; None for features alone.
-      batch_size: in rows.
-      num_epochs: how often all rows are given; None repeats them without end.
-      shuffle: give the rows in a new order each time; it must be said, True or False.
-      queue_capacity, num_threads: taken for compatibility: all rows are shuffled together, and
-        reading needs no threads.
+      x: the features: name → array [rows, ...], or one array [rows, ...].
+      y: the labels, in the same forms; None for features alone.
+      batch_size: the number of rows per batch.
+      num_epochs: how many times all rows are returned; None repeats them without end.
+      shuffle: whether to return the rows in a new random order in each epoch; required.
+      queue_capacity: ignored, and accepted for compatibility: all rows are shuffled together.
+      num_threads: ignored, and accepted for compatibility: reading needs no threads.
 
     Returns:
-      A function of nothing that returns a tf.data.Dataset of features, or (features, labels).
+      A function without arguments that returns a tf.data.Dataset of features or of
+      (features, labels), with tensors [batch, ...].
 
     Raises:
-      InvalidSetting: shuffle is not given, a dict is empty, x and y have different numbers of
-        rows or share names, or a number is less than 1.
-      InvalidType: x is neither a dict nor an array, or an array is of a type that TensorFlow has
-        not.
+      InvalidSetting: shuffle is missing, a dict is empty, x and y have different numbers of rows
+        or share names, or a number is less than 1.
+      InvalidType: x is neither a dict nor an array, or TensorFlow has no dtype for an array.
     """
-    _check_reading(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    _check_arguments(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
     if not isinstance(x, (Mapping, np.ndarray)):
         raise InvalidType(f"x must be a dict or array; found {type(x).__name__}.")
-    features = _arrays("x", x)
-    labels = None if y is None else _arrays("y", y)
+    features = _to_arrays("x", x)
+    labels = None if y is None else _to_arrays("y", y)
     if isinstance(features, dict) and isinstance(labels, dict):
         shared = sorted(features.keys() & labels.keys())
         if shared:
@@ -58,7 +58,7 @@ def numpy_input_fn(
                 f"in one."
             )
     _check_lengths(features, labels)
-    return _rows_input_fn(features, labels, batch_size, num_epochs, bool(shuffle))
+    return _make_input_fn(features, labels, batch_size, num_epochs, bool(shuffle))
 
 
 def pandas_input_fn(
@@ -71,33 +71,35 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """An input_fn that gives the rows of a pandas DataFrame in batches.
+    """Build an input_fn that returns the rows of a pandas DataFrame in batches.
 
     Args:
-      x: a DataFrame; each column is a feature of shape [batch].
-      y: labels: a Series, or a DataFrame, which gives a dict of labels by column; None for
+      x: a DataFrame; each column becomes a feature of shape [batch].
+      y: the labels: a Series, or a DataFrame for a dict of labels by column name; None for
         features alone.
-      batch_size: in rows.
-      num_epochs: how often all rows are given; None repeats them without end.
-      shuffle: give the rows in a new order each time; it must be said, True or False.
-      queue_capacity, num_threads: taken for compatibility, see `numpy_input_fn`.
-      target_column: a name that no column of x may have when y is given; labels were kept
-        under it.
+      batch_size: the number of rows per batch.
+      num_epochs: how many times all rows are returned; None repeats them without end.
+      shuffle: whether to return the rows in a new random order in each epoch; required.
+      queue_capacity: ignored; see `numpy_input_fn`.
+      num_threads: ignored; see `numpy_input_fn`.
+      target_column: a name that no column of x may have if y is a Series. tf.estimator stored the
+        labels under this name.
 
     Returns:
-      A function of nothing that returns a tf.data.Dataset of features, or (features, labels).
+      A function without arguments that returns a tf.data.Dataset of features or of
+      (features, labels).
 
     Raises:
-      InvalidSetting: shuffle is not given, x has a column named target_column, x and y have
+      InvalidSetting: shuffle is missing, x has a column named target_column, x and y have
         different indices, or a number is less than 1.
-      InvalidType: x is no DataFrame, or a column is of a type that TensorFlow has not, or has
-        missing values in place of strings.
+      InvalidType: x is not a DataFrame, TensorFlow has no dtype for a column, or a column of
+        strings has missing values.
     """
-    _check_reading(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
-    # By what it can do, not by its class: who has a DataFrame has pandas, and nobody else needs it.
+    _check_arguments(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+    # A DataFrame is recognized by its attributes, so that pandas need not be imported.
     if not _is_table(x):
         raise InvalidType(f"x must be a pandas DataFrame; found {type(x).__name__}.")
-    features = _columns("x", x)
+    features = _columns_to_arrays("x", x)
     if not features:
         raise InvalidSetting("x is a DataFrame without columns. Give at least one feature.")
     labels: Any = None
@@ -105,36 +107,45 @@ def pandas_input_fn(
         if not hasattr(y, "index") or not hasattr(y, "to_numpy"):
             raise InvalidType(f"y must be a pandas Series or DataFrame; found {type(y).__name__}.")
         if _is_table(y):
-            labels = _columns("y", y)
+            labels = _columns_to_arrays("y", y)
         elif target_column in x.columns:
             raise InvalidSetting(
                 f"Cannot use name {target_column} for target column: the DataFrame already has a "
                 f"column with that name. Name another target_column."
             )
         else:
-            labels = _array("y", y.to_numpy())
+            labels = _to_array("y", y.to_numpy())
         if not np.array_equal(x.index, y.index):
             raise InvalidSetting(
-                f"Index for x and y are mismatched: {_shown(x.index)} and {_shown(y.index)}. "
-                f"Give both the same rows in the same order."
+                f"Index for x and y are mismatched: {_format_index(x.index)} and "
+                f"{_format_index(y.index)}. Give both the same rows in the same order."
             )
-    return _rows_input_fn(features, labels, batch_size, num_epochs, bool(shuffle))
+    return _make_input_fn(features, labels, batch_size, num_epochs, bool(shuffle))
 
 
-def _rows_input_fn(
+def _make_input_fn(
     features: Any, labels: Any, batch_size: int, num_epochs: int | None, shuffle: bool
 ) -> Callable[[], Any]:
+    """Build an input_fn over validated arrays.
+
+    Args:
+      features: a nest of arrays [rows, ...].
+      labels: a nest of arrays [rows, ...], or None.
+      batch_size: the number of rows per batch.
+      num_epochs: how many times all rows are returned; None repeats them without end.
+      shuffle: whether to shuffle the rows in each epoch.
+    """
     columns = features if labels is None else (features, labels)
     arrays = tf.nest.flatten(columns)
     rows = len(arrays[0])
     is_whole = num_epochs is None or rows * num_epochs % batch_size == 0
-    types = [tf.as_dtype(each.dtype) for each in arrays]
+    dtypes = [tf.as_dtype(array.dtype) for array in arrays]
 
-    def take(indices: Any) -> list[Any]:
-        return [each[indices] for each in arrays]
+    def take_rows(indices: Any) -> list[Any]:
+        return [array[indices] for array in arrays]
 
     def batch_at(indices: Any) -> Any:
-        batch = tf.numpy_function(take, [indices], types)
+        batch = tf.numpy_function(take_rows, [indices], dtypes)
         for tensor, array in zip(batch, arrays, strict=True):
             tensor.set_shape([indices.shape[0], *array.shape[1:]])
         return tf.nest.pack_sequence_as(columns, batch)
@@ -142,18 +153,24 @@ def _rows_input_fn(
     def input_fn() -> Any:
         indices = tf.data.Dataset.range(rows)
         if shuffle:
-            # Numbers are small, so that all of them can be shuffled together.
+            # Row indices take little memory, so the buffer can hold all of them.
             indices = indices.shuffle(rows)
-        # Where no batch is smaller, saying so gives the tensors a static shape, which TPUs need.
+        # If all batches are full, drop_remainder gives tensors the static shape that TPUs need.
         batches = indices.repeat(num_epochs).batch(batch_size, drop_remainder=is_whole)
         return batches.map(batch_at).prefetch(tf.data.AUTOTUNE)
 
     return input_fn
 
 
-def _check_reading(
+def _check_arguments(
     batch_size: int, num_epochs: int | None, shuffle: Any, queue_capacity: int, num_threads: int
 ) -> None:
+    """Check the arguments that both input functions share.
+
+    Raises:
+      InvalidSetting: shuffle is missing, or a number is less than 1.
+      InvalidType: a number is not a whole number.
+    """
     if not isinstance(shuffle, bool):
         raise InvalidSetting(
             f"shuffle is {shuffle!r}. It must be provided and explicitly set as boolean: True is "
@@ -165,63 +182,84 @@ def _check_reading(
     validation.check("num_threads", num_threads, least=1, optional=False)
 
 
-def _arrays(name: str, value: Any) -> Any:
+def _to_arrays(name: str, value: Any) -> Any:
+    """Convert an argument to a validated array, or to a dict of validated arrays."""
     if not isinstance(value, Mapping):
-        return _array(name, value)
+        return _to_array(name, value)
     if not value:
         raise InvalidSetting(f"{name} cannot be an empty dict. Give at least one array.")
-    # Plain dicts come out of a Dataset in the order of their keys anyway.
-    ordered = isinstance(value, collections.OrderedDict)
-    made = collections.OrderedDict() if ordered else {}
-    made.update({key: _array(f"{name}[{key!r}]", each) for key, each in value.items()})
-    return made
+    # A Dataset sorts the keys of a plain dict, and keeps the order of an OrderedDict.
+    is_ordered = isinstance(value, collections.OrderedDict)
+    arrays = collections.OrderedDict() if is_ordered else {}
+    arrays.update({key: _to_array(f"{name}[{key!r}]", array) for key, array in value.items()})
+    return arrays
 
 
-def _columns(name: str, table: Any) -> dict[str, Any]:
-    return {each: _array(f"{name}[{each!r}]", table[each].to_numpy()) for each in table.columns}
+def _columns_to_arrays(name: str, table: Any) -> dict[str, Any]:
+    """Convert the columns of a DataFrame to arrays [rows] by column name."""
+    return {
+        column: _to_array(f"{name}[{column!r}]", table[column].to_numpy())
+        for column in table.columns
+    }
 
 
-def _array(name: str, value: Any) -> Any:
+def _to_array(name: str, value: Any) -> Any:
+    """Convert a value to an array whose dtype TensorFlow has.
+
+    Args:
+      name: the name of the argument, for error texts.
+      value: an array [rows, ...], or a value that numpy converts to one.
+
+    Raises:
+      InvalidType: the value is a scalar, or TensorFlow has no dtype for its elements.
+    """
     array = np.asarray(value)
     if array.ndim == 0:
         raise InvalidType(f"{name} is {value!r}. Give an array whose first dimension is rows.")
     if array.dtype == object:
-        for row, each in enumerate(array.flat):
-            if not isinstance(each, (str, bytes)):
+        for index, element in enumerate(array.flat):
+            if not isinstance(element, (str, bytes)):
                 raise InvalidType(
-                    f"{name} holds objects, such as {each!r} as number {row}. Give strings, or "
-                    f"numbers of one type, without missing values."
+                    f"{name} holds objects, such as {element!r} as number {index}. Give "
+                    f"strings, or numbers of one type, without missing values."
                 )
     try:
         tf.as_dtype(array.dtype)
     except TypeError as error:
         raise InvalidType(
-            f"{name} has type {array.dtype}, which TensorFlow has not. Convert it to numbers or "
-            f"strings."
+            f"{name} has type {array.dtype}, which TensorFlow does not have. Convert it to "
+            f"numbers or strings."
         ) from error
     return array
 
 
 def _check_lengths(features: Any, labels: Any) -> None:
+    """Check that all arrays have the same number of rows, and at least one row.
+
+    Raises:
+      InvalidSetting: the numbers of rows differ, or are 0.
+    """
     lengths = {
         f"{name}[{key!r}]" if isinstance(part, dict) else name: len(array)
         for name, part in (("x", features), ("y", labels))
         if part is not None
         for key, array in (part.items() if isinstance(part, dict) else ((None, part),))
     }
-    found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+    summary = ", ".join(f"{name} has {length}" for name, length in lengths.items())
     if len(set(lengths.values())) > 1:
         raise InvalidSetting(
             f"Length of tensors in x and y is mismatched; all must have the same number of rows: "
-            f"{found}."
+            f"{summary}."
         )
     if not next(iter(lengths.values())):
-        raise InvalidSetting(f"there are no rows to give: {found}.")
+        raise InvalidSetting(f"there are no rows to give: {summary}.")
 
 
 def _is_table(value: Any) -> bool:
+    """Return whether a value has the interface of a DataFrame."""
     return hasattr(value, "columns") and hasattr(value, "index") and hasattr(value, "to_numpy")
 
 
-def _shown(index: Any) -> str:
+def _format_index(index: Any) -> str:
+    """Format the length and the first label of an index."""
     return f"{len(index)} rows from {index[0]!r}" if len(index) else "no rows"
