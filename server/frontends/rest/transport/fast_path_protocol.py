@@ -144,6 +144,6 @@ class FastPathProtocol(TimeoutProtocol):
 def protocol(timeouts: ConnectionTimeouts, find: SyncHandlerLookup | None) -> type[TimeoutProtocol]:
     """The protocol for some bounds and an application; uvicorn makes its instances itself."""
     if find is None:
-        return type("BoundPatientProtocol", (TimeoutProtocol,), {"patience": timeouts})
-    members = {"patience": timeouts, "find": staticmethod(find)}
+        return type("BoundPatientProtocol", (TimeoutProtocol,), {"timeouts": timeouts})
+    members = {"timeouts": timeouts, "find": staticmethod(find)}
     return type("BoundPromptProtocol", (FastPathProtocol,), members)
