@@ -19,8 +19,8 @@ from server.dataplane import DataPlane
 from server.frontends import base
 from server.frontends.base import LAST_SECONDS, Frontend
 from server.metrics import Metrics
-from server.models.config_manager import Catalogue
-from server.models.file_system_source import Poller, Source
+from server.models.config_manager import ModelConfigManager
+from server.models.file_system_source import FileSystemSource, PeriodicFunction
 from server.models.manager import Manager
 from server.models.repository import Repository
 from server.models.servable_loader import Retries
@@ -86,11 +86,11 @@ class Server:
             ),
             load_threads=settings.num_load_threads,
             unload_threads=settings.num_unload_threads,
-            moving=malloc.of_models,
+            during_move=malloc.of_models,
             after_unload=malloc.give_back,
         )
-        self._source = Source(self._manager)
-        self._catalogue = Catalogue(
+        self._source = FileSystemSource(self._manager)
+        self._config_manager = ModelConfigManager(
             self._manager,
             self._source,
             allow_labels_for_unavailable=settings.allow_version_labels_for_unavailable_models,
@@ -101,8 +101,8 @@ class Server:
             metrics=self._metrics,
             request_log=self._request_log,
             check_method_names=settings.enable_signature_method_name_check,
-            reload=self._catalogue.reload,
-            configured=lambda: self._catalogue.config.names(),
+            reload=self._config_manager.reload,
+            configured=lambda: self._config_manager.config.names(),
         )
         self._frontend_context = base.FrontendContext(
             settings=settings,
@@ -117,8 +117,10 @@ class Server:
         self._config_text = ""
         self._told_of_config = ""
         self._pollers = [
-            Poller("base paths", self._source.look, settings.file_system_poll_wait_seconds),
-            Poller(
+            PeriodicFunction(
+                "base paths", self._source.poll_once, settings.file_system_poll_wait_seconds
+            ),
+            PeriodicFunction(
                 "model config file",
                 self.reload_file,
                 settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
@@ -147,14 +149,14 @@ class Server:
                 ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
                 # Told before TensorFlow is waited for.
-                Repository(settings.model_base_path).aspired()
+                Repository(settings.model_base_path).aspired_versions()
             base.preload_modules(settings)
-            self._catalogue.start(self._first_config())
+            self._config_manager.start(self._first_config())
             before_serving()
             if grpc is not None or settings.grpc_socket_path:
                 self._frontends.append(base.start_grpc(self._frontend_context, grpc))
             if rest is not None:
-                names = self._catalogue.config.names()
+                names = self._config_manager.config.names()
                 self._frontends.append(base.start_rest(self._frontend_context, rest, names))
             on_error.pop_all()
         for each in self._pollers:
@@ -196,7 +198,7 @@ class Server:
                 # A file that is being written is empty at first: that is no wish to unload all.
                 self._told_of_config = ""
                 return
-            self._catalogue.reload(model_file.parse_model_config(text, path), wait=False)
+            self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
         except TpuserveError as error:
             # Tried again the next time: what is missing may have come by then. Told once.
             if str(error) != self._told_of_config:

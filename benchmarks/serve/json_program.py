@@ -66,7 +66,8 @@ async def plain(scope: Any, receive: Any, send: Any) -> None:
 def ours() -> Any:
     """Our application."""
     manager = Manager(lambda path: Scores())
-    manager.aspire("half", {1: Path("/models/scores/1")})
+    manager.set_aspired_versions("half", {1: Path("/models/scores/1")})
+    manager.wait(lambda: manager.matches_aspired("half"))
     metrics = Metrics()
     return build_rest_app(DataPlane(manager, metrics=metrics), metrics=metrics)
 

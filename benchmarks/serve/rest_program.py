@@ -54,7 +54,8 @@ def ours(directory: Path, in_threads: bool) -> Any:
 
     save_model(directory)
     manager = Manager(lambda path: loader.load(path))
-    manager.aspire("half", {1: directory})
+    manager.set_aspired_versions("half", {1: directory})
+    manager.wait(lambda: manager.matches_aspired("half"))
     manager.wait(lambda: manager.is_available("half"))
     metrics = Metrics()
     # The data plane runs the model as it is: only where it runs is another.

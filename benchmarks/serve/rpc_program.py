@@ -97,7 +97,8 @@ def serve_ours(port: int, directory: Path) -> Any:
 
     save_model(directory)
     manager = Manager(lambda path: loader.load(path))
-    manager.aspire("half", {1: directory})
+    manager.set_aspired_versions("half", {1: directory})
+    manager.wait(lambda: manager.matches_aspired("half"))
     manager.wait(lambda: manager.is_available("half"))
     server = GrpcServer(
         DataPlane(manager), _HOST, port, grace_seconds=1, admission=AdmissionController(1000)

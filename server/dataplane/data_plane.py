@@ -89,7 +89,9 @@ class DataPlane:
           InvalidInputNames, InvalidTensor: inputs that the signature or the model refuses.
           ModelExecutionError: the model failed.
         """
-        with self._manager.use(target.model, target.version, target.label) as servable:
+        with self._manager.get_servable_handle(
+            target.model, target.version, target.label
+        ) as servable:
             name = target.effective_signature_name
             signature = signatures.find_signature(servable.model.signatures, name)
             if self._check_method_names:
@@ -124,7 +126,9 @@ class DataPlane:
             another form than classes and scores have.
           ModelExecutionError: the model failed.
         """
-        with self._manager.use(target.model, target.version, target.label) as servable:
+        with self._manager.get_servable_handle(
+            target.model, target.version, target.label
+        ) as servable:
             name = target.effective_signature_name
             signature = examples.find(servable.model.signatures, name)
             wanted = classify.outputs_of(signature, self._check_method_names)
@@ -144,7 +148,9 @@ class DataPlane:
         timeout_ms: float | None = None,
     ) -> Regression:
         """Regresses serialized examples; arguments and errors as of `classify`."""
-        with self._manager.use(target.model, target.version, target.label) as servable:
+        with self._manager.get_servable_handle(
+            target.model, target.version, target.label
+        ) as servable:
             name = target.effective_signature_name
             signature = examples.find(servable.model.signatures, name)
             wanted = regress.outputs_of(signature, self._check_method_names)
@@ -176,7 +182,9 @@ class DataPlane:
           ModelExecutionError: the model failed.
         """
         target = multi_inference.target_of(tasks)
-        with self._manager.use(target.model, target.version, target.label) as servable:
+        with self._manager.get_servable_handle(
+            target.model, target.version, target.label
+        ) as servable:
             known = servable.model.signatures
             wanted = multi_inference.plan(tasks, known, self._check_method_names)
             fed = examples.encode(sent)
@@ -204,7 +212,9 @@ class DataPlane:
         for field in fields:
             if field != SIGNATURE_DEF:
                 raise InvalidInput(f"Metadata field {field} is not supported")
-        with self._manager.use(target.model, target.version, target.label) as servable:
+        with self._manager.get_servable_handle(
+            target.model, target.version, target.label
+        ) as servable:
             return Metadata(target.model, servable.version, servable.model.signature_defs)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:

@@ -24,7 +24,7 @@ def of(manager: Manager, configured: Set[str] | None) -> dict[str, ModelStatus]:
             for each in versions
             if each.state is not State.END or (is_configured and each.error is not None)
         ]
-        reason = manager.reason(name)
+        reason = manager.unavailable_reason(name)
         if shown or reason is not None or (configured is not None and is_configured):
             found[name] = ModelStatus(shown, reason)
     return found

@@ -55,7 +55,7 @@ def _provenance(manager: Manager) -> Values:
 
 def _uuid(manager: Manager, name: str, version: int) -> str:
     try:
-        with manager.use(name, version) as servable:
+        with manager.get_servable_handle(name, version) as servable:
             if servable.directory is None:
                 return ""
             with (servable.directory / UUID_FILE).open(encoding="utf-8") as file:

@@ -1,11 +1,11 @@
-"""The models that are to be served, at the start and after each reload."""
+"""The configuration of the served models, and its reload."""
 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from server.config.model_config import ModelConfig, ModelServerConfig
-from server.models.file_system_source import Source
+from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
 from server.servables.servable import VersionStatus
 from tpuserve.errors import LabelNotAvailable, ModelsNotAvailable, TpuserveError, Unavailable
@@ -13,58 +13,61 @@ from tpuserve.errors import LabelNotAvailable, ModelsNotAvailable, TpuserveError
 logger = logging.getLogger(__name__)
 
 
-class Catalogue:
-    """The configuration in force, and what puts one in force."""
+class ModelConfigManager:
+    """Holds the current model configuration and applies new configurations."""
 
     def __init__(
         self,
         manager: Manager,
-        source: Source,
+        source: FileSystemSource,
         *,
         allow_labels_for_unavailable: bool = False,
         on_config: Callable[[ModelServerConfig], None] = lambda config: None,
     ) -> None:
-        """Takes the manager, and the source that tells it what is on disk.
+        """Create a manager of an empty configuration.
 
         Args:
-          allow_labels_for_unavailable: a new label may name a version that is not available.
-          on_config: called with a configuration before it takes effect; may refuse it by an
-            error, as the request log does.
+          manager: loads and unloads the versions.
+          source: polls the base paths and tells the manager the aspired versions.
+          allow_labels_for_unavailable: whether a new label may name a version that is not
+            available.
+          on_config: called with a configuration before it takes effect; raises to refuse the
+            configuration.
         """
         self._manager = manager
         self._source = source
         self._allow_labels = allow_labels_for_unavailable
         self._on_config = on_config
         self._config = ModelServerConfig()
-        self._one_at_a_time = threading.Lock()
+        self._reload_lock = threading.Lock()
 
     @property
     def config(self) -> ModelServerConfig:
-        """The configuration in force."""
+        """The current configuration."""
         return self._config
 
     def start(self, config: ModelServerConfig) -> None:
-        """Puts the first configuration in force, and blocks until there is something to serve.
+        """Apply the first configuration and block until the models can be served.
 
-        A model that is alone must become available. Of several, those that cannot be found or
-        loaded keep the others waiting only until their first failure; they are served once they
-        are mended, and meanwhile their status says what is wrong.
+        A single model must become available. Of several models, the server waits for each until it
+        is available or has failed once, and requires at least one that is available. Failed models
+        are served once their files are repaired; until then their status reports the error.
 
         Raises:
-          LabelNotAvailable: a label for a version, and those were not allowed.
+          LabelNotAvailable: a label names a version, and allow_labels_for_unavailable is False.
           TpuserveError: the only model cannot be found.
-          ModelsNotAvailable: none of the models has become available.
+          ModelsNotAvailable: no model became available.
         """
-        with self._one_at_a_time:
+        with self._reload_lock:
             try:
                 self._apply(config)
             except LabelNotAvailable as error:
                 raise LabelNotAvailable(
-                    f"{error}. Nothing is at the start: give the flag "
+                    f"{error}. No version is available at the start: set the flag "
                     f"--allow_version_labels_for_unavailable_models."
                 ) from error
             names = config.names()
-            self._manager.wait(lambda: self._is_worth_serving(names))
+            self._manager.wait(lambda: self._can_serve(names))
             failed = [name for name in names if not self._manager.is_available(name)]
             if failed and len(failed) == len(names):
                 raise self._first_failure(failed)
@@ -72,52 +75,54 @@ class Catalogue:
                 logger.error("%s", self._first_failure([name]))
 
     def reload(self, config: ModelServerConfig, *, wait: bool = True) -> None:
-        """Puts another configuration in the place of the present one.
+        """Replace the configuration.
 
-        Models that it leaves out are unloaded. Blocks until each of its models that was not
-        served before, or not from there, has become available or has failed; what was served of
-        it goes on being served until then. Labels are checked before anything is
-        loaded, so one for a version that comes with the same reload is refused; a label that is
-        there already never moves to a version that is not available. Source: section 3.2 of
-        TensorFlow Serving's configuration guide, and its server_core.cc.
+        Models that the new configuration leaves out are unloaded. The method blocks until each new
+        model, and each model with a new base path, is available or has failed; old versions are
+        served until then. Labels are checked before any load: a label for a version that comes
+        with the same reload is refused, and an existing label never moves to a version that is not
+        available. Source: section 3.2 of TensorFlow Serving's configuration guide, and its
+        server_core.cc.
 
         Args:
-          wait: False to return at once; what fails is then told by the status alone.
+          config: the new configuration.
+          wait: False to return at once; only the models' status then reports failures.
 
         Raises:
-          LabelNotAvailable: a label that may not be given; nothing is loaded or unloaded then.
-          ModelsNotAvailable: new models that have failed; the others are served.
+          LabelNotAvailable: a label is refused; no version is loaded or unloaded.
+          ModelsNotAvailable: new models have failed; the other models are served.
         """
-        with self._one_at_a_time:
-            before = {each.name: each.base_path for each in self._config.models}
+        with self._reload_lock:
+            previous_paths = {model.name: model.base_path for model in self._config.models}
             new = sorted(
-                each.name
-                for each in config.models
-                if before.get(each.name) != each.base_path or self._manager.reason(each.name)
+                model.name
+                for model in config.models
+                if previous_paths.get(model.name) != model.base_path
+                or self._manager.unavailable_reason(model.name)
             )
             self._apply(config)
         if not wait:
             return
-        # Others may change the configuration meanwhile: a model may be tried for minutes.
-        self._manager.wait(lambda: all(self._is_settled(each) for each in new))
-        failed = [name for name in new if not self._manager.is_as_wanted(name)]
+        # The lock is free here: a load may be retried for minutes, and another reload may come.
+        self._manager.wait(lambda: all(self._manager.is_converged(name) for name in new))
+        failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
             raise self._failure(failed, "model")
 
     def _apply(self, config: ModelServerConfig) -> None:
-        # Whatever refuses it comes first: the next reload then waits for what is new to it.
-        for each in config.models:
-            self._check_labels(each)
+        # The checks come first, so that a refused configuration changes nothing.
+        for model in config.models:
+            self._check_labels(model)
         self._on_config(config)
-        before, self._config = self._config, config
-        for name in set(before.names()) - set(config.names()):
-            self._manager.label(name, {})
-        for each in config.models:
-            self._manager.label(each.name, each.labels)
-        self._source.replace(config.models)
+        previous, self._config = self._config, config
+        for name in set(previous.names()) - set(config.names()):
+            self._manager.set_version_labels(name, {})
+        for model in config.models:
+            self._manager.set_version_labels(model.name, model.labels)
+        self._source.set_models(config.models)
 
     def _check_labels(self, model: ModelConfig) -> None:
-        present: Mapping[str, int] = self._manager.labels(model.name)
+        present: Mapping[str, int] = self._manager.version_labels(model.name)
         for label, version in model.labels.items():
             if self._manager.is_available(model.name, version):
                 continue
@@ -128,53 +133,55 @@ class Catalogue:
                     f"is not currently available for inference"
                 )
 
-    def _is_settled(self, name: str) -> bool:
-        return self._manager.is_settled(name)
-
-    def _is_worth_serving(self, names: Sequence[str]) -> bool:
-        if all(self._is_settled(name) for name in names):
+    def _can_serve(self, names: Sequence[str]) -> bool:
+        if all(self._manager.is_converged(name) for name in names):
             return True
         some = any(self._manager.is_available(name) for name in names)
-        return some and all(self._is_settled(name) or self._has_failed(name) for name in names)
+        return some and all(
+            self._manager.is_converged(name) or self._has_failed(name) for name in names
+        )
 
     def _has_failed(self, name: str) -> bool:
-        return any(each.error is not None for each in self._known(name))
+        return any(status.error is not None for status in self._statuses(name))
 
-    def _known(self, name: str) -> list[VersionStatus]:
+    def _statuses(self, name: str) -> list[VersionStatus]:
         try:
             return self._manager.status(name)
         except TpuserveError:
             return []
 
     def _first_failure(self, names: Sequence[str]) -> TpuserveError:
-        """The error for models that are not available at the start."""
-        reason = self._manager.reason(names[0])
+        """Create the error for models that are not available at the start."""
+        reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
-            # It is not there at all, and its own error says so in fewer words.
+            # The model was not found; this error says so directly.
             return reason
         return self._failure(names, "servable")
 
     def _failure(self, names: Sequence[str], kind: str) -> ModelsNotAvailable:
-        """The error for models that are not available, in TensorFlow Serving's words."""
+        """Create the error for models that are not available, in TensorFlow Serving's words."""
         causes: list[tuple[str, TpuserveError]] = []
         for name in names:
-            reason = self._manager.reason(name)
+            reason = self._manager.unavailable_reason(name)
             if reason is not None:
                 causes.append((f"name: {name}", reason))
             causes += [
-                (f"name: {name} version: {each.version}", each.error)
-                for each in self._known(name)
-                if each.error is not None
+                (f"name: {name} version: {status.version}", status.error)
+                for status in self._statuses(name)
+                if status.error is not None
             ]
         if not causes:
-            # None has failed; each was given up, as its load waits for no one.
-            gone = Unavailable("another configuration has come meanwhile. Ask for its status.")
-            causes = [(f"name: {name}", gone) for name in names]
-        shown = "".join(
-            f"{{{{{what}}} due to error: {error.code.name}: {error}}}, " for what, error in causes
+            # No load failed: a later reload has cancelled the loads.
+            superseded = Unavailable(
+                "another reload has replaced this configuration. Ask for the model's status."
+            )
+            causes = [(f"name: {name}", superseded) for name in names]
+        details = "".join(
+            f"{{{{{subject}}} due to error: {error.code.name}: {error}}}, "
+            for subject, error in causes
         )
         failure = ModelsNotAvailable(
-            f"{len(names)} {kind}(s) did not become available: {{{shown}}}"
+            f"{len(names)} {kind}(s) did not become available: {{{details}}}"
         )
         if len(causes) == 1:
             failure.__cause__ = causes[0][1]

@@ -1,4 +1,4 @@
-"""What is on disk, looked at again and again, and told to the manager."""
+"""The file system source: polls base paths and sets the manager's aspired versions."""
 
 import logging
 import threading
@@ -12,87 +12,93 @@ from tpuserve.errors import TpuserveError, VersionNotFound
 logger = logging.getLogger(__name__)
 
 
-class Source:
-    """The base paths of some models; each look aspires what it finds.
+class FileSystemSource:
+    """Polls the base paths of models and aspires the versions that exist there.
 
-    A model that cannot be found keeps no other from being found, and keeps the versions that it
-    has; one whose versions are all gone is unloaded.
+    A base path that cannot be read does not affect other models, and its model keeps the loaded
+    versions. A model whose base path has no versions left is unloaded.
     """
 
     def __init__(self, manager: Manager) -> None:
-        """Takes the manager to tell."""
+        """Create a source of aspired versions for a manager."""
         self._manager = manager
         self._models: tuple[ModelConfig, ...] = ()
-        self._told: dict[str, str] = {}
-        self._one_at_a_time = threading.RLock()
+        self._last_warnings: dict[str, str] = {}
+        self._lock = threading.RLock()
 
-    def replace(self, models: tuple[ModelConfig, ...]) -> None:
-        """Serves just these models from now on, after a first look at each; loads only begin."""
-        with self._one_at_a_time:
-            gone = {each.name for each in self._models} - {each.name for each in models}
+    def set_models(self, models: tuple[ModelConfig, ...]) -> None:
+        """Poll exactly these models from now on, and poll each once; does not wait for loads."""
+        with self._lock:
+            removed = {model.name for model in self._models} - {model.name for model in models}
             self._models = models
-            for name in sorted(gone):
-                self._told.pop(name, None)
-                self._manager.begin(name, {})
-            for each in models:
-                # Whoever asks for these models is told what is wrong with them, and says so.
-                self._look_at(each, lambda name, text: None)
+            for name in sorted(removed):
+                self._last_warnings.pop(name, None)
+                self._manager.set_aspired_versions(name, {})
+            for model in models:
+                # The caller reports the errors of these models.
+                self._poll_model(model, lambda name, text: None)
 
-    def look(self) -> None:
-        """Reads every base path once."""
-        with self._one_at_a_time:
-            for each in self._models:
-                self._look_at(each, self._say)
+    def poll_once(self) -> None:
+        """Read every base path once."""
+        with self._lock:
+            for model in self._models:
+                self._poll_model(model, self._log_warning)
 
-    def _look_at(self, model: ModelConfig, say: Callable[[str, str], None]) -> None:
+    def _poll_model(self, model: ModelConfig, warn: Callable[[str, str], None]) -> None:
         try:
-            versions = Repository(model.path, model.policy).aspired()
+            versions = Repository(model.path, model.policy).aspired_versions()
         except VersionNotFound as error:
-            self._manager.begin(model.name, {})
-            self._manager.explain(model.name, error)
-            say(model.name, f"No versions of servable {model.name}: {error}")
+            self._manager.set_aspired_versions(model.name, {})
+            self._manager.set_unavailable_reason(model.name, error)
+            warn(model.name, f"No versions of servable {model.name}: {error}")
         except TpuserveError as error:
-            self._manager.explain(model.name, error)
-            say(
+            self._manager.set_unavailable_reason(model.name, error)
+            warn(
                 model.name,
                 f"Could not find base path {model.base_path} for servable {model.name} with "
                 f"error {error}",
             )
         else:
-            self._told.pop(model.name, None)
-            self._manager.begin(model.name, versions)
+            self._last_warnings.pop(model.name, None)
+            self._manager.set_aspired_versions(model.name, versions)
 
-    def _say(self, name: str, text: str) -> None:
-        # Once, and not at every look.
-        if self._told.get(name) != text:
-            self._told[name] = text
+    def _log_warning(self, name: str, text: str) -> None:
+        # Once, and not at every poll.
+        if self._last_warnings.get(name) != text:
+            self._last_warnings[name] = text
             logger.warning("%s", text)
 
 
-class Poller:
-    """Calls something again and again in a thread of its own, whatever that raises."""
+class PeriodicFunction:
+    """Calls a function periodically in a thread of its own; exceptions are logged."""
 
-    def __init__(self, name: str, action: Callable[[], None], interval_seconds: float) -> None:
-        """Takes what to do, and how long to wait after each time; 0 or less for never."""
+    def __init__(self, name: str, function: Callable[[], None], interval_seconds: float) -> None:
+        """Create a periodic call that starts with `start`.
+
+        Args:
+          name: the name of the thread and of the function in log lines.
+          function: the function to call.
+          interval_seconds: the pause after each call, in seconds; 0 or less for no calls.
+        """
         self._name = name
-        self._action = action
+        self._function = function
         self._interval_seconds = interval_seconds
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begins; the first time comes after one interval."""
+        """Start the thread; the first call comes after one interval."""
         if self._interval_seconds > 0:
             self._thread.start()
 
     def stop(self) -> None:
-        """No further time begins; one under way is left to end by itself."""
+        """Stop further calls; does not wait for a call in progress."""
         self._stopped.set()
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_seconds):
             try:
-                self._action()
+                self._function()
             except Exception:
-                # The next time may be better, and who polls must not end because of one.
-                logger.exception("%s: failed, and will try again", self._name)
+                # One failed call must not end the polling.
+                logger.exception("%s: failed, trying again later", self._name)

@@ -1,4 +1,4 @@
-"""What is on disk: the versions of a model below its base path."""
+"""The versions of a model on disk: the numbered directories below its base path."""
 
 import logging
 import os
@@ -17,71 +17,74 @@ logger = logging.getLogger(__name__)
 
 
 class Repository:
-    """The version directories of one model; each look at it reads the disk anew."""
+    """The version directories of one model. Every method reads the directory again."""
 
     def __init__(self, base_path: Path, policy: VersionPolicy = _LATEST) -> None:
-        """Takes the directory that holds one directory a version, and which of them to serve."""
+        """Create a repository.
+
+        Args:
+          base_path: the directory with one numbered directory per version.
+          policy: the versions to serve.
+        """
         self._base_path = base_path
         self._policy = policy
 
     def versions(self) -> dict[int, Path]:
-        """Version → its directory, for every directory whose name is a number: "000123" is 123.
+        """Return version → directory for every directory whose name is a number: "000123" is 123.
 
-        Where two directories name one number, the later in the order of names counts.
+        Of two directories with the same number, the last in the order of names counts.
 
         Raises:
-          BasePathNotFound: there is no such directory, or it cannot be read.
+          BasePathNotFound: the base path is not a directory, or cannot be read.
         """
-        found: dict[int, Path] = {}
+        versions: dict[int, Path] = {}
         for name in self._directories():
             number = int(name) if _NUMBER.fullmatch(name) else -1
             if not 0 <= number <= _MAX_VERSION:
                 continue
-            if number in found:
+            if number in versions:
                 logger.warning(
-                    "%s and %s in %s are both version %d: the latter is used",
-                    found[number].name,
+                    "%s and %s in %s are both version %d: using the latter",
+                    versions[number].name,
                     name,
                     self._base_path,
                     number,
                 )
-            found[number] = self._base_path / name
-        return found
+            versions[number] = self._base_path / name
+        return versions
 
-    def aspired(self) -> dict[int, Path]:
-        """The versions that should be served, by the policy.
+    def aspired_versions(self) -> dict[int, Path]:
+        """Return version → directory for the versions that the policy selects.
 
         Raises:
-          BasePathNotFound: there is no such directory, or it cannot be read.
-          VersionNotFound: the directory holds no version, or none of those asked for.
+          BasePathNotFound: the base path is not a directory, or cannot be read.
+          VersionNotFound: the base path holds no version, or no version that the policy selects.
         """
         versions = self.versions()
         if not versions:
-            raise VersionNotFound(self._no_version())
+            raise VersionNotFound(self._no_version_message())
         if isinstance(self._policy, SpecificPolicy):
             return self._specific(versions, self._policy.versions)
         if isinstance(self._policy, AllPolicy):
             return versions
-        return latest(versions, self._policy.count)
+        return latest_versions(versions, self._policy.count)
 
-    def _specific(self, versions: Mapping[int, Path], wanted: Sequence[int]) -> dict[int, Path]:
-        missing = [number for number in wanted if number not in versions]
+    def _specific(self, versions: Mapping[int, Path], requested: Sequence[int]) -> dict[int, Path]:
+        missing = [number for number in requested if number not in versions]
         if missing:
-            logger.warning(
-                "version %s of %s is to be served and not there", missing, self._base_path
-            )
-        found = {number: self._directory(number, versions) for number in wanted}
-        there = {number: path for number, path in found.items() if path is not None}
-        if not there:
+            logger.warning("requested version %s does not exist in %s", missing, self._base_path)
+        directories = {number: self._directory(number, versions) for number in requested}
+        existing = {number: path for number, path in directories.items() if path is not None}
+        if not existing:
             raise VersionNotFound(
-                f"none of the versions {', '.join(map(str, wanted)) or '(none given)'} in "
-                f"{self._base_path}; found {', '.join(map(str, sorted(versions)))}. Ask for some "
-                f"that are there."
+                f"none of the versions {', '.join(map(str, requested)) or '(none given)'} in "
+                f"{self._base_path}; found {', '.join(map(str, sorted(versions)))}. Request "
+                f"existing versions."
             )
-        return there
+        return existing
 
     def _directory(self, number: int, versions: Mapping[int, Path]) -> Path | None:
-        # The plain name goes first, whatever else spells the same number.
+        # The name without leading zeros takes precedence over other names of the same number.
         plain = self._base_path / str(number)
         return plain if plain.is_dir() else versions.get(number)
 
@@ -95,20 +98,20 @@ class Repository:
                 f"directory that holds the version directories."
             ) from error
 
-    def _no_version(self) -> str:
+    def _no_version_message(self) -> str:
         path = self._base_path
         if (path / "saved_model.pb").exists():
             return (
                 f"no version directory in {path}; found saved_model.pb, so it is itself a "
                 f"version. Give its parent directory {path.parent}, and name the version a number."
             )
-        found = ", ".join(sorted(os.listdir(path))[:5]) or "nothing"
+        entries = ", ".join(sorted(os.listdir(path))[:5]) or "nothing"
         return (
-            f"no version directory in {path}; found {found}. Export the model to a directory "
+            f"no version directory in {path}; found {entries}. Export the model to a directory "
             f"named a number, as {path / '1'}."
         )
 
 
-def latest(versions: Mapping[int, Path], count: int) -> dict[int, Path]:
-    """The highest versions out of some, at most `count` of them."""
+def latest_versions(versions: Mapping[int, Path], count: int) -> dict[int, Path]:
+    """Return the `count` versions with the highest numbers."""
     return {number: versions[number] for number in sorted(versions)[-count:]}

@@ -1,4 +1,4 @@
-"""How a version becomes ready: its model loaded, given a runner and warmed up."""
+"""Loading of a version: reads its model, warms the model up and gives the model a runner."""
 
 import logging
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from tpuserve.errors import Code, ModelLoadError, TpuserveError
 MakeRunner: TypeAlias = Callable[[Model, Path, str], Runner]
 WarmUp: TypeAlias = Callable[[Model, Path], None]
 
-# What the same files will do again, however often they are read; all others may pass.
-_FINAL = frozenset(
+# Errors with these codes recur on every load of the same files; other errors may be transient.
+_PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
         Code.NOT_FOUND,
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a load that has failed is tried again.
+    """How failed loads are retried.
 
     Attributes:
-      count: after the first try.
-      interval_seconds: between two tries.
+      count: the number of tries after the first.
+      interval_seconds: the time between two tries, in seconds.
     """
 
     count: int = 0
@@ -41,29 +41,32 @@ class Retries:
 
 
 @dataclass(frozen=True)
-class Loading:
-    """What is done to a version before it is available.
+class ServableLoader:
+    """Prepares versions so that they can answer requests.
 
     Attributes:
       load: a version's directory → its model.
-      make_runner: the model, its directory and its name → what runs its requests.
-      warm_up: runs requests on the model; None for none.
+      make_runner: (model, its directory, its name) → the runner of the model's requests.
+      warm_up: runs warm-up requests on the model; None for no warm-up.
     """
 
     load: Load
     make_runner: MakeRunner = lambda model, directory, name: model
     warm_up: WarmUp | None = None
 
-    def prepare(self, servable: Servable, directory: Path) -> tuple[Model, Runner]:
-        """A version's model and its runner, ready for requests.
+    def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, Runner]:
+        """Load and warm up a version.
+
+        Returns:
+          The model of the version and the runner of its requests.
 
         Raises:
-          TpuserveError: it cannot be loaded or warmed up; nothing of it stays in memory.
+          TpuserveError: the version cannot be loaded or warmed up; no part stays in memory.
         """
         try:
             model = self.load(directory)
             try:
-                return model, self._ready(servable, model, directory)
+                return model, self._warm_up_and_make_runner(servable, model, directory)
             except BaseException:
                 model.close()
                 raise
@@ -72,21 +75,20 @@ class Loading:
         except Exception as error:
             logger.exception("%s: cannot be loaded", servable)
             raise ModelLoadError(
-                f"{servable} cannot be loaded from {directory}: {_line(error)}"
+                f"{servable} cannot be loaded from {directory}: {_one_line(error)}"
             ) from error
 
-    def _ready(self, servable: Servable, model: Model, directory: Path) -> Runner:
-        # Warm before it is available, so that no request meets a cold model.
+    def _warm_up_and_make_runner(self, servable: Servable, model: Model, directory: Path) -> Runner:
+        # The warm-up comes before the version is available, so that no request meets a cold model.
         if self.warm_up is not None:
             self.warm_up(model, directory)
         return self.make_runner(model, directory, str(servable))
 
 
-def may_pass(error: TpuserveError) -> bool:
-    """Whether the same files may load at another time."""
-    return error.code not in _FINAL
+def is_retriable(error: TpuserveError) -> bool:
+    """Return whether a later load of the same files may succeed."""
+    return error.code not in _PERMANENT
 
 
-def _line(error: Exception) -> str:
-    # Errors are told in one line each.
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__

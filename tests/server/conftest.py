@@ -6,6 +6,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 
 
@@ -17,7 +18,7 @@ def loader() -> FakeLoader:
 @pytest.fixture
 def manager(loader: FakeLoader) -> Manager:
     manager = Manager(loader)
-    manager.aspire("half", {3: Path("/models/half/3")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
     return manager
 
 

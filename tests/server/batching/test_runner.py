@@ -16,6 +16,7 @@ from server.dataplane import DataPlane, Target
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
+from tests.server.aspiring import aspire
 from tests.server.batching.waiting import Waiting
 from tests.server.fakes import FakeModel
 from tpuserve.errors import (
@@ -316,8 +317,8 @@ def test_who_may_not_wait_is_told_and_not_counted(model: CountingModel) -> None:
 
 def test_without_batching_nothing_stands_before_the_model(model: CountingModel) -> None:
     manager = Manager(lambda _: model)
-    manager.aspire("half", {3: Path("/models/half/3")})
-    with manager.use("half") as servable:
+    aspire(manager, "half", {3: Path("/models/half/3")})
+    with manager.get_servable_handle("half") as servable:
         assert servable.runner is model
 
 
@@ -332,7 +333,7 @@ def test_many_clients_of_a_served_model_get_their_own_answers(model: CountingMod
         )
     )
     manager = Manager(lambda _: model, make_runner=runners.wrap)
-    manager.aspire("half", {3: Path("/models/half/3")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
     dataplane = DataPlane(manager)
     barrier = threading.Barrier(8)
 

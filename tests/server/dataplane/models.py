@@ -9,6 +9,7 @@ from server.dataplane import DataPlane
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel, spec
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
@@ -62,5 +63,5 @@ def serve(
 ) -> DataPlane:
     """A data plane with the model as version 3 of "m"."""
     manager = Manager(lambda directory: model)
-    manager.aspire("m", {3: Path("/models/m/3")})
+    aspire(manager, "m", {3: Path("/models/m/3")})
     return DataPlane(manager, metrics=metrics, check_method_names=check_method_names)

@@ -11,6 +11,7 @@ from server.dataplane import DataPlane, Target
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array, State
+from tests.server.aspiring import aspire
 from tests.server.dataplane.models import ExamplesModel, serve
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import (
@@ -89,7 +90,7 @@ def test_other_metadata_is_refused(dataplane: DataPlane, fields: list[str], text
 
 
 def test_all_models_are_listed(dataplane: DataPlane, manager: Manager) -> None:
-    manager.aspire("other", {1: Path("/models/other/1")})
+    aspire(manager, "other", {1: Path("/models/other/1")})
     found = {
         name: [(each.version, each.state) for each in versions]
         for name, versions in dataplane.models().items()
@@ -103,16 +104,16 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
     names = ["half", "bad", "missing"]
     dataplane = DataPlane(manager, configured=lambda: names)
     loader.failures[1] = DamagedSavedModel("cut short")
-    manager.aspire("bad", {1: Path("/models/bad/1")})
-    manager.explain("missing", BasePathNotFound("no directory"))
-    manager.aspire("half", {4: Path("/models/half/4")})
+    aspire(manager, "bad", {1: Path("/models/bad/1")})
+    manager.set_unavailable_reason("missing", BasePathNotFound("no directory"))
+    aspire(manager, "half", {4: Path("/models/half/4")})
     listed = dataplane.listed()
     assert sorted(listed) == sorted(names)
     assert [each.version for each in listed["half"].versions] == [4]
     assert [str(each.error) for each in listed["bad"].versions] == ["cut short"]
     assert str(listed["missing"].reason) == "no directory"
-    manager.aspire("bad", {})
-    manager.aspire("half", {})
+    aspire(manager, "bad", {})
+    aspire(manager, "half", {})
     names.clear()
     assert list(dataplane.listed()) == ["missing"]
     assert not dataplane.is_available
@@ -152,8 +153,8 @@ class Journal:
 def test_what_is_answered_is_written_down_where_that_is_wanted() -> None:
     journal = Journal()
     manager = Manager(lambda _: ExamplesModel())
-    manager.aspire("m", {3: Path("/models/m/3")})
-    manager.aspire("n", {3: Path("/models/n/3")})
+    aspire(manager, "m", {3: Path("/models/m/3")})
+    aspire(manager, "n", {3: Path("/models/n/3")})
     dataplane = DataPlane(manager, request_log=journal)
     regress = Target("m", signature_name="regress")
     fed = {"inputs": np.array([b"a"], object)}

@@ -5,6 +5,7 @@ from pathlib import Path
 from server.dataplane import DataPlane, state_gauges
 from server.metrics import Metrics
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 from tpuserve.errors import LoweringError
 
@@ -21,14 +22,14 @@ def lines(metrics: Metrics, name: str) -> list[str]:
     return [line for line in found if line.startswith(name + "{")]
 
 
-def aspire(manager: Manager, version: int, base: Path = Path("/models/half")) -> None:
-    manager.aspire("half", {version: base / str(version)})
+def aspire_version(manager: Manager, version: int, base: Path = Path("/models/half")) -> None:
+    aspire(manager, "half", {version: base / str(version)})
 
 
 def test_versions_that_were_unloaded_are_told_no_more(loader: FakeLoader) -> None:
     manager, metrics = serve(loader)
-    aspire(manager, 3)
-    aspire(manager, 4)
+    aspire_version(manager, 3)
+    aspire_version(manager, 4)
     assert lines(metrics, ":tpuserve:version_state") == [
         ':tpuserve:version_state{model_name="half",version="4",state="AVAILABLE"} 1'
     ]
@@ -37,7 +38,7 @@ def test_versions_that_were_unloaded_are_told_no_more(loader: FakeLoader) -> Non
 def test_version_that_failed_is_told(loader: FakeLoader) -> None:
     manager, metrics = serve(loader)
     loader.failures[4] = LoweringError("no form on a CPU")
-    aspire(manager, 4)
+    aspire_version(manager, 4)
     assert lines(metrics, ":tpuserve:version_state") == [
         ':tpuserve:version_state{model_name="half",version="4",state="END"} 1'
     ]
@@ -48,14 +49,14 @@ def test_version_on_another_device_than_wanted_is_told(loader: FakeLoader) -> No
         fallback = "no TPU here: on the CPU"
 
     manager, metrics = serve(loader)
-    aspire(manager, 3)
+    aspire_version(manager, 3)
     gauge = ":tpuserve:fallback_to_cpu"
     assert lines(metrics, gauge) == [gauge + '{model_name="half",version="3"} 0']
     model = loader(Path("/models/half/4"))
     model.choice = Choice()  # type: ignore[assignment]
     manager, metrics = Manager(lambda _: model), Metrics()
     DataPlane(manager, metrics=metrics)
-    aspire(manager, 4)
+    aspire_version(manager, 4)
     assert lines(metrics, gauge) == [gauge + '{model_name="half",version="4"} 1']
 
 
@@ -66,11 +67,11 @@ def test_identity_is_told_as_long_as_the_version_is_there(
     path = tmp_path / "3" / state_gauges.UUID_FILE
     path.parent.mkdir(parents=True)
     path.write_text("7f-3a\n")
-    aspire(manager, 3, tmp_path)
+    aspire_version(manager, 3, tmp_path)
     gauge = ":tensorflow:serving:mlmd_map"
     assert lines(metrics, gauge) == [gauge + '{model_name="half",version="3",uuid="7f-3a"} 1']
     path.write_bytes(b"\xff")
     assert lines(metrics, gauge) == []
     path.write_text("7f-3a\n")
-    aspire(manager, 4, tmp_path)
+    aspire_version(manager, 4, tmp_path)
     assert lines(metrics, gauge) == []

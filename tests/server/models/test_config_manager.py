@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from server.config.model_config import ModelConfig, ModelServerConfig
-from server.models.config_manager import Catalogue
-from server.models.file_system_source import Source
+from server.models.config_manager import ModelConfigManager
+from server.models.file_system_source import FileSystemSource
 from server.models.manager import Manager
 from server.models.servable_loader import Retries
 from server.servables.servable import State
@@ -24,14 +24,14 @@ from tpuserve.errors import (
 
 
 class Models:
-    """A catalogue over base paths in one directory."""
+    """A config_manager over base paths in one directory."""
 
     def __init__(self, directory: Path, *, allow_labels: bool = False) -> None:
         self.directory = directory
         self.loader = FakeLoader()
         self.manager = Manager(self.loader)
-        self.source = Source(self.manager)
-        self.catalogue = Catalogue(
+        self.source = FileSystemSource(self.manager)
+        self.config_manager = ModelConfigManager(
             self.manager, self.source, allow_labels_for_unavailable=allow_labels
         )
 
@@ -60,20 +60,20 @@ def models(tmp_path: Path) -> Models:
 
 
 def test_models_are_served_after_the_start(models: Models) -> None:
-    models.catalogue.start(models.config("a", "b"))
+    models.config_manager.start(models.config("a", "b"))
     assert models.states("a") == {1: State.AVAILABLE}
     assert models.states("b") == {2: State.AVAILABLE}
 
 
 def test_model_that_is_alone_and_not_there_is_told(models: Models) -> None:
     with pytest.raises(BasePathNotFound, match="/gone cannot be read"):
-        models.catalogue.start(models.config("gone"))
+        models.config_manager.start(models.config("gone"))
 
 
 def test_model_that_is_alone_and_has_no_version_is_told(models: Models) -> None:
     (models.directory / "empty").mkdir()
     with pytest.raises(VersionNotFound, match="no version directory in .*/empty"):
-        models.catalogue.start(models.config("empty"))
+        models.config_manager.start(models.config("empty"))
 
 
 def test_model_that_is_alone_and_cannot_be_loaded_is_told_in_the_words_of_the_original(
@@ -81,7 +81,7 @@ def test_model_that_is_alone_and_cannot_be_loaded_is_told_in_the_words_of_the_or
 ) -> None:
     models.loader.failures[1] = LoweringError("no form on a CPU")
     with pytest.raises(ModelsNotAvailable) as caught:
-        models.catalogue.start(models.config("a"))
+        models.config_manager.start(models.config("a"))
     assert str(caught.value) == (
         "1 servable(s) did not become available: {{{name: a version: 1} due to error: "
         "UNIMPLEMENTED: no form on a CPU}, }"
@@ -90,7 +90,7 @@ def test_model_that_is_alone_and_cannot_be_loaded_is_told_in_the_words_of_the_or
 
 def test_good_models_start_beside_bad_ones_whose_status_says_why(models: Models) -> None:
     models.loader.failures[2] = DamagedSavedModel("half a file")
-    models.catalogue.start(models.config("gone", "b", "a"))
+    models.config_manager.start(models.config("gone", "b", "a"))
     assert models.states("a") == {1: State.AVAILABLE}
     (status,) = models.manager.status("b")
     assert (status.state, str(status.error)) == (State.END, "half a file")
@@ -99,35 +99,35 @@ def test_good_models_start_beside_bad_ones_whose_status_says_why(models: Models)
 
 
 def test_bad_model_is_served_once_it_is_mended(models: Models) -> None:
-    models.catalogue.start(models.config("gone", "a"))
+    models.config_manager.start(models.config("gone", "a"))
     models.add("gone", 5)
-    models.source.look()
+    models.source.poll_once()
     assert models.manager.wait(lambda: models.manager.is_available("gone"), 10)
 
 
 def test_server_of_nothing_but_bad_models_does_not_start(models: Models) -> None:
     with pytest.raises(ModelsNotAvailable, match=r"^2 servable\(s\) did not become available: {{"):
-        models.catalogue.start(models.config("gone", "lost"))
+        models.config_manager.start(models.config("gone", "lost"))
 
 
 def test_no_model_at_all_is_a_start(models: Models) -> None:
-    models.catalogue.start(models.config())
+    models.config_manager.start(models.config())
     assert models.manager.names() == []
 
 
 def test_reload_replaces_the_whole_list(models: Models) -> None:
-    models.catalogue.start(models.config("a"))
-    models.catalogue.reload(models.config("b"))
+    models.config_manager.start(models.config("a"))
+    models.config_manager.reload(models.config("b"))
     assert models.states("b") == {2: State.AVAILABLE}
     assert models.manager.wait(lambda: models.states("a") == {1: State.END}, 10)
 
 
 def test_reload_serves_the_good_models_and_tells_the_bad_one(models: Models) -> None:
-    models.catalogue.start(models.config("a"))
+    models.config_manager.start(models.config("a"))
     models.loader.failures[7] = LoweringError("no form on a CPU")
     models.add("bad", 7)
     with pytest.raises(ModelsNotAvailable) as caught:
-        models.catalogue.reload(models.config("a", "bad", "b"))
+        models.config_manager.reload(models.config("a", "bad", "b"))
     assert str(caught.value) == (
         "1 model(s) did not become available: {{{name: bad version: 7} due to error: "
         "UNIMPLEMENTED: no form on a CPU}, }"
@@ -140,11 +140,11 @@ def test_reload_that_waits_for_a_model_keeps_no_other_reload_waiting(tmp_path: P
     models.add("a", 1)
     models.add("b", 2)
     models.manager = Manager(models.loader, retries=Retries(count=1, interval_seconds=600))
-    models.source = Source(models.manager)
-    models.catalogue = Catalogue(models.manager, models.source)
+    models.source = FileSystemSource(models.manager)
+    models.config_manager = ModelConfigManager(models.manager, models.source)
     models.loader.failures[1] = OSError("disk busy")
-    models.catalogue.reload(models.config("a"), wait=False)
-    models.catalogue.reload(models.config("a", "b"))
+    models.config_manager.reload(models.config("a"), wait=False)
+    models.config_manager.reload(models.config("a", "b"))
     assert models.states("b") == {2: State.AVAILABLE}
     assert models.manager.wait(lambda: models.states("a") == {1: State.LOADING}, 10)
     models.manager.close(0)
@@ -161,11 +161,11 @@ def test_reload_whose_model_another_one_leaves_out_meanwhile_says_so(tmp_path: P
         return models.loader(directory)
 
     manager = Manager(load)
-    catalogue = Catalogue(manager, Source(manager))
+    config_manager = ModelConfigManager(manager, FileSystemSource(manager))
     with ThreadPoolExecutor() as threads:
-        first = threads.submit(catalogue.reload, models.config("a"))
+        first = threads.submit(config_manager.reload, models.config("a"))
         assert begun.wait(10)
-        catalogue.reload(models.config(), wait=False)
+        config_manager.reload(models.config(), wait=False)
         gate.set()
         with pytest.raises(ModelsNotAvailable, match="{name: a} due to error: UNAVAILABLE: anoth"):
             first.result(10)
@@ -174,28 +174,28 @@ def test_reload_whose_model_another_one_leaves_out_meanwhile_says_so(tmp_path: P
 def test_served_model_that_moves_to_no_place_fails_and_is_served_from_the_old(
     models: Models,
 ) -> None:
-    models.catalogue.start(models.config("a"))
+    models.config_manager.start(models.config("a"))
     moved = ModelServerConfig((ModelConfig("a", str(models.directory / "gone")),))
     for _ in range(2):
         with pytest.raises(ModelsNotAvailable) as caught:
-            models.catalogue.reload(moved)
+            models.config_manager.reload(moved)
         text = str(caught.value)
         assert text.startswith(
             "1 model(s) did not become available: {{{name: a} due to error: NOT_FOUND: model base "
         )
         assert models.states("a") == {1: State.AVAILABLE}
     models.add("gone", 3)
-    models.catalogue.reload(moved)
+    models.config_manager.reload(moved)
     assert models.states("a")[3] is State.AVAILABLE
 
 
 def test_path_on_another_file_system_is_told_and_keeps_no_other_waiting(models: Models) -> None:
     far = ModelConfig("far", "gs://bucket/models")
-    models.catalogue.start(ModelServerConfig((far, *models.config("a").models)))
+    models.config_manager.start(ModelServerConfig((far, *models.config("a").models)))
     assert models.states("a") == {1: State.AVAILABLE}
     assert (
         "gs://bucket/models is on gs://, and the server reads only this machine's own files."
-        in (str(models.manager.reason("far")))
+        in (str(models.manager.unavailable_reason("far")))
     )
 
 
@@ -203,9 +203,9 @@ def test_refused_configuration_changes_nothing(models: Models) -> None:
     def refuse(config: ModelServerConfig) -> None:
         raise LoweringError("no")
 
-    catalogue = Catalogue(models.manager, models.source, on_config=refuse)
+    config_manager = ModelConfigManager(models.manager, models.source, on_config=refuse)
     with pytest.raises(LoweringError):
-        catalogue.start(models.config("a"))
+        config_manager.start(models.config("a"))
     assert models.manager.names() == []
 
 
@@ -220,28 +220,28 @@ def test_label_at_the_start_needs_leave(models: Models) -> None:
         LABEL_TEXT.format(1).removesuffix("$") + ".*--allow_version_labels_for_unavailable_models"
     )
     with pytest.raises(LabelNotAvailable, match=text):
-        models.catalogue.start(models.config("a", a={"stable": 1}))
+        models.config_manager.start(models.config("a", a={"stable": 1}))
 
 
 def test_label_at_the_start_is_taken_with_leave(tmp_path: Path) -> None:
     models = Models(tmp_path, allow_labels=True)
     models.add("a", 1)
-    models.catalogue.start(models.config("a", a={"stable": 1}))
-    assert models.manager.labels("a") == {"stable": 1}
+    models.config_manager.start(models.config("a", a={"stable": 1}))
+    assert models.manager.version_labels("a") == {"stable": 1}
 
 
 def test_available_version_may_be_labelled(models: Models) -> None:
-    models.catalogue.start(models.config("a"))
-    models.catalogue.reload(models.config("a", a={"stable": 1}))
-    assert models.manager.labels("a") == {"stable": 1}
-    models.catalogue.reload(models.config("a"))
-    assert models.manager.labels("a") == {}
+    models.config_manager.start(models.config("a"))
+    models.config_manager.reload(models.config("a", a={"stable": 1}))
+    assert models.manager.version_labels("a") == {"stable": 1}
+    models.config_manager.reload(models.config("a"))
+    assert models.manager.version_labels("a") == {}
 
 
 def test_version_that_comes_with_the_reload_may_not_be_labelled(models: Models) -> None:
-    models.catalogue.start(models.config("b"))
+    models.config_manager.start(models.config("b"))
     with pytest.raises(LabelNotAvailable, match=LABEL_TEXT.format(1)):
-        models.catalogue.reload(models.config("a", "b", a={"stable": 1}))
+        models.config_manager.reload(models.config("a", "b", a={"stable": 1}))
     assert models.manager.names() == ["b"]
 
 
@@ -249,21 +249,21 @@ def test_refused_label_leaves_the_configuration_and_the_request_log_as_they_were
     models: Models,
 ) -> None:
     told: list[ModelServerConfig] = []
-    catalogue = Catalogue(models.manager, models.source, on_config=told.append)
-    catalogue.start(models.config("a"))
+    config_manager = ModelConfigManager(models.manager, models.source, on_config=told.append)
+    config_manager.start(models.config("a"))
     with pytest.raises(LabelNotAvailable):
-        catalogue.reload(models.config("a", "b", b={"stable": 2}))
-    assert catalogue.config == models.config("a")
+        config_manager.reload(models.config("a", "b", b={"stable": 2}))
+    assert config_manager.config == models.config("a")
     assert told == [models.config("a")]
     # So the same without the label is a new model's reload, and waits for it.
-    catalogue.reload(models.config("a", "b"))
+    config_manager.reload(models.config("a", "b"))
     assert models.states("b") == {2: State.AVAILABLE}
 
 
 def test_label_never_moves_to_an_unavailable_version(tmp_path: Path) -> None:
     models = Models(tmp_path, allow_labels=True)
     models.add("a", 1)
-    models.catalogue.start(models.config("a", a={"stable": 1}))
+    models.config_manager.start(models.config("a", a={"stable": 1}))
     with pytest.raises(LabelNotAvailable, match=LABEL_TEXT.format(9)):
-        models.catalogue.reload(models.config("a", a={"stable": 9}))
-    assert models.manager.labels("a") == {"stable": 1}
+        models.config_manager.reload(models.config("a", a={"stable": 9}))
+    assert models.manager.version_labels("a") == {"stable": 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from server.config.model_config import ModelConfig
-from server.models.file_system_source import Poller, Source
+from server.models.file_system_source import FileSystemSource, PeriodicFunction
 from server.models.manager import Manager
 from server.servables.servable import State
 from tests.server.fakes import FakeLoader
@@ -18,10 +18,10 @@ def manager() -> Manager:
 
 
 @pytest.fixture
-def source(manager: Manager, tmp_path: Path) -> Source:
+def source(manager: Manager, tmp_path: Path) -> FileSystemSource:
     (tmp_path / "half" / "3").mkdir(parents=True)
-    source = Source(manager)
-    source.replace(
+    source = FileSystemSource(manager)
+    source.set_models(
         (
             ModelConfig("gone", str(tmp_path / "gone")),
             ModelConfig("half", str(tmp_path / "half")),
@@ -31,46 +31,46 @@ def source(manager: Manager, tmp_path: Path) -> Source:
 
 
 def settled(manager: Manager) -> dict[int, State]:
-    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert manager.wait(lambda: manager.is_converged("half"), 10)
     return {each.version: each.state for each in manager.status("half")}
 
 
 def test_missing_base_path_keeps_no_other_model_from_being_found(
-    manager: Manager, source: Source
+    manager: Manager, source: FileSystemSource
 ) -> None:
     assert settled(manager) == {3: State.AVAILABLE}
 
 
-def test_new_version_is_found(manager: Manager, source: Source, tmp_path: Path) -> None:
+def test_new_version_is_found(manager: Manager, source: FileSystemSource, tmp_path: Path) -> None:
     (tmp_path / "half" / "4").mkdir()
-    source.look()
+    source.poll_once()
     assert settled(manager)[4] is State.AVAILABLE
 
 
 def test_model_whose_versions_are_gone_is_unloaded(
-    manager: Manager, source: Source, tmp_path: Path
+    manager: Manager, source: FileSystemSource, tmp_path: Path
 ) -> None:
     assert settled(manager) == {3: State.AVAILABLE}
     (tmp_path / "half" / "3").rmdir()
-    source.look()
+    source.poll_once()
     assert manager.wait(lambda: not manager.is_available("half"), 10)
 
 
 def test_model_whose_base_path_is_gone_keeps_its_versions(
-    manager: Manager, source: Source, tmp_path: Path
+    manager: Manager, source: FileSystemSource, tmp_path: Path
 ) -> None:
     assert settled(manager) == {3: State.AVAILABLE}
     (tmp_path / "half").rename(tmp_path / "moved")
-    source.look()
+    source.poll_once()
     assert settled(manager) == {3: State.AVAILABLE}
 
 
 def test_missing_base_path_is_said_once(
     manager: Manager, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = Source(manager)
-    source.replace((ModelConfig("gone", str(tmp_path / "gone")),))
-    source.look()
+    source = FileSystemSource(manager)
+    source.set_models((ModelConfig("gone", str(tmp_path / "gone")),))
+    source.poll_once()
     (text,) = [each for each in caplog.messages if "gone" in each]
     assert text.startswith(f"Could not find base path {tmp_path}/gone for servable gone with error")
 
@@ -82,7 +82,7 @@ def test_poller_goes_on_after_a_failure() -> None:
         times.release()
         raise RuntimeError("once more")
 
-    poller = Poller("test", fail, 0.001)
+    poller = PeriodicFunction("test", fail, 0.001)
     poller.start()
     assert times.acquire(timeout=10)
     assert times.acquire(timeout=10)
@@ -91,6 +91,6 @@ def test_poller_goes_on_after_a_failure() -> None:
 
 @pytest.mark.parametrize("interval_seconds", [0, -1])
 def test_poller_without_an_interval_never_runs(interval_seconds: float) -> None:
-    poller = Poller("idle", pytest.fail, interval_seconds)
+    poller = PeriodicFunction("idle", pytest.fail, interval_seconds)
     poller.start()
     assert "idle" not in {each.name for each in threading.enumerate()}

@@ -10,6 +10,7 @@ import pytest
 from server.models.manager import Manager
 from server.models.servable_loader import Retries
 from server.servables.servable import Model, Servable, State, VersionStatus
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader, FakeModel
 from tpuserve.errors import LabelNotFound, LoweringError, ModelLoadError, ModelNotFound
 
@@ -25,25 +26,25 @@ def states(manager: Manager) -> dict[int, State]:
 
 
 def test_latest_available_version_answers(manager: Manager) -> None:
-    manager.aspire("half", versions(3, 4))
-    with manager.use("half") as servable:
+    aspire(manager, "half", versions(3, 4))
+    with manager.get_servable_handle("half") as servable:
         assert str(servable) == "half/4"
 
 
 def test_asked_version_answers(manager: Manager) -> None:
-    manager.aspire("half", versions(3, 4))
-    with manager.use("half", 3) as servable:
+    aspire(manager, "half", versions(3, 4))
+    with manager.get_servable_handle("half", 3) as servable:
         assert servable.version == 3
 
 
 def test_unknown_model_is_told_as_tensorflow_serving_does(manager: Manager) -> None:
-    with pytest.raises(ModelNotFound) as caught, manager.use("other"):
+    with pytest.raises(ModelNotFound) as caught, manager.get_servable_handle("other"):
         pass
     assert str(caught.value) == "Servable not found for request: Latest(other)"
 
 
 def test_unknown_version_is_told_as_tensorflow_serving_does(manager: Manager) -> None:
-    with pytest.raises(ModelNotFound) as caught, manager.use("half", 99):
+    with pytest.raises(ModelNotFound) as caught, manager.get_servable_handle("half", 99):
         pass
     assert str(caught.value) == "Servable not found for request: Specific(half, 99)"
 
@@ -51,7 +52,7 @@ def test_unknown_version_is_told_as_tensorflow_serving_does(manager: Manager) ->
 def test_new_version_is_loaded_before_the_old_one_is_closed(
     manager: Manager, loader: FakeLoader
 ) -> None:
-    manager.aspire("half", versions(4))
+    aspire(manager, "half", versions(4))
     assert states(manager) == {4: State.AVAILABLE, 3: State.END}
     assert loader.models[3].is_closed
     assert not loader.models[4].is_closed
@@ -67,30 +68,30 @@ def test_old_version_is_closed_when_all_is_as_wanted(loader: FakeLoader) -> None
                 ended.wait(0.2)
 
     manager = Hesitant(loader)
-    manager.aspire("half", versions(3))
-    manager.aspire("half", versions(4))
+    aspire(manager, "half", versions(3))
+    aspire(manager, "half", versions(4))
     ended.set()
     assert states(manager) == {4: State.AVAILABLE, 3: State.END}
 
 
 def test_old_version_stays_when_the_new_one_fails(manager: Manager, loader: FakeLoader) -> None:
     loader.failures[4] = LoweringError("no form on a CPU")
-    manager.aspire("half", versions(4))
+    aspire(manager, "half", versions(4))
     assert states(manager) == {4: State.END, 3: State.AVAILABLE}
-    with manager.use("half") as servable:
+    with manager.get_servable_handle("half") as servable:
         assert servable.version == 3
 
 
 def test_failure_is_kept_in_the_status(manager: Manager, loader: FakeLoader) -> None:
     error = LoweringError("no form on a CPU")
     loader.failures[4] = error
-    manager.aspire("half", versions(3, 4))
+    aspire(manager, "half", versions(3, 4))
     assert manager.status("half", 4) == [VersionStatus(4, State.END, error)]
 
 
 def test_foreign_failure_becomes_one_line(manager: Manager, loader: FakeLoader) -> None:
     loader.failures[4] = OSError("disk\n  gone")
-    manager.aspire("half", versions(4))
+    aspire(manager, "half", versions(4))
     (status,) = manager.status("half", 4)
     assert isinstance(status.error, ModelLoadError)
     assert str(status.error) == "half/4 cannot be loaded from /models/half/4: disk gone"
@@ -100,17 +101,17 @@ def test_failed_version_is_tried_again_only_after_it_was_left_out(
     manager: Manager, loader: FakeLoader
 ) -> None:
     loader.failures[4] = LoweringError("no")
-    manager.aspire("half", versions(3, 4))
+    aspire(manager, "half", versions(3, 4))
     del loader.failures[4]
-    manager.aspire("half", versions(3, 4))
+    aspire(manager, "half", versions(3, 4))
     assert states(manager)[4] is State.END
-    manager.aspire("half", versions(3))
-    manager.aspire("half", versions(3, 4))
+    aspire(manager, "half", versions(3))
+    aspire(manager, "half", versions(3, 4))
     assert states(manager)[4] is State.AVAILABLE
 
 
 def test_no_version_wanted_unloads_all(manager: Manager, loader: FakeLoader) -> None:
-    manager.aspire("half", {})
+    aspire(manager, "half", {})
     assert states(manager) == {3: State.END}
     assert loader.models[3].is_closed
 
@@ -126,8 +127,8 @@ def left_available(servable: Servable, timeout_seconds: float = 10) -> bool:
 def test_old_version_is_closed_when_its_last_request_has_finished(
     manager: Manager, loader: FakeLoader
 ) -> None:
-    with manager.use("half", 3) as servable:
-        change = threading.Thread(target=manager.aspire, args=("half", versions(4)))
+    with manager.get_servable_handle("half", 3) as servable:
+        change = threading.Thread(target=aspire, args=(manager, "half", versions(4)))
         change.start()
         assert left_available(servable)
         assert not loader.models[3].is_closed
@@ -137,17 +138,17 @@ def test_old_version_is_closed_when_its_last_request_has_finished(
 
 
 def test_unloading_version_takes_no_new_request(manager: Manager) -> None:
-    with manager.use("half", 3) as servable:
-        change = threading.Thread(target=manager.aspire, args=("half", versions(4)))
+    with manager.get_servable_handle("half", 3) as servable:
+        change = threading.Thread(target=aspire, args=(manager, "half", versions(4)))
         change.start()
         assert left_available(servable)
-        with pytest.raises(ModelNotFound), manager.use("half", 3):
+        with pytest.raises(ModelNotFound), manager.get_servable_handle("half", 3):
             pass
     change.join(10)
 
 
 def test_close_leaves_a_model_that_is_still_used(manager: Manager, loader: FakeLoader) -> None:
-    with manager.use("half"):
+    with manager.get_servable_handle("half"):
         manager.close(timeout_seconds=0)
         assert not loader.models[3].is_closed
 
@@ -159,7 +160,7 @@ def test_close_unloads_every_model(manager: Manager, loader: FakeLoader) -> None
 
 
 def test_status_lists_the_newest_version_first(manager: Manager) -> None:
-    manager.aspire("half", versions(3, 5, 4))
+    aspire(manager, "half", versions(3, 5, 4))
     assert [each.version for each in manager.status("half")] == [5, 4, 3]
 
 
@@ -175,28 +176,31 @@ def test_status_of_an_unknown_version_is_an_error(manager: Manager) -> None:
 
 def test_chosen_metagraph_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    Manager(FakeLoader()).aspire("half", versions(3))
+    aspire(Manager(FakeLoader()), "half", versions(3))
     assert "half/3: {serve} on CPU (a fake)" in caplog.messages
 
 
 def test_labelled_version_answers(manager: Manager) -> None:
-    manager.aspire("half", versions(3, 4))
-    manager.label("half", {"stable": 3})
-    with manager.use("half", label="stable") as servable:
+    aspire(manager, "half", versions(3, 4))
+    manager.set_version_labels("half", {"stable": 3})
+    with manager.get_servable_handle("half", label="stable") as servable:
         assert servable.version == 3
 
 
 def test_unknown_label_is_told_as_tensorflow_serving_does(manager: Manager) -> None:
-    manager.label("half", {"stable": 3})
-    with pytest.raises(LabelNotFound) as caught, manager.use("half", label="canary"):
+    manager.set_version_labels("half", {"stable": 3})
+    with (
+        pytest.raises(LabelNotFound) as caught,
+        manager.get_servable_handle("half", label="canary"),
+    ):
         pass
     assert str(caught.value) == "Unrecognized servable version label: canary"
 
 
 def test_label_of_a_version_that_is_gone_is_not_found(manager: Manager) -> None:
-    manager.label("half", {"canary": 9})
+    manager.set_version_labels("half", {"canary": 9})
     with pytest.raises(ModelNotFound, match=r"Specific\(half, 9\)"):
-        manager.use("half", label="canary").__enter__()
+        manager.get_servable_handle("half", label="canary").__enter__()
 
 
 def test_version_that_came_back_is_kept_and_not_loaded_twice(
@@ -204,8 +208,8 @@ def test_version_that_came_back_is_kept_and_not_loaded_twice(
 ) -> None:
     loader.failures[4] = LoweringError("no")
     before = loader.models[3]
-    manager.aspire("half", versions(4))
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(4))
+    aspire(manager, "half", versions(3))
     assert loader.models[3] is before
     assert states(manager) == {4: State.END, 3: State.AVAILABLE}
 
@@ -214,10 +218,10 @@ def test_version_at_another_place_is_loaded_before_the_one_at_the_old_is_closed(
     manager: Manager, loader: FakeLoader
 ) -> None:
     before = loader.models[3]
-    manager.aspire("half", {3: Path("/elsewhere/half/3")})
+    aspire(manager, "half", {3: Path("/elsewhere/half/3")})
     assert before.is_closed
     assert not loader.models[3].is_closed
-    with manager.use("half") as servable:
+    with manager.get_servable_handle("half") as servable:
         assert servable.model is loader.models[3]
 
 
@@ -225,11 +229,11 @@ def test_failure_that_may_pass_is_tried_again() -> None:
     loader = FakeLoader()
     loader.failures[3] = OSError("disk busy")
     manager = Manager(loader, retries=Retries(count=1, interval_seconds=0.05))
-    manager.begin("half", versions(3))
+    manager.set_aspired_versions("half", versions(3))
     assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
     assert states(manager) == {3: State.LOADING}
     del loader.failures[3]
-    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert manager.wait(lambda: manager.is_converged("half"), 10)
     assert manager.status("half") == [VersionStatus(3, State.AVAILABLE)]
 
 
@@ -241,7 +245,7 @@ def test_failure_ends_after_the_last_try() -> None:
         raise OSError("disk busy")
 
     manager = Manager(load, retries=Retries(count=2, interval_seconds=0))
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(3))
     assert len(tries) == 3
     assert states(manager) == {3: State.END}
 
@@ -250,7 +254,7 @@ def test_failure_that_stays_is_not_tried_again() -> None:
     loader = FakeLoader()
     loader.failures[3] = LoweringError("no form on a CPU")
     manager = Manager(loader, retries=Retries(count=5, interval_seconds=600))
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(3))
     assert states(manager) == {3: State.END}
 
 
@@ -260,12 +264,12 @@ def test_failed_version_is_tried_again_once_its_files_are_at_rest(tmp_path: Path
     directory = tmp_path / "3"
     directory.mkdir()
     manager = Manager(loader)
-    manager.aspire("half", {3: directory})
+    aspire(manager, "half", {3: directory})
     del loader.failures[3]
     (directory / "saved_model.pb").write_text("half of it")
-    manager.aspire("half", {3: directory})
+    aspire(manager, "half", {3: directory})
     assert states(manager) == {3: State.END}
-    manager.aspire("half", {3: directory})
+    aspire(manager, "half", {3: directory})
     assert states(manager) == {3: State.AVAILABLE}
 
 
@@ -277,13 +281,13 @@ def test_version_that_waits_for_its_next_try_is_tried_once_its_files_are_mended(
     manager = Manager(loader, retries=Retries(count=1, interval_seconds=3600))
     path = tmp_path / "3"
     path.mkdir()
-    manager.begin("half", {3: path})
+    manager.set_aspired_versions("half", {3: path})
     assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
     del loader.failures[3]
     (path / "saved_model.pb").write_text("whole")
     # It looks the same twice, so it is no longer written to.
     while not manager.is_available("half"):
-        manager.begin("half", {3: path})
+        manager.set_aspired_versions("half", {3: path})
         manager.wait(lambda: manager.is_available("half"), 0.05)
     assert [each.version for each in manager.status("half")] == [3]
     assert manager.close(0)
@@ -298,8 +302,8 @@ def test_model_that_loads_for_ever_keeps_no_other_waiting() -> None:
         return FakeModel()
 
     manager = Manager(load)
-    manager.begin("slow", {1: Path("/models/slow/1")})
-    manager.aspire("half", versions(3))
+    manager.set_aspired_versions("slow", {1: Path("/models/slow/1")})
+    aspire(manager, "half", versions(3))
     assert states(manager) == {3: State.AVAILABLE}
     gate.set()
     assert manager.wait(lambda: manager.is_available("slow"), 10)
@@ -314,11 +318,11 @@ def test_version_that_is_no_longer_wanted_is_not_loaded() -> None:
         return FakeModel()
 
     manager = Manager(load, load_threads=1)
-    manager.begin("half", versions(3))
-    manager.begin("half", versions(3, 4))
-    manager.begin("half", versions(3))
+    manager.set_aspired_versions("half", versions(3))
+    manager.set_aspired_versions("half", versions(3, 4))
+    manager.set_aspired_versions("half", versions(3))
     gate.set()
-    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert manager.wait(lambda: manager.is_converged("half"), 10)
     assert loaded == ["3"]
     assert states(manager) == {3: State.AVAILABLE, 4: State.END}
 
@@ -327,22 +331,22 @@ def test_version_that_waits_for_its_next_try_keeps_nobody_waiting_once_it_is_not
     loader = FakeLoader()
     loader.failures[3] = OSError("disk busy")
     manager = Manager(loader, retries=Retries(count=5, interval_seconds=3600))
-    manager.begin("half", versions(3))
+    manager.set_aspired_versions("half", versions(3))
     assert manager.wait(lambda: manager.status("half")[0].error is not None, 10)
-    manager.begin("half", versions(4))
-    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    manager.set_aspired_versions("half", versions(4))
+    assert manager.wait(lambda: manager.is_converged("half"), 10)
     assert states(manager) == {4: State.AVAILABLE, 3: State.END}
     del loader.failures[3]
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(3))
     assert states(manager) == {4: State.END, 3: State.AVAILABLE}
 
 
-def test_version_that_is_wanted_again_as_it_is_given_up_is_loaded() -> None:
+def test_version_that_is_aspired_again_as_it_is_given_up_is_loaded() -> None:
     gate, given_up, wanted = threading.Event(), threading.Event(), threading.Event()
 
     class Hesitant(Manager):
-        def _is_wanted(self, servable: Servable) -> bool:
-            is_wanted = super()._is_wanted(servable)
+        def _is_aspired(self, servable: Servable) -> bool:
+            is_wanted = super()._is_aspired(servable)
             if not is_wanted:
                 given_up.set()
                 wanted.wait(0.2)
@@ -353,14 +357,14 @@ def test_version_that_is_wanted_again_as_it_is_given_up_is_loaded() -> None:
         return FakeModel()
 
     manager = Hesitant(load, load_threads=1)
-    manager.begin("slow", {1: Path("/models/slow/1")})
-    manager.begin("half", versions(3))
-    manager.begin("half", {})
+    manager.set_aspired_versions("slow", {1: Path("/models/slow/1")})
+    manager.set_aspired_versions("half", versions(3))
+    manager.set_aspired_versions("half", {})
     gate.set()
     assert given_up.wait(10)
-    manager.begin("half", versions(3))
+    manager.set_aspired_versions("half", versions(3))
     wanted.set()
-    assert manager.wait(lambda: manager.is_settled("half"), 10)
+    assert manager.wait(lambda: manager.is_converged("half"), 10)
     assert states(manager) == {3: State.AVAILABLE}
 
 
@@ -370,7 +374,7 @@ def test_warm_up_comes_before_a_version_is_available() -> None:
         FakeLoader(),
         warm_up=lambda model, directory: seen.append(manager.status("half")[0].state),
     )
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(3))
     assert seen == [State.LOADING]
     assert states(manager) == {3: State.AVAILABLE}
 
@@ -382,18 +386,18 @@ def test_failed_warm_up_closes_the_model() -> None:
         raise LoweringError("cold")
 
     manager = Manager(loader, warm_up=warm_up)
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(3))
     assert states(manager) == {3: State.END}
     assert loader.models[3].is_closed
 
 
 def test_runner_is_the_model_itself_unless_one_is_made(manager: Manager) -> None:
-    with manager.use("half") as servable:
+    with manager.get_servable_handle("half") as servable:
         assert servable.runner is servable.model
     runner = FakeModel()
     other = Manager(FakeLoader(), make_runner=lambda model, directory, name: runner)
-    other.aspire("half", versions(3))
-    with other.use("half") as servable:
+    aspire(other, "half", versions(3))
+    with other.get_servable_handle("half") as servable:
         assert servable.runner is runner
 
 
@@ -404,13 +408,13 @@ def test_fallback_is_noted_in_the_status() -> None:
     model = FakeModel()
     model.choice = Choice()  # type: ignore[assignment]
     manager = Manager(lambda directory: model)
-    manager.aspire("half", versions(3))
+    aspire(manager, "half", versions(3))
     (status,) = manager.status("half")
     assert status == VersionStatus(3, State.AVAILABLE, note="serving {serve} on the CPU instead")
 
 
 def test_reason_why_nothing_is_known_is_told(manager: Manager) -> None:
-    manager.explain("other", LoweringError("no such path"))
+    manager.set_unavailable_reason("other", LoweringError("no such path"))
     assert manager.names() == ["half", "other"]
     with pytest.raises(ModelNotFound, match="any versions of model other: no such path$"):
         manager.status("other")
@@ -420,7 +424,7 @@ def test_every_state_is_told_in_its_order() -> None:
     told: list[State] = []
     manager = Manager(FakeLoader(), on_change=lambda servable, state: told.append(state))
     for wanted, changes in ((versions(3), 3), ({}, 5)):
-        manager.aspire("half", wanted)
+        aspire(manager, "half", wanted)
         # A state is told just behind its beginning.
         assert manager.wait(lambda changes=changes: len(told) == changes, 10)  # type: ignore[misc]
     assert told == [State.START, State.LOADING, State.AVAILABLE, State.UNLOADING, State.END]
@@ -428,13 +432,13 @@ def test_every_state_is_told_in_its_order() -> None:
 
 def test_swap_under_load_fails_no_request(loader: FakeLoader) -> None:
     manager = Manager(loader)
-    manager.aspire("half", versions(1))
+    aspire(manager, "half", versions(1))
     stop, failures, answered = threading.Event(), [], threading.Semaphore(0)
 
     def ask() -> None:
         while not stop.is_set():
             try:
-                with manager.use("half") as servable:
+                with manager.get_servable_handle("half") as servable:
                     assert servable.model.run("serving_default", X)["y"][0] == 2.5
             except Exception as error:
                 failures.append(error)
@@ -444,7 +448,7 @@ def test_swap_under_load_fails_no_request(loader: FakeLoader) -> None:
     for each in clients:
         each.start()
     for swap in range(20):
-        manager.aspire("half", versions(2 if swap % 2 == 0 else 1))
+        aspire(manager, "half", versions(2 if swap % 2 == 0 else 1))
         for _ in range(5):
             assert answered.acquire(timeout=10)
     stop.set()
@@ -458,11 +462,11 @@ def test_swap_in_the_middle_of_a_look_fails_no_request(manager: Manager) -> None
         def try_acquire(self) -> bool:
             if not swapped:
                 swapped.append(True)
-                manager.aspire("half", versions(4))
+                aspire(manager, "half", versions(4))
             return super().try_acquire()
 
     swapped: list[bool] = []
     (servable,) = manager._servables["half"]
     servable.__class__ = Swapping
-    with manager.use("half") as found:
+    with manager.get_servable_handle("half") as found:
         assert found.version == 4

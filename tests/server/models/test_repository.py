@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.config.model_config import AllPolicy, LatestPolicy, SpecificPolicy
-from server.models.repository import Repository, latest
+from server.models.repository import Repository, latest_versions
 from tpuserve.errors import BasePathNotFound, VersionNotFound
 
 
@@ -26,63 +26,63 @@ def test_files_and_numbers_beyond_64_bits_are_no_versions(tmp_path: Path) -> Non
 
 
 def test_latest_version_is_the_highest_number(tmp_path: Path) -> None:
-    assert make(tmp_path, "9", "10").aspired() == {10: tmp_path / "10"}
+    assert make(tmp_path, "9", "10").aspired_versions() == {10: tmp_path / "10"}
 
 
 def test_later_of_two_names_of_one_number_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert make(tmp_path, "05", "5").aspired() == {5: tmp_path / "5"}
+    assert make(tmp_path, "05", "5").aspired_versions() == {5: tmp_path / "5"}
     assert "05 and 5" in caplog.text
 
 
 def test_latest_takes_as_many_as_there_are() -> None:
-    assert list(latest({1: Path("/1"), 2: Path("/2")}, 5)) == [1, 2]
+    assert list(latest_versions({1: Path("/1"), 2: Path("/2")}, 5)) == [1, 2]
 
 
 def test_missing_base_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(BasePathNotFound, match=r"/absent cannot be read: No such file"):
-        Repository(tmp_path / "absent").aspired()
+        Repository(tmp_path / "absent").aspired_versions()
 
 
 def test_file_as_base_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BasePathNotFound, match="Not a directory"):
-        Repository(tmp_path / "file").aspired()
+        Repository(tmp_path / "file").aspired_versions()
 
 
 def test_base_path_without_a_version_says_what_is_there(tmp_path: Path) -> None:
     with pytest.raises(VersionNotFound, match="found best. Export the model to a directory named"):
-        make(tmp_path, "best").aspired()
+        make(tmp_path, "best").aspired_versions()
 
 
 def test_base_path_that_is_a_version_itself_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(VersionNotFound, match=f"Give its parent directory {tmp_path.parent}"):
-        Repository(tmp_path).aspired()
+        Repository(tmp_path).aspired_versions()
 
 
 def test_all_versions_are_aspired_by_that_policy(tmp_path: Path) -> None:
     make(tmp_path, "1", "2")
-    assert Repository(tmp_path, AllPolicy()).aspired().keys() == {1, 2}
+    assert Repository(tmp_path, AllPolicy()).aspired_versions().keys() == {1, 2}
 
 
 def test_latest_so_many_are_aspired(tmp_path: Path) -> None:
     make(tmp_path, "1", "2", "3")
-    assert Repository(tmp_path, LatestPolicy(2)).aspired().keys() == {2, 3}
+    assert Repository(tmp_path, LatestPolicy(2)).aspired_versions().keys() == {2, 3}
 
 
 def test_specific_versions_are_aspired_as_far_as_they_are_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make(tmp_path, "1", "2", "3")
-    assert Repository(tmp_path, SpecificPolicy((1, 9))).aspired() == {1: tmp_path / "1"}
+    assert Repository(tmp_path, SpecificPolicy((1, 9))).aspired_versions() == {1: tmp_path / "1"}
     assert "version [9]" in caplog.text
 
 
 def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) -> None:
     make(tmp_path, "5", "50", "0007", "05")
-    assert Repository(tmp_path, SpecificPolicy((5, 7))).aspired() == {
+    assert Repository(tmp_path, SpecificPolicy((5, 7))).aspired_versions() == {
         5: tmp_path / "5",
         7: tmp_path / "0007",
     }
@@ -91,4 +91,4 @@ def test_specific_version_is_looked_for_by_its_plain_name_first(tmp_path: Path) 
 def test_none_of_the_specific_versions_is_told(tmp_path: Path) -> None:
     make(tmp_path, "1", "2")
     with pytest.raises(VersionNotFound, match=r"none of the versions 8, 9 in .*; found 1, 2\."):
-        Repository(tmp_path, SpecificPolicy((8, 9))).aspired()
+        Repository(tmp_path, SpecificPolicy((8, 9))).aspired_versions()

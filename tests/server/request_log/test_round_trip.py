@@ -14,6 +14,7 @@ from server.dataplane import DataPlane, Target
 from server.models.manager import Manager
 from server.request_log import RequestLog
 from server.warmup import WarmUp
+from tests.server.aspiring import aspire
 from tests.server.dataplane.models import ExamplesModel
 from tests.tpuserve.saved_models import copy_of_words
 from tpuserve import cli
@@ -31,7 +32,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = RequestLog(clock=lambda: 1_700_000_000.5)
     log.configure({"m": RequestLogging("file", str(directory / "requests"), 1)})
     manager = Manager(lambda _: ExamplesModel())
-    manager.aspire("m", {3: Path("/models/m/3")})
+    aspire(manager, "m", {3: Path("/models/m/3")})
     dataplane = DataPlane(manager, request_log=log)
     example = tf.train.Example()
     example.features.feature["x"].int64_list.value.append(5)

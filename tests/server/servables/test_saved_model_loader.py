@@ -12,6 +12,7 @@ from server.models.manager import Manager
 from server.servables.saved_model_loader import SavedModels
 from server.servables.servable import State
 from tests import models
+from tests.server.aspiring import aspire
 from tpuserve import tags
 from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import MetagraphNotFound, UnsafeModel, UnsafePath
@@ -64,7 +65,7 @@ def test_metagraph_is_that_of_the_flag_or_of_the_hardware(
 def test_fallback_is_in_the_status(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EMULATION_VARIABLE, "1")
     manager = Manager(SavedModels(Settings(directory.parent, fallback_to_cpu=True)))
-    manager.aspire("half", {1: directory})
+    aspire(manager, "half", {1: directory})
     (status,) = manager.status("half")
     assert status.state is State.AVAILABLE
     assert status.note.startswith("serving {serve} on the CPU instead: no metagraph tagged")
@@ -98,7 +99,7 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
     place.mkdir(parents=True)
     (place / "saved_model.pb").write_bytes((directory / "saved_model.pb").read_bytes()[:100])
     manager = Manager(SavedModels(Settings(place.parent)))
-    manager.aspire("half", {1: place})
+    aspire(manager, "half", {1: place})
     (status,) = manager.status("half")
     assert status.state is State.END
     assert status.error is not None
@@ -106,6 +107,6 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
         target = place / each.relative_to(directory)
         target.mkdir(exist_ok=True) if each.is_dir() else target.write_bytes(each.read_bytes())
     for _ in range(2):
-        manager.aspire("half", {1: place})
-    with manager.use("half") as servable:
+        aspire(manager, "half", {1: place})
+    with manager.get_servable_handle("half") as servable:
         assert servable.runner.run("serving_default", X)["y"] == 3

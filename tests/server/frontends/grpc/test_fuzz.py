@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.dataplane.models import ExamplesModel
 from tests.server.fakes import FakeModel
 from tests.server.frontends.grpc import clients
@@ -62,7 +63,7 @@ class Model(ExamplesModel):
 @pytest.fixture(scope="module")
 def client() -> Iterator[clients.Client]:
     manager = Manager(lambda directory: Model())
-    manager.aspire("half", {3: Path("/models/half/3")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
     with (
         clients.serving(DataPlane(manager, reload=lambda config: None)) as server,
         clients.client_of(server.address) as client,

@@ -16,6 +16,7 @@ import pytest
 from server.dataplane import DataPlane
 from server.models.manager import Manager
 from tests import models
+from tests.server.aspiring import aspire
 from tests.server.frontends.grpc import clients
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def test_perf_analyzer_reads_the_metadata_and_is_answered(tmp_path: Path) -> Non
 
     assert BINARY is not None
     manager = Manager(lambda directory: loader.load(directory))
-    manager.aspire("half", {1: models.export(models.half_plus_two, tmp_path / "half")})
+    aspire(manager, "half", {1: models.export(models.half_plus_two, tmp_path / "half")})
     asking = "--service-kind tfserving -i grpc -m half --model-signature-name serving_default"
     # One window, however far from stable its figures are: they are not what is wanted here.
     briefly = "--measurement-mode count_windows --measurement-request-count 50 -s 999 -r 3"

@@ -14,12 +14,13 @@ from server.frontends.rest.transport.server import RestServer
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.process import malloc, ports
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 
 if __name__ == "__main__":
     malloc.be_returnable()
     manager = Manager(FakeLoader())
-    manager.aspire("half", {3: Path("/models/half/3")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
     metrics = Metrics()
     settings = Settings(Path("/models/half"), max_request_bytes=int(sys.argv[1]))
     dataplane = DataPlane(manager, metrics=metrics)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader, spec
 from tpuserve.errors import LoweringError
 from tpuserve.saved_model.signature import Signature
@@ -170,7 +171,7 @@ def test_status_tells_why_a_version_failed(
     client: Client, manager: Manager, loader: FakeLoader
 ) -> None:
     loader.failures[4] = LoweringError("no form on a CPU")
-    manager.aspire("half", {4: Path("/models/half/4")})
+    aspire(manager, "half", {4: Path("/models/half/4")})
     failed = client.get("/v1/models/half").json()["model_version_status"][0]
     assert (failed["version"], failed["state"]) == ("4", "END")
     assert failed["status"] == {"error_code": "UNIMPLEMENTED", "error_message": "no form on a CPU"}

@@ -15,6 +15,7 @@ from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.v1 import openapi_app
 from server.metrics import Metrics
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import ask
 
@@ -105,7 +106,7 @@ def test_readiness_needs_a_model_that_is_available(
 ) -> None:
     address = serve(build_rest_app(dataplane))
     assert ask(address, "GET", "/readyz")[1] == b"ready\n"
-    manager.aspire("half", {})
+    aspire(manager, "half", {})
     reply, body = ask(address, "GET", "/readyz")
     assert (reply.status, body) == (503, b"not ready: no model is available\n")
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 
 EXAMPLES = int(os.environ.get("TPUSERVE_FUZZ", "50"))
@@ -93,7 +94,7 @@ class Caller:
 @pytest.fixture(scope="module")
 def caller() -> Iterator[Caller]:
     manager = Manager(FakeLoader())
-    manager.aspire("half", {3: Path("/models/half/3")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
     app = build_rest_app(DataPlane(manager))
     made = Caller(app)
     yield made

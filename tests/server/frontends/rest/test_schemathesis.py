@@ -26,6 +26,7 @@ from server.metrics import Metrics
 from server.models.manager import Manager
 from server.process import ports
 from server.servables.servable import Array, Model
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.v1.test_examples import CountingModel, definition
 from tests.server.frontends.rest.wire import Address, ask
@@ -81,7 +82,7 @@ def load(directory: Path) -> Model:
 def application() -> ASGIApp:
     manager = Manager(load)
     for name in ("half", "counting"):
-        manager.aspire(name, {1: Path("/models") / name / "1"})
+        aspire(manager, name, {1: Path("/models") / name / "1"})
     metrics, admission = Metrics(), AdmissionController(100)
     admission.mark_ready()
     return build_rest_app(DataPlane(manager, metrics=metrics), metrics=metrics, admission=admission)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from server.dataplane import Classification, DataPlane, Regression, Target
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
 from tpuserve.runtime import loader
 from tpuserve.runtime.loader import LoadedModel
@@ -94,7 +95,7 @@ def test_closed_model_runs_nothing(model: LoadedModel) -> None:
 
 def test_multi_inference_is_one_run(directory: Path) -> None:
     manager = Manager(loader.load)
-    manager.aspire("counting", {1: directory})
+    aspire(manager, "counting", {1: directory})
     tasks = [
         (Target("counting", signature_name="runs"), CLASSIFY_METHOD),
         (Target("counting", signature_name="lengths"), REGRESS_METHOD),

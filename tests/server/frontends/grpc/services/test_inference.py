@@ -9,6 +9,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.dataplane.models import ExamplesModel
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import Client, example, example_list
@@ -35,7 +36,7 @@ def model() -> RecordingModel:
 @pytest.fixture
 def client(model: RecordingModel) -> Iterator[Client]:
     manager = Manager(lambda directory: model)
-    manager.aspire("half", {3: Path("/models/half/3")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
     with (
         clients.serving(DataPlane(manager)) as server,
         clients.client_of(server.address) as client,

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 COUNT = "/tensorflow/serving/request_count"
 
 
-class Catalogue:
+class ModelConfigManager:
     """Takes configurations; counts each as a request for the metrics' sake."""
 
     def __init__(self) -> None:
@@ -34,15 +34,15 @@ class Catalogue:
 
 
 @pytest.fixture
-def catalogue() -> Catalogue:
-    return Catalogue()
+def config_manager() -> ModelConfigManager:
+    return ModelConfigManager()
 
 
 @pytest.fixture
-def client(manager: Manager, catalogue: Catalogue) -> Iterator[Client]:
-    dataplane = DataPlane(manager, reload=catalogue.reload)
+def client(manager: Manager, config_manager: ModelConfigManager) -> Iterator[Client]:
+    dataplane = DataPlane(manager, reload=config_manager.reload)
     with (
-        clients.serving(dataplane, metrics=catalogue.metrics) as server,
+        clients.serving(dataplane, metrics=config_manager.metrics) as server,
         clients.client_of(server.address) as client,
     ):
         yield client
@@ -58,15 +58,15 @@ def reload(client: Client, *names: str, metrics: Any = (), base_path: str = "/mo
     return client.model.HandleReloadConfigRequest(request, timeout=10)
 
 
-def test_configuration_is_put_in_force(client: Client, catalogue: Catalogue) -> None:
+def test_configuration_is_put_in_force(client: Client, config_manager: ModelConfigManager) -> None:
     reply = reload(client, "a", "b")
-    assert [each.names() for each in catalogue.configs] == [["a", "b"]]
+    assert [each.names() for each in config_manager.configs] == [["a", "b"]]
     assert reply.HasField("status")
     assert (reply.status.error_code, reply.status.error_message) == (0, "")
 
 
-def test_growth_of_metrics_is_told(client: Client, catalogue: Catalogue) -> None:
-    catalogue.metrics.request_done("half", "Predict", "GRPC", "OK", 1)
+def test_growth_of_metrics_is_told(client: Client, config_manager: ModelConfigManager) -> None:
+    config_manager.metrics.request_done("half", "Predict", "GRPC", "OK", 1)
     reply = reload(client, "a", metrics=[COUNT, "/other"])
     found = [(each.name, each.int64_value_increase) for each in reply.metric]
     assert found == [(COUNT, 1), ("/other", 0)]

@@ -11,6 +11,7 @@ import pytest
 
 from server.dataplane import DataPlane
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import Client, model_spec
@@ -128,7 +129,7 @@ def test_message_beyond_grpcs_default_limit_is_taken(client: Client) -> None:
 
 def test_status_lists_versions(client: Client, manager: Manager, loader: FakeLoader) -> None:
     loader.failures[4] = LoweringError("no form on a CPU")
-    manager.aspire("half", {3: Path("/models/half/3"), 4: Path("/models/half/4")})
+    aspire(manager, "half", {3: Path("/models/half/3"), 4: Path("/models/half/4")})
     failed, available = client.status(name="half")
     assert (failed.version, failed.state) == (4, 50)
     assert (failed.status.error_code, failed.status.error_message) == (12, "no form on a CPU")
@@ -174,7 +175,7 @@ def test_status_ignores_labels(client: Client) -> None:
 
 
 def test_label_leads_to_its_version(client: Client, manager: Manager) -> None:
-    manager.label("half", {"stable": 3})
+    manager.set_version_labels("half", {"stable": 3})
     reply = client.predict(spec={"name": "half", "version_label": "stable"}, x=X)
     assert reply.model_spec.version.value == 3
 

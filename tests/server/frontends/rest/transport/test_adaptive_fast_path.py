@@ -11,6 +11,7 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.transport.test_fast_path_protocol import slow_path as slow_path
@@ -27,8 +28,8 @@ def batched(loader: FakeLoader, serve: Serve, timeout_micros: int = 0) -> Addres
     parameters = BatchingParameters(num_batch_threads=1, batch_timeout_micros=timeout_micros)
     runners = BatchingRunners(parameters)
     manager = Manager(loader, make_runner=runners.wrap)
-    manager.aspire("half", {3: Path("/models/half/3")})
-    manager.aspire("other", {4: Path("/models/other/4")})
+    aspire(manager, "half", {3: Path("/models/half/3")})
+    aspire(manager, "other", {4: Path("/models/other/4")})
     settings = Settings(Path("/models/half"), enable_batching=True)
     return serve(build_rest_app(DataPlane(manager), settings))
 

@@ -18,6 +18,7 @@ from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Model
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.v1.test_examples import definition, spec
@@ -145,7 +146,7 @@ def browser() -> Iterator[Any]:
 def start(serve: Serve) -> Callable[..., Address]:
     def start(load: Callable[[Path], Model], keys: ApiKeys | None = None) -> Address:
         manager, admission = Manager(load), AdmissionController()
-        manager.aspire("half", {3: Path("/models/half/3")})
+        aspire(manager, "half", {3: Path("/models/half/3")})
         admission.mark_ready()
         return serve(build_rest_app(DataPlane(manager), keys=keys, admission=admission))
 

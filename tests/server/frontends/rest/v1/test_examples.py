@@ -12,6 +12,7 @@ from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.models.manager import Manager
 from server.servables.servable import Array
+from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.conftest import Serve
 from tests.server.frontends.rest.wire import Address, ask
@@ -74,7 +75,7 @@ class CountingModel(FakeModel):
 @pytest.fixture
 def address(serve: Serve) -> Address:
     manager = Manager(lambda directory: CountingModel())
-    manager.aspire("count", {7: Path("/models/count/7")})
+    aspire(manager, "count", {7: Path("/models/count/7")})
     return serve(build_rest_app(DataPlane(manager)))
 
 

@@ -1,0 +1,24 @@
+"""Sets the aspired versions of a model and waits until the manager has loaded and unloaded them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from server.models.manager import Manager
+from server.servables.servable import State
+from tpuserve.errors import ModelNotFound
+
+
+def aspire(manager: Manager, name: str, versions: Mapping[int, Path]) -> None:
+    """Loads exactly these versions; returns when no load, unload or superseded version is left."""
+
+    def is_done() -> bool:
+        try:
+            states = {status.state for status in manager.status(name)}
+        except ModelNotFound:
+            states = set()
+        is_moving = bool(states & {State.START, State.LOADING, State.UNLOADING})
+        # A version that has just become available has yet to end the version it supersedes.
+        return not is_moving and not manager._superseded(name)
+
+    manager.set_aspired_versions(name, versions)
+    assert manager.wait(is_done, timeout_seconds=120)
