@@ -152,6 +152,12 @@ class ExtraNotInstalled(TpuserveError):
     code = Code.FAILED_PRECONDITION
 
 
+class UnsupportedTensorFlow(TpuserveError, ImportError):
+    """The installed TensorFlow lacks private names that tpuserve uses."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 # What is there and cannot be used.
 
 

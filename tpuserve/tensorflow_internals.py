@@ -1,0 +1,213 @@
+"""TensorFlow's private API, as far as tpuserve uses it.
+
+No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
+TensorFlow object. A new TensorFlow version may change these names without notice, so one module
+holds them all, and `check_tensorflow_internals` tells whether the installed version has them.
+
+Importing this module does not import TensorFlow: a name is resolved when it is first used.
+"""
+
+import importlib
+import importlib.metadata
+from collections.abc import Iterable
+from typing import Any
+
+from tpuserve.errors import UnsupportedTensorFlow
+
+# The name that this module offers → the TensorFlow module that defines it, and the attribute in
+# that module. Without an attribute the name is the module itself.
+_NAMES: dict[str, tuple[str, str]] = {
+    "CapturableResource": ("trackable.resource", "CapturableResource"),
+    "ClassificationOutput": ("saved_model.model_utils.export_output", "ClassificationOutput"),
+    "ConcreteFunction": (
+        "eager.polymorphic_function.concrete_function",
+        "ConcreteFunction",
+    ),
+    "FuncGraph": ("framework.func_graph", "FuncGraph"),
+    "PredictOutput": ("saved_model.model_utils.export_output", "PredictOutput"),
+    "RegressionOutput": ("saved_model.model_utils.export_output", "RegressionOutput"),
+    "Trackable": ("trackable.base", "Trackable"),
+    "autograph_api": ("autograph.impl.api", ""),
+    "autograph_context": ("autograph.core.ag_ctx", ""),
+    "autograph_parser": ("autograph.pyct.parser", ""),
+    "c_api": ("client.pywrap_tf_session", ""),
+    "cpp_shape_inference_pb2": ("framework.cpp_shape_inference_pb2", ""),
+    "deprecation": ("util.deprecation", ""),
+    "eager_context": ("eager.context", ""),
+    "fingerprinting_utils": ("saved_model.fingerprinting_utils", ""),
+    "func_graph_from_py_func": ("framework.func_graph", "func_graph_from_py_func"),
+    "function_def_to_graph_def": (
+        "framework.function_def_to_graph",
+        "function_def_to_graph_def",
+    ),
+    "gen_batch_ops": ("ops.gen_batch_ops", ""),
+    "handle_data_util": ("ops.handle_data_util", ""),
+    "kernels": ("framework.kernels", ""),
+    "op_def_registry": ("framework.op_def_registry", ""),
+    "ops": ("framework.ops", ""),
+    "remove_default_attrs": ("framework.importer", "_RemoveDefaultAttrs"),
+    "saved_model_loader": ("saved_model.loader_impl", ""),
+    "saved_model_save": ("saved_model.save", ""),
+    "tensor_util": ("framework.tensor_util", ""),
+    "tpu_function": ("tpu.tpu_function", ""),
+    "tpu_functional": ("tpu.functional", ""),
+    "tpu_ops": ("tpu.ops.tpu_ops", ""),
+}
+# Attributes of the modules above that tpuserve changes or calls.
+_MODULE_ATTRIBUTES = {
+    "c_api": (
+        "TF_DeleteBuffer",
+        "TF_DeleteImportGraphDefOptions",
+        "TF_DeleteImportGraphDefResults",
+        "TF_GetAllOpList",
+        "TF_GetBuffer",
+        "TF_GraphImportGraphDefWithResults",
+        "TF_ImportGraphDefOptionsAddInputMapping",
+        "TF_ImportGraphDefOptionsAddReturnOperation",
+        "TF_ImportGraphDefOptionsRemapControlDependency",
+        "TF_ImportGraphDefOptionsSetValidateColocationConstraints",
+        "TF_ImportGraphDefResultsReturnOperations",
+        "TF_NewBufferFromString",
+        "TF_NewImportGraphDefOptions",
+        "TF_Output",
+    ),
+    "deprecation": ("_PRINT_DEPRECATION_WARNINGS",),
+    "op_def_registry": ("get",),
+    "ops": ("dismantle_graph",),
+    "saved_model_loader": ("parse_saved_model",),
+    "tensor_util": ("MakeNdarray", "make_tensor_proto"),
+}
+_SESSION_ATTRIBUTES = ("_call_tf_sessionrun", "_config", "_make_callable_from_options")
+_GRAPH_ATTRIBUTES = ("_c_graph", "_functions", "_get_function")
+_TENSOR_ATTRIBUTES = ("_as_tf_output",)
+_DTYPE_ATTRIBUTES = ("_is_ref_dtype",)
+_TRACKABLE_ATTRIBUTES = ("_trackable_children",)
+
+
+def __getattr__(name: str) -> Any:
+    """Return one of the names in `_NAMES`, and import the TensorFlow module that defines it."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module_name, attribute = _NAMES[name]
+    full_name = f"tensorflow.python.{module_name}"
+    try:
+        module = importlib.import_module(full_name)
+        value = getattr(module, attribute) if attribute else module
+    except (ImportError, AttributeError) as error:
+        raise _unsupported([f"{full_name}.{attribute}".rstrip(".")]) from error
+    globals()[name] = value
+    return value
+
+
+def make_session_callable(session: Any, options: Any) -> Any:
+    """Return a function that runs fixed feeds and fetches of a session.
+
+    Args:
+      session: a `tf.compat.v1.Session`.
+      options: a CallableOptions message with the names of feeds, fetches and targets.
+
+    Returns:
+      A function from one array for each feed to a list with one array for each fetch.
+    """
+    return _private(session, "_make_callable_from_options")(options)
+
+
+def run_session(session: Any, options: Any, feeds: Any, fetches: Any) -> Any:
+    """Run a session by the handles of the C API.
+
+    Args:
+      session: a `tf.compat.v1.Session`.
+      options: a TF_Buffer that holds a serialised RunOptions message.
+      feeds: TF_Output → array.
+      fetches: a list of TF_Output.
+
+    Returns:
+      A list with one array for each fetch.
+    """
+    return _private(session, "_call_tf_sessionrun")(options, feeds, fetches, [], None)
+
+
+def get_session_config(session: Any) -> Any:
+    """Return the ConfigProto that a session was created with, or None."""
+    return _private(session, "_config")
+
+
+def get_c_graph(graph: Any) -> Any:
+    """Return the scoped TF_Graph handle of a `tf.Graph`."""
+    return _private(graph, "_c_graph")
+
+
+def get_graph_functions(graph: Any) -> Any:
+    """Return the functions that a `tf.Graph` holds: name → function."""
+    return _private(graph, "_functions")
+
+
+def get_graph_function(graph: Any, name: str) -> Any:
+    """Return the function of a `tf.Graph` with this name, or None."""
+    return _private(graph, "_get_function")(name)
+
+
+def get_tensor_output(tensor: Any) -> Any:
+    """Return the TF_Output handle of a tensor in a graph."""
+    return _private(tensor, "_as_tf_output")()
+
+
+def get_trackable_children(trackable: Any) -> Any:
+    """Return the objects that a trackable object would save in a checkpoint: name → object."""
+    return _private(trackable, "_trackable_children")("checkpoint")
+
+
+def is_ref_dtype(dtype: Any) -> bool:
+    """Return whether a `tf.DType` is the type of a reference to a version 1 variable."""
+    return bool(_private(dtype, "_is_ref_dtype"))
+
+
+def check_tensorflow_internals() -> None:
+    """Check that the installed TensorFlow has every private name that tpuserve uses.
+
+    Imports TensorFlow.
+
+    Raises:
+      UnsupportedTensorFlow: names are missing; the message lists them all.
+    """
+    import tensorflow as tf
+
+    missing: list[str] = []
+    for name in _NAMES:
+        try:
+            value = __getattr__(name)
+        except UnsupportedTensorFlow:
+            missing.append(f"tensorflow.python.{'.'.join(_NAMES[name])}".rstrip("."))
+        else:
+            attributes = _MODULE_ATTRIBUTES.get(name, ())
+            missing += [f"{name}.{each}" for each in attributes if not hasattr(value, each)]
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        objects = {
+            "tf.compat.v1.Session": (session, _SESSION_ATTRIBUTES),
+            "tf.Graph": (graph, _GRAPH_ATTRIBUTES),
+            "tf.Tensor": (tf.constant(1), _TENSOR_ATTRIBUTES),
+            "tf.DType": (tf.float32, _DTYPE_ATTRIBUTES),
+            "tf.Module": (tf.Module(), _TRACKABLE_ATTRIBUTES),
+        }
+        for kind, (value, attributes) in objects.items():
+            missing += [f"{kind}.{each}" for each in attributes if not hasattr(value, each)]
+    if missing:
+        raise _unsupported(missing)
+
+
+def _private(value: Any, attribute: str) -> Any:
+    try:
+        return getattr(value, attribute)
+    except AttributeError as error:
+        raise _unsupported([f"{type(value).__name__}.{attribute}"]) from error
+
+
+def _unsupported(names: Iterable[str]) -> UnsupportedTensorFlow:
+    try:
+        version = importlib.metadata.version("tensorflow")
+    except importlib.metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return UnsupportedTensorFlow(
+        f"TensorFlow {version} lacks private names that tpuserve uses: {', '.join(names)}. "
+        f"Install a supported version: tensorflow>=2.20,<2.22."
+    )
