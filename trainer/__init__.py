@@ -2,7 +2,6 @@
 
 TensorFlow is imported when the first name is used, so that `import trainer` costs nothing to
 those who only look, and so that legacy Keras, which tf.compat.v1.layers needs, is chosen first.
-Where it is imported after this package, by whomever, the import is a fifth faster.
 """
 
 import ast
@@ -11,10 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tpuserve.runtime import gc_control
-
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-gc_control.disable_gc_on_import("tensorflow")
 
 
 def _homes() -> dict[str, str]:
