@@ -1,5 +1,6 @@
-"""The public functions that load a metagraph: `load`, and the `LoadedModel` that it returns."""
+"""The public interface for loading a metagraph: `load`, which returns a `LoadedModel`."""
 
-from tpuserve.runtime.loader import LoadedModel, load
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.loader import load
 
 __all__ = ["LoadedModel", "load"]

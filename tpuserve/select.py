@@ -1,5 +1,6 @@
-"""Which metagraph runs, on what, and why: one choice, made here and said aloud."""
+"""Selects the metagraph to run, the device, and the runtime, and states the reasons."""
 
+import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -8,18 +9,22 @@ from tpuserve.devices import TpuSystem
 from tpuserve.errors import MetagraphNotFound, TpuNotFound
 from tpuserve.tags import TagSet
 
+DEFAULT_RUNTIME = "session"
+
 
 @dataclass(frozen=True)
 class MetaGraphSelection:
-    """A metagraph and the device that runs it.
+    """A metagraph, the device, and the runtime that runs it there.
 
     Attributes:
-      tags: the metagraph's tag set.
+      tags: the tag set of the metagraph.
       device: "CPU" or "TPU".
-      lowered: whether TPU ops are replaced by ops with CPU kernels first.
-      reason: why this metagraph, why this device.
-      compiled: whether XLA compiles what is lowered.
-      fallback: a sentence on what was wanted where this is not it; empty where it is.
+      lowered: whether TPU ops are first replaced by ops with CPU kernels.
+      reason: why this metagraph and this device were selected.
+      compiled: whether XLA compiles the lowered computations.
+      fallback: a sentence on the preferred selection if this one replaces it; otherwise empty.
+      runtime: the name of the runtime in `tpuserve.runtime.registry`.
+      runtime_reason: why this runtime was selected.
     """
 
     tags: TagSet
@@ -28,73 +33,87 @@ class MetaGraphSelection:
     reason: str
     compiled: bool = True
     fallback: str = ""
+    runtime: str = DEFAULT_RUNTIME
+    runtime_reason: str = "by default"
 
     def __str__(self) -> str:
-        through = (" through XLA" if self.compiled else " op by op") if self.lowered else ""
-        return f"{tag_sets.format_tags(self.tags)} on {self.device}{through} ({self.reason})"
+        how = ""
+        if self.lowered:
+            how = " through XLA" if self.compiled else " op by op"
+        if self.runtime != DEFAULT_RUNTIME:
+            how += f" with the {self.runtime} runtime, {self.runtime_reason}"
+        return f"{tag_sets.format_tags(self.tags)} on {self.device}{how} ({self.reason})"
 
 
 def select_metagraph(
-    found: Collection[TagSet],
-    wanted: TagSet | None,
+    available: Collection[TagSet],
+    requested: TagSet | None,
     hardware: TpuSystem,
     *,
     where: str,
     fallback_to_cpu: bool = False,
+    runtime: str | None = None,
 ) -> MetaGraphSelection:
-    """The metagraph to load out of those found, and the device to run it on.
+    """Select one of the metagraphs of a SavedModel, the device, and the runtime.
 
-    Tag sets match exactly, as in TensorFlow Serving. With none wanted it is {serve, tpu} on a
-    machine with a TPU, real or emulated, and {serve} on any other.
+    Tag sets match exactly, as in TensorFlow Serving. Without a requested tag set, a machine with
+    a TPU, real or emulated, runs {serve, tpu}, and any other machine runs {serve}.
 
     Args:
-      found: the tag sets of the SavedModel.
-      wanted: the tag set that was asked for; None leaves the choice to the hardware.
-      hardware: what this machine has.
-      where: the SavedModel's directory, for error texts.
-      fallback_to_cpu: whether to take {serve} on the CPU where the wanted metagraph is missing,
-        or needs a TPU that is.
+      available: the tag sets of the SavedModel.
+      requested: the requested tag set; None leaves the selection to the hardware.
+      hardware: the TPU system of this machine.
+      where: the directory of the SavedModel, for error messages.
+      fallback_to_cpu: whether to select {serve} on the CPU if the other metagraph does not exist,
+        or needs a TPU that this machine does not have.
+      runtime: the requested runtime; None selects the default one.
 
     Raises:
-      MetagraphNotFound: no metagraph has just the wanted tags.
-      TpuNotFound: the wanted metagraph needs a TPU, and there is none, real or emulated.
+      MetagraphNotFound: no metagraph has exactly the tags.
+      TpuNotFound: the metagraph needs a TPU, and the machine has neither a real nor an emulated
+        one.
     """
     try:
-        return _wanted(found, wanted, hardware, where)
+        selection = _select(available, requested, hardware, where)
     except (MetagraphNotFound, TpuNotFound) as error:
-        if not fallback_to_cpu or tag_sets.SERVE not in found:
+        if not fallback_to_cpu or tag_sets.SERVE not in available:
             raise
-        return MetaGraphSelection(
+        serve = tag_sets.format_tags(tag_sets.SERVE)
+        selection = MetaGraphSelection(
             tag_sets.SERVE,
             "CPU",
             lowered=False,
             reason=f"fallback; {hardware}",
-            fallback=f"serving {tag_sets.format_tags(tag_sets.SERVE)} on the CPU instead: {error}",
+            fallback=f"serving {serve} on the CPU instead: {error}",
         )
+    if runtime is None:
+        return selection
+    return dataclasses.replace(selection, runtime=runtime, runtime_reason="asked for")
 
 
-def _wanted(
-    found: Collection[TagSet], wanted: TagSet | None, hardware: TpuSystem, where: str
+def _select(
+    available: Collection[TagSet], requested: TagSet | None, hardware: TpuSystem, where: str
 ) -> MetaGraphSelection:
-    if wanted is not None:
-        tags, chosen_by = wanted, "asked for"
+    """Select the metagraph and the device, without the fallback and for the default runtime."""
+    if requested is not None:
+        tags, chosen_by = requested, "asked for"
     elif hardware.has_tpu:
         tags, chosen_by = tag_sets.SERVE_TPU, "by default"
     else:
         tags, chosen_by = tag_sets.SERVE, "by default"
-    if tags not in found:
-        available = ", ".join(sorted(tag_sets.format_tags(each) for each in found)) or "none"
+    if tags not in available:
+        names = ", ".join(sorted(tag_sets.format_tags(tag_set) for tag_set in available))
         raise MetagraphNotFound(
             f"no metagraph tagged {tag_sets.format_tags(tags)} ({chosen_by}) in {where}; "
-            f"found {available}. Export with those tags, or ask for a tag set that is there."
+            f"found {names or 'none'}. Export with those tags, or ask for a tag set that is there."
         )
+    reason = f"{chosen_by}; {hardware}"
     if "tpu" not in tags:
-        return MetaGraphSelection(tags, "CPU", lowered=False, reason=f"{chosen_by}; {hardware}")
+        return MetaGraphSelection(tags, "CPU", lowered=False, reason=reason)
     if not hardware.has_tpu:
         raise TpuNotFound(
             f"metagraph {tag_sets.format_tags(tags)} of {where} needs a TPU; {hardware}. Set "
             f"TPUSERVE_EMULATED_TPU=1 to run it lowered to the CPU, or ask for {{serve}}."
         )
     device = "CPU" if hardware.is_emulated else "TPU"
-    reason = f"{chosen_by}; {hardware}"
     return MetaGraphSelection(tags, device, hardware.is_emulated, reason, hardware.is_compiled)

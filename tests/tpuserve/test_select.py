@@ -1,3 +1,5 @@
+"""The selection of a metagraph: by tag set, by hardware, with a fallback, and with its reasons."""
+
 import pytest
 
 from tpuserve import tags
@@ -11,28 +13,28 @@ REAL = TpuSystem(tpu_cores=8, hosts=1)
 BOTH = [tags.SERVE, tags.SERVE_TPU]
 
 
-def choose(wanted: tags.TagSet | None, hardware: TpuSystem) -> tuple[tags.TagSet, str, bool]:
-    choice = select_metagraph(BOTH, wanted, hardware, where="/m/1")
+def choose(requested: tags.TagSet | None, hardware: TpuSystem) -> tuple[tags.TagSet, str, bool]:
+    choice = select_metagraph(BOTH, requested, hardware, where="/m/1")
     return choice.tags, choice.device, choice.lowered
 
 
-def test_without_a_wish_the_hardware_decides() -> None:
+def test_hardware_decides_if_no_tag_set_is_requested() -> None:
     assert choose(None, NO_TPU) == (tags.SERVE, "CPU", False)
     assert choose(None, EMULATED) == (tags.SERVE_TPU, "CPU", True)
     assert choose(None, REAL) == (tags.SERVE_TPU, "TPU", False)
 
 
-def test_a_wish_wins_over_the_hardware() -> None:
+def test_requested_tag_set_overrides_the_hardware() -> None:
     assert choose(tags.SERVE, REAL) == (tags.SERVE, "CPU", False)
     assert choose(tags.SERVE_TPU, EMULATED) == (tags.SERVE_TPU, "CPU", True)
 
 
-def test_a_tpu_metagraph_is_never_lowered_unasked() -> None:
+def test_tpu_metagraph_is_not_lowered_without_an_emulated_tpu() -> None:
     with pytest.raises(TpuNotFound, match="needs a TPU; no TPU found. Set TPUSERVE_EMULATED_TPU"):
         choose(tags.SERVE_TPU, NO_TPU)
 
 
-def test_tag_sets_match_exactly_and_the_error_lists_what_is_there() -> None:
+def test_tag_sets_match_exactly_and_the_error_lists_the_available_ones() -> None:
     with pytest.raises(MetagraphNotFound) as error:
         select_metagraph([tags.SERVE], tags.SERVE_TPU, EMULATED, where="/m/1")
     assert "no metagraph tagged {serve, tpu} (asked for) in /m/1; found {serve}." in str(
@@ -40,20 +42,29 @@ def test_tag_sets_match_exactly_and_the_error_lists_what_is_there() -> None:
     )
 
 
-def test_a_choice_says_what_and_why() -> None:
+def test_text_of_a_lowered_selection_names_xla_and_the_reason() -> None:
     choice = MetaGraphSelection(
         tags.SERVE_TPU, "CPU", lowered=True, reason="asked for; no TPU found"
     )
     assert str(choice) == "{serve, tpu} on CPU through XLA (asked for; no TPU found)"
 
 
-def test_a_choice_says_when_nothing_is_compiled() -> None:
+def test_text_of_a_selection_that_is_not_lowered_does_not_name_xla() -> None:
+    assert str(select_metagraph(BOTH, None, NO_TPU, where="/m/1")) == (
+        "{serve} on CPU (by default; no TPU found)"
+    )
+    assert str(select_metagraph(BOTH, None, REAL, where="/m/1")) == (
+        "{serve, tpu} on TPU (by default; 8 TPU cores found)"
+    )
+
+
+def test_text_of_a_selection_without_compilation_says_op_by_op() -> None:
     hardware = TpuSystem(1, 1, is_emulated=True, is_compiled=False)
     choice = select_metagraph([tags.SERVE_TPU], None, hardware, where="/m/1")
     assert "{serve, tpu} on CPU op by op" in str(choice)
 
 
-def test_fallback_takes_the_cpu_metagraph_and_says_what_was_wanted() -> None:
+def test_fallback_selects_the_cpu_metagraph_and_reports_the_missing_one() -> None:
     choice = select_metagraph([tags.SERVE], None, EMULATED, where="/m/1", fallback_to_cpu=True)
     assert (choice.tags, choice.device, choice.lowered) == (tags.SERVE, "CPU", False)
     assert choice.fallback.startswith(
@@ -61,17 +72,31 @@ def test_fallback_takes_the_cpu_metagraph_and_says_what_was_wanted() -> None:
     )
 
 
-def test_fallback_serves_where_there_is_no_tpu() -> None:
+def test_fallback_applies_on_a_machine_without_a_tpu() -> None:
     choice = select_metagraph(BOTH, tags.SERVE_TPU, NO_TPU, where="/m/1", fallback_to_cpu=True)
     assert choice.tags == tags.SERVE
     assert "needs a TPU; no TPU found" in choice.fallback
 
 
-def test_nothing_falls_back_where_the_wanted_metagraph_is_there() -> None:
+def test_fallback_does_not_apply_if_the_metagraph_can_run() -> None:
     choice = select_metagraph(BOTH, None, EMULATED, where="/m/1", fallback_to_cpu=True)
     assert (choice.tags, choice.fallback) == (tags.SERVE_TPU, "")
 
 
-def test_nothing_to_fall_back_to_is_the_original_error() -> None:
+def test_error_is_unchanged_if_there_is_no_metagraph_to_fall_back_to() -> None:
     with pytest.raises(MetagraphNotFound, match="no metagraph tagged {serve}"):
         select_metagraph([tags.SERVE_TPU], tags.SERVE, NO_TPU, where="/m/1", fallback_to_cpu=True)
+
+
+def test_runtime_is_the_session_by_default() -> None:
+    choice = select_metagraph(BOTH, None, NO_TPU, where="/m/1")
+    assert (choice.runtime, choice.runtime_reason) == ("session", "by default")
+
+
+def test_requested_runtime_is_selected_and_named_in_the_text() -> None:
+    choice = select_metagraph(BOTH, None, EMULATED, where="/m/1", runtime="pjrt")
+    assert (choice.runtime, choice.runtime_reason) == ("pjrt", "asked for")
+    assert str(choice) == (
+        "{serve, tpu} on CPU through XLA with the pjrt runtime, asked for "
+        "(by default; emulated TPU of 1 core, from TPUSERVE_EMULATED_TPU)"
+    )

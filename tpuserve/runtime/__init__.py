@@ -1,1 +1,1 @@
-"""Loads a metagraph and runs its signatures."""
+"""Loads a metagraph of a SavedModel and runs its signatures."""

@@ -1,7 +1,6 @@
-"""Metagraphs prepared in a process of their own, while this one goes on with what it does."""
+"""Plans a load in a subprocess, so that this process can answer requests meanwhile."""
 
 import contextlib
-import dataclasses
 import logging
 import os
 import pickle
@@ -10,21 +9,20 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO
 
 from tpuserve.errors import ModelLoadError, TpuserveError
 from tpuserve.runtime import tensorflow_stub
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.saved_model import proto_file
 
-# It gets what the others leave, and on an idle machine that is all: from the start, since most of
-# what it does may be to import.
+# The subprocess gets the processor time that other processes leave. It lowers its priority before
+# its first import, because imports take most of its time.
 _NICE = 15
-# On Linux a session may be scheduled as one, and then only its own number counts.
+# Linux may schedule a session as one group, and then uses the nice value of the group alone.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
-# A process without privileges is asked to try again within a tenth of a second after any other.
-_TRIES, _TRY_SECONDS = 30, 0.1
-_GO_LAST = f"""
+# The kernel allows an unprivileged process one change of an autogroup in 0.1 seconds.
+_TRIES, _RETRY_SECONDS = 30, 0.1
+_LOWER_PRIORITY = f"""
 import os, sys, time
 os.nice({_NICE})
 for _ in range({_TRIES}):
@@ -32,52 +30,58 @@ for _ in range({_TRIES}):
         with open("{_SESSION_NICE_FILE}", "w") as file:
             file.write("{_NICE}")
     except BlockingIOError:
-        time.sleep({_TRY_SECONDS})
+        time.sleep({_RETRY_SECONDS})
     except OSError:
         break
     else:
         break
 """
-# It imports from where this process does, and not from whatever directory that stands in.
-_PROGRAM = f"""{_GO_LAST}
+# The subprocess imports from the same directories as this process. Python's option -I keeps the
+# current directory out.
+_PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main
 main()
 """
 _COMMAND = (sys.executable, "-I", "-c", _PROGRAM)
-# Of what is short of memory, the kernel ends the one with the highest: this, and not who asks.
+# When memory is short, the kernel kills the process with the highest score: the subprocess, and
+# not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
-# A smaller SavedModel is prepared in milliseconds, of which few pass without a turn for others;
-# another process takes a hundred to begin.
+# The start of a subprocess takes 0.1 seconds. A SavedModel of this size or less takes a few
+# milliseconds to plan.
 _SMALL_BYTES = 1 << 16
 
-# From the end of its answer to its own.
-_END_SECONDS = 5
+# How long to wait for the exit code of a subprocess whose output has ended.
+_EXIT_SECONDS = 5
 
 logger = logging.getLogger(__name__)
 
 
-def make_load_plan_in_subprocess(asked: LoadRequest) -> LoadPlan:
-    """What `tpuserve.runtime.load_plan.make_load_plan` gives, made in another process.
+def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
+    """Plan a load in a subprocess.
 
-    Where that is not to be had or not worth it, it is made here.
+    Plans in this process if the model is small, or if the subprocess fails.
 
     Raises:
-      ModelLoadError: the other process was ended from outside, as it is where memory is short.
-      TpuserveError: as of `prepare`.
+      ModelLoadError: the subprocess was killed, as the kernel does when memory is short.
+      TpuserveError: as `make_load_plan`.
     """
-    if _is_small(asked.directory):
-        return make_load_plan(asked)
+    if _is_small(request.directory):
+        return make_load_plan(request)
     try:
-        answer = _ask(asked)
+        result = _run_subprocess(request)
     except TpuserveError:
         raise
-    except Exception as error:  # whatever a process that is not as expected sends
-        logger.warning("%s: prepared in this process: %r", asked.directory, error)
-        return make_load_plan(asked)
-    if isinstance(answer, TpuserveError):
-        raise answer
-    return answer
+    except Exception as error:  # The subprocess may send anything.
+        logger.warning(
+            "%s: prepared in this process, because the subprocess failed: %r",
+            request.directory,
+            error,
+        )
+        return make_load_plan(request)
+    if isinstance(result, TpuserveError):
+        raise result
+    return result
 
 
 def _is_small(directory: Path) -> bool:
@@ -86,9 +90,9 @@ def _is_small(directory: Path) -> bool:
     return True
 
 
-def _ask(asked: LoadRequest) -> LoadPlan | TpuserveError:
-    # Lowering asks for TensorFlow's ops.
-    ops = tensorflow_stub.serialized_op_list() if asked.hardware.is_emulated else b""
+def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
+    # Lowering needs the definitions of TensorFlow's ops.
+    op_list = tensorflow_stub.serialized_op_list() if request.hardware.is_emulated else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
         stdin=subprocess.PIPE,
@@ -98,75 +102,65 @@ def _ask(asked: LoadRequest) -> LoadPlan | TpuserveError:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump((asked, ops), process.stdin)
+            pickle.dump((request, op_list), process.stdin)
             process.stdin.flush()
-            return _receive(process.stdout)
+            result = pickle.load(process.stdout)
+            assert isinstance(result, LoadPlan | TpuserveError)
+            return result
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if process.wait(_END_SECONDS) == -signal.SIGKILL:
-                    # What ends that one would end this one next.
+                if process.wait(_EXIT_SECONDS) == -signal.SIGKILL:
+                    # Planning in this process would run out of memory as well.
                     raise ModelLoadError(
-                        f"cannot load {asked.directory}: the process that prepares it was killed, "
-                        f"as the kernel does where memory is short. Give the server more memory."
+                        f"cannot load {request.directory}: the process that prepares it was "
+                        f"killed, as the kernel does where memory is short. Give the server more "
+                        f"memory."
                     ) from error
             raise
         finally:
             process.kill()
-            # What it has not taken would be sent once more, and that be the error that is raised.
+            # `close` flushes what the subprocess has not read. The BrokenPipeError of that would
+            # replace the first error.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 
 
-def _receive(stream: IO[bytes]) -> LoadPlan | TpuserveError:
-    answer, count = pickle.load(stream)
-    if isinstance(answer, LoadPlan):
-        # One by one: to take one in keeps all else waiting.
-        return dataclasses.replace(answer, pieces=tuple(pickle.load(stream) for _ in range(count)))
-    assert isinstance(answer, TpuserveError)
-    return answer
-
-
-def _send(answer: LoadPlan | TpuserveError, stream: IO[bytes]) -> None:
-    if isinstance(answer, TpuserveError):
-        answer.__cause__ = answer.__context__ = None
-        pickle.dump((answer, 0), stream)
-        return
-    pickle.dump((dataclasses.replace(answer, pieces=()), len(answer.pieces)), stream)
-    for each in answer.pieces:
-        pickle.dump(each, stream)
-
-
-def _die_first() -> None:
+def _raise_oom_score() -> None:
     with contextlib.suppress(OSError), open(_OOM_FILE, "w") as file:
         file.write(str(_OOM_SCORE))
 
 
-def _end_with_who_asked() -> None:
-    # Nothing more is sent: this is over when the pipe is, with the process at its other end.
+def _exit_with_parent() -> None:
+    # The parent sends nothing more. The read returns when the parent closes the pipe or exits.
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 
 
 def main() -> None:
-    """Answers the one request on standard input: that is all that the other process does."""
+    """Read one request from standard input and write its plan, or its error, to standard output.
+
+    This is the main function of the subprocess.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_first()
+    _raise_oom_score()
     tensorflow_stub.install_stub()
-    # What else is printed here must not get among the answer.
+    # Other code that prints must not write into the result, so standard output becomes standard
+    # error, and the result goes to a copy of the original standard output.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        answer: LoadPlan | TpuserveError
+        result: LoadPlan | TpuserveError
         try:
-            asked, ops = pickle.load(sys.stdin.buffer)
-            threading.Thread(target=_end_with_who_asked, daemon=True).start()
-            if ops:
-                tensorflow_stub.install_op_registry(ops)
-            answer = make_load_plan(asked)
+            request, op_list = pickle.load(sys.stdin.buffer)
+            threading.Thread(target=_exit_with_parent, daemon=True).start()
+            if op_list:
+                tensorflow_stub.install_op_registry(op_list)
+            result = make_load_plan(request)
         except TpuserveError as error:
-            answer = error
+            error.__cause__ = error.__context__ = None
+            result = error
         try:
-            _send(answer, stream)
+            pickle.dump(result, stream)
             stream.flush()
         except BrokenPipeError:
-            # Who asked is gone, and nobody else is to hear of it.
+            # The parent has exited. Python's own error message about the pipe would help nobody.
             os._exit(0)

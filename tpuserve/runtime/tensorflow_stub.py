@@ -1,8 +1,8 @@
-"""What stands in for TensorFlow in a process that prepares graphs and runs none.
+"""A stub `tensorflow` package for a process that plans loads and runs no graphs.
 
-To import TensorFlow takes seconds, and hundreds of megabytes. Its messages can be had without it;
-what lowering asks for beside them is the definitions of ops, which a process that has TensorFlow
-hands over, and constants of a few numbers.
+The import of TensorFlow takes seconds and hundreds of megabytes. Planning needs its protocol
+buffer messages, which can be imported alone. Lowering needs the op definitions as well, which a
+process with TensorFlow hands over, and needs to read and write small integer constants.
 """
 
 import functools
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 @functools.cache
 def serialized_op_list() -> bytes:
-    """The ops that TensorFlow knows in this process: a serialised OpList."""
-    from tensorflow.python.client import pywrap_tf_session
+    """Return the ops that TensorFlow has in this process, as a serialised OpList."""
+    from tpuserve.tensorflow_internals import c_api
 
-    return bytes(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    return bytes(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))
 
 
 def install_stub() -> None:
-    """Has TensorFlow's messages be imported without TensorFlow, here and from now on."""
+    """Install a package `tensorflow` in this process that runs no code of TensorFlow.
+
+    Modules of messages, such as `tensorflow.core.framework.graph_pb2`, can be imported from it.
+    """
     spec = importlib.util.find_spec("tensorflow")
     if spec is not None and spec.submodule_search_locations is not None:
         package: Any = ModuleType("tensorflow")
@@ -34,29 +37,27 @@ def install_stub() -> None:
         sys.modules["tensorflow"] = package
 
 
-def install_op_registry(serialised: bytes) -> None:
-    """Has lowering find the definitions of ops, and make and read constants, without it too.
+def install_op_registry(serialized: bytes) -> None:
+    """Install the modules of `tensorflow.python` that lowering uses into the stub.
 
     Args:
-      serialised: as of `definitions`.
+      serialized: the result of `serialized_op_list` in a process with TensorFlow.
     """
     from tensorflow.core.framework.op_def_pb2 import OpList
 
-    known = {each.name: each for each in OpList.FromString(serialised).op}
-    registry: Any = ModuleType("op_def_registry")
-    registry.get = known.get
-    tensors: Any = ModuleType("tensor_util")
-    tensors.make_tensor_proto = _encode
-    tensors.MakeNdarray = _decode
-    framework: Any = ModuleType("tensorflow.python.framework")
-    framework.op_def_registry, framework.tensor_util = registry, tensors
-    python: Any = ModuleType("tensorflow.python")
-    python.framework = framework
-    for each in (python, framework):
-        sys.modules[each.__name__] = each
+    op_defs = {op_def.name: op_def for op_def in OpList.FromString(serialized).op}
+    op_def_registry: Any = ModuleType("tensorflow.python.framework.op_def_registry")
+    op_def_registry.get = op_defs.get
+    tensor_util: Any = ModuleType("tensorflow.python.framework.tensor_util")
+    tensor_util.make_tensor_proto = _make_tensor_proto
+    tensor_util.MakeNdarray = _make_ndarray
+    parents = (ModuleType("tensorflow.python"), ModuleType("tensorflow.python.framework"))
+    for module in (*parents, op_def_registry, tensor_util):
+        sys.modules[module.__name__] = module
 
 
-def _encode(number: int) -> "TensorProto":
+def _make_tensor_proto(number: int) -> "TensorProto":
+    """Return an int32 scalar as a TensorProto."""
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
     from tensorflow.core.framework.types_pb2 import DT_INT32
@@ -64,16 +65,20 @@ def _encode(number: int) -> "TensorProto":
     return TensorProto(dtype=DT_INT32, tensor_shape=TensorShapeProto(), int_val=[number])
 
 
-def _decode(proto: "TensorProto") -> np.ndarray[Any, Any]:
+def _make_ndarray(proto: "TensorProto") -> np.ndarray[Any, Any]:
+    """Return an int32 TensorProto as an array.
+
+    Raises:
+      TypeError: the tensor has another dtype; lowering reads no other constants.
+    """
     from tensorflow.core.framework.types_pb2 import DT_INT32
 
-    # Of any other type it would be no list of replicas.
     if proto.dtype != DT_INT32:
-        raise TypeError(f"a constant of type {proto.dtype} is none that is expected here")
-    shape = [each.size for each in proto.tensor_shape.dim]
+        raise TypeError(f"expected a constant of type DT_INT32 ({DT_INT32}), got {proto.dtype}")
+    shape = [dimension.size for dimension in proto.tensor_shape.dim]
     if proto.tensor_content:
         return np.frombuffer(proto.tensor_content, np.int32).reshape(shape)
     size = int(np.prod(shape))
-    # A list that is too short repeats its last number.
-    given = list(proto.int_val) or [0]
-    return np.array((given + given[-1:] * size)[:size], np.int32).reshape(shape)
+    # A TensorProto with fewer values than elements repeats the last value.
+    numbers = list(proto.int_val) or [0]
+    return np.array((numbers + numbers[-1:] * size)[:size], np.int32).reshape(shape)

@@ -1,4 +1,4 @@
-"""TensorFlow imported without what it says about hardware that nobody asked for."""
+"""Imports TensorFlow without its log lines about missing GPUs and CPU features."""
 
 import importlib
 import os
@@ -8,7 +8,8 @@ import threading
 
 from tpuserve.runtime import gc_control
 
-# On a machine without a GPU the runtime says so before its log level counts.
+# Lines that TensorFlow writes on a machine without a GPU, before TF_CPP_MIN_LOG_LEVEL has an
+# effect.
 _NOISE = re.compile(
     rb"before absl::InitializeLog|cudart_stub|cuda_platform|cpu_feature_guard|oneDNN"
     rb"|To enable the following instructions"
@@ -16,32 +17,32 @@ _NOISE = re.compile(
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow; on standard error comes all that it says but for known noise.
+    """Import TensorFlow and write its log to standard error, without the known noise.
 
-    The noise is written by C++ straight to file descriptor 2, so that is what leads through a
-    filter while the import runs.
+    C++ code writes the log directly to file descriptor 2. During the import that descriptor is
+    the input of a pipe, and a thread filters the lines.
     """
     if "tensorflow" in sys.modules:
         return
     sys.stderr.flush()
     original = os.dup(2)
-    filtered, unfiltered = os.pipe()
-    os.dup2(unfiltered, 2)
-    os.close(unfiltered)
-    # A thread passes lines on as they come: what is said before a crash must not be lost.
-    passing = threading.Thread(target=_pass_on, args=(filtered, original), daemon=True)
-    passing.start()
+    pipe_output, pipe_input = os.pipe()
+    os.dup2(pipe_input, 2)
+    os.close(pipe_input)
+    # The thread writes each line at once, so that the last lines before a crash are not lost.
+    filtering = threading.Thread(target=_filter_lines, args=(pipe_output, original), daemon=True)
+    filtering.start()
     try:
         with gc_control.gc_disabled():
             importlib.import_module("tensorflow")
     finally:
         os.dup2(original, 2)
-        # A process that the import has started may hold the other end open for ever.
-        passing.join(timeout=1)
+        # If the import started a process, that process may keep the pipe open for ever.
+        filtering.join(timeout=1)
 
 
-def _pass_on(source: int, target: int) -> None:
-    with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as passed:
+def _filter_lines(source: int, target: int) -> None:
+    with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as output:
         for line in lines:
             if not _NOISE.search(line):
-                passed.write(line)
+                output.write(line)

@@ -1,4 +1,4 @@
-"""Which op XLA refuses to compile, read from what it says."""
+"""Parses XLA's error messages about ops that it cannot compile."""
 
 import re
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ _CONSTANT = re.compile(
 
 @dataclass(frozen=True)
 class UnsupportedOp:
-    """An op that XLA refuses.
+    """An op that XLA cannot compile.
 
     Attributes:
-      op: its type.
-      node: its name in the graph.
-      input_number: the input that would have to be a constant; None where XLA has no form for
-        the op at all.
+      op: the op type.
+      node: the name of the node in the graph.
+      input_number: the position of the input that must be a compile-time constant and is not;
+        None if XLA does not support the op at all.
     """
 
     op: str
@@ -32,19 +32,21 @@ class UnsupportedOp:
 
 
 def find_unsupported_ops(message: str) -> tuple[UnsupportedOp, ...]:
-    """The ops that XLA has no form for, each once; none where an error is about something else.
+    """Return the ops that XLA does not support according to an error message, each once.
 
-    XLA stops at the first op of a computation that it refuses, so there may be more.
+    The result is empty for a message about another error. It may be incomplete: XLA stops at the
+    first unsupported op of a computation.
     """
     if UNSUPPORTED not in message:
         return ()
-    found = _OP.finditer(message[message.index(UNSUPPORTED) :])
-    return tuple({each["node"]: UnsupportedOp(each["op"], each["node"]) for each in found}.values())
+    matches = _OP.finditer(message[message.index(UNSUPPORTED) :])
+    by_node = {match["node"]: UnsupportedOp(match["op"], match["node"]) for match in matches}
+    return tuple(by_node.values())
 
 
 def find_nonconstant_inputs(message: str) -> tuple[UnsupportedOp, ...]:
-    """The ops that XLA refuses because an input of theirs is no constant."""
+    """Return the ops that XLA cannot compile because an input is no compile-time constant."""
     return tuple(
-        UnsupportedOp(each["op"], each["node"], int(each["input"]))
-        for each in _CONSTANT.finditer(message)
+        UnsupportedOp(match["op"], match["node"], int(match["input"]))
+        for match in _CONSTANT.finditer(message)
     )

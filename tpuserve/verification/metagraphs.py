@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
-from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import tags as tag_sets
 from tpuserve.devices import TpuSystem
@@ -17,12 +16,13 @@ from tpuserve.errors import (
     SignatureNotFound,
 )
 from tpuserve.runtime import loader
-from tpuserve.runtime.loader import LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model import batch_functions, metagraph
 from tpuserve.saved_model.metagraph import Metagraph
 from tpuserve.saved_model.signature import Signature
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
+from tpuserve.tensorflow_internals import saved_model_loader
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
@@ -114,7 +114,7 @@ def read_metagraph_pair(directory: Path) -> MetaGraphPair:
                 f"export_to_cpu=True and export_to_tpu=True."
             )
     try:
-        proto = loader_impl.parse_saved_model(str(directory))
+        proto = saved_model_loader.parse_saved_model(str(directory))
     except (OSError, DecodeError, ValueError) as error:
         raise DamagedSavedModel(
             f"TensorFlow cannot read {directory}: {error}. Export the model again."

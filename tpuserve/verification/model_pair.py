@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpuserve.errors import LoweringError, TpuserveError
-from tpuserve.runtime.loader import LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.verification.comparison import compare_outputs
 from tpuserve.verification.inputs.cases import InputCase
 from tpuserve.verification.report import Run, Timing

@@ -19,7 +19,7 @@ from tests import processes
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
 from tpuserve.runtime import loader
-from tpuserve.runtime.loader import LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
 
 # Of float32, absolute and relative; XLA may sum in another order than TensorFlow's own kernels.
 TOLERANCE = 1e-5

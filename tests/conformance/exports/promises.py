@@ -16,7 +16,7 @@ from tpuserve import tags
 from tpuserve.compilation import aot
 from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
 from tpuserve.compilation.compiler import Compiler
-from tpuserve.runtime.loader import LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model import metagraph
 
 v1 = tf.compat.v1

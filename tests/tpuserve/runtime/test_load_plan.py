@@ -1,4 +1,4 @@
-"""What a session needs of a SavedModel is read once, and checked."""
+"""A load plan holds what a session needs, and refuses damaged SavedModels."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tests import models
 from tpuserve import tags
 from tpuserve.devices import TpuSystem
-from tpuserve.errors import DamagedSavedModel, TpuNotFound
+from tpuserve.errors import DamagedSavedModel, InvalidSetting, TpuNotFound
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 
 pytestmark = pytest.mark.slow
@@ -20,8 +20,8 @@ def directory(tmp_path: Path) -> Path:
     return models.export(models.half_plus_two, tmp_path / "half")
 
 
-def prepared(directory: Path, wanted: Any = tags.SERVE) -> LoadPlan:
-    return make_load_plan(LoadRequest(directory, wanted, TpuSystem()))
+def plan_load(directory: Path, tag_set: Any = tags.SERVE, runtime: Any = None) -> LoadPlan:
+    return make_load_plan(LoadRequest(directory, tag_set, TpuSystem(), runtime=runtime))
 
 
 def change(directory: Path, change: Any) -> None:
@@ -33,24 +33,30 @@ def change(directory: Path, change: Any) -> None:
 
 
 def test_all_that_a_session_needs_is_there(directory: Path) -> None:
-    found = prepared(directory)
-    assert found.choice.tags == tags.SERVE
-    assert found.signatures["serving_default"].inputs["x"].name == "x:0"
-    assert found.bounded == {"serving_default"}
-    assert found.variables == str(directory / "variables" / "variables")
-    assert found.restore_op.startswith("save/restore_all")
-    assert {name for each in found.pieces for name in each.retained} >= {"x"}
+    plan = plan_load(directory)
+    assert plan.choice.tags == tags.SERVE
+    assert plan.signatures["serving_default"].inputs["x"].name == "x:0"
+    session_plan = plan.runtime_plan
+    assert session_plan.static_cost_signatures == {"serving_default"}
+    assert session_plan.variables_path == str(directory / "variables" / "variables")
+    assert session_plan.restore_op.startswith("save/restore_all")
+    assert {name for segment in session_plan.segments for name in segment.retained} >= {"x"}
+
+
+def test_unknown_runtime_is_refused(directory: Path) -> None:
+    with pytest.raises(InvalidSetting, match="no model runtime is named 'abacus'. Use one of: ses"):
+        plan_load(directory, runtime="abacus")
 
 
 def test_tpu_metagraph_without_a_tpu_is_refused(directory: Path) -> None:
     with pytest.raises(TpuNotFound):
-        prepared(directory, tags.SERVE_TPU)
+        plan_load(directory, tags.SERVE_TPU)
 
 
 def test_asset_outside_of_the_model_is_refused(directory: Path) -> None:
     change(directory, lambda each: each.asset_file_def.add(filename="../../secret"))
     with pytest.raises(DamagedSavedModel, match=r"its asset ../../secret is outside of assets/"):
-        prepared(directory)
+        plan_load(directory)
 
 
 def test_initialisation_of_two_ops_is_refused(directory: Path) -> None:
@@ -58,5 +64,5 @@ def test_initialisation_of_two_ops_is_refused(directory: Path) -> None:
         each.collection_def["saved_model_main_op"].node_list.value.extend(["a", "b"])
 
     change(directory, add)
-    with pytest.raises(DamagedSavedModel, match="saved_model_main_op names 2 ops"):
-        prepared(directory)
+    with pytest.raises(DamagedSavedModel, match="collection saved_model_main_op has 2 init"):
+        plan_load(directory)

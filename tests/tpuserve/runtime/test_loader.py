@@ -22,7 +22,8 @@ from tpuserve.errors import (
     UnsafeModel,
 )
 from tpuserve.runtime import loader
-from tpuserve.runtime.loader import LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.session.session_model import SessionModel
 
 pytestmark = pytest.mark.slow
 
@@ -133,10 +134,12 @@ def test_an_op_that_a_tpu_refuses_is_the_models_fault_and_named(tmp_path: Path) 
 
 
 def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -> None:
-    before = len(model._entry_points["serving_default"]._callables)
+    assert isinstance(model, SessionModel)
+    runner = model._runners["serving_default"]
+    before = len(runner._callables)
     for _ in range(2):
         model.run("serving_default", x(1), ["y"])
-    assert len(model._entry_points["serving_default"]._callables) <= before + 1
+    assert len(runner._callables) <= before + 1
 
 
 def test_a_path_as_bytes_is_taken_as_an_estimator_returns_it(directory: Path) -> None:
@@ -208,6 +211,7 @@ def test_deadline_does_not_change_an_answer(model: LoadedModel) -> None:
 def test_session_options_are_taken(directory: Path) -> None:
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1).SerializeToString()
     model = loader.load(directory, hardware=NO_TPU, session_config=config)
+    assert isinstance(model, SessionModel)
     assert model._session._config.intra_op_parallelism_threads == 1
 
 

@@ -1,4 +1,4 @@
-"""Another process prepares what this one would, or says what is wrong with it."""
+"""A subprocess makes the same plan as this process, or reports the same error."""
 
 import dataclasses
 import pickle
@@ -19,6 +19,7 @@ from tpuserve.devices import TpuSystem
 from tpuserve.errors import MetagraphNotFound, ModelLoadError
 from tpuserve.runtime import loader, subprocess_prepare
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
+from tpuserve.runtime.subprocess_prepare import make_load_plan_in_subprocess
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,7 @@ EMULATED = TpuSystem(tpu_cores=1, hosts=1, is_emulated=True)
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> LoadRequest:
+def load_request(tmp_path_factory: pytest.TempPathFactory) -> LoadRequest:
     base = tmp_path_factory.mktemp("half")
     directory = models.export(models.half_plus_two, base, tags.SERVE)
     return LoadRequest(directory, None, TpuSystem())
@@ -37,77 +38,76 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess_prepare, "_SMALL_BYTES", -1)
 
 
-def graphs(found: LoadPlan) -> list[GraphDef]:
-    """Its pieces; the same message can be written in several ways."""
-    return [GraphDef.FromString(each.content) for each in found.pieces]
+def graphs(plan: LoadPlan) -> list[GraphDef]:
+    """Parsed segments of a plan: one message can have several serialisations."""
+    return [GraphDef.FromString(segment.content) for segment in plan.runtime_plan.segments]
 
 
-def test_what_another_process_prepares_is_loaded(asked: LoadRequest) -> None:
-    found = subprocess_prepare.make_load_plan_in_subprocess(asked)
-    assert dataclasses.replace(found, pieces=()) == dataclasses.replace(
-        make_load_plan(asked), pieces=()
+def without_segments(plan: LoadPlan) -> LoadPlan:
+    return dataclasses.replace(
+        plan, runtime_plan=dataclasses.replace(plan.runtime_plan, segments=())
     )
-    model = loader.load(asked.directory, make_plan=subprocess_prepare.make_load_plan_in_subprocess)
+
+
+def test_plan_of_a_subprocess_is_loaded(load_request: LoadRequest) -> None:
+    plan = make_load_plan_in_subprocess(load_request)
+    assert without_segments(plan) == without_segments(make_load_plan(load_request))
+    assert graphs(plan) == graphs(make_load_plan(load_request))
+    model = loader.load(load_request.directory, make_plan=make_load_plan_in_subprocess)
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
     model.close()
 
 
-def test_graph_for_a_tpu_is_lowered_there_as_it_is_here(tmp_path: Path) -> None:
-    asked = LoadRequest(models.export(models.half_plus_two, tmp_path), None, EMULATED)
-    apart = subprocess_prepare._ask(asked)
-    assert isinstance(apart, LoadPlan)
-    assert apart.choice.lowered
-    assert graphs(apart) == graphs(make_load_plan(asked))
+def test_subprocess_lowers_a_tpu_graph_as_this_process_does(tmp_path: Path) -> None:
+    load_request = LoadRequest(models.export(models.half_plus_two, tmp_path), None, EMULATED)
+    plan = subprocess_prepare._run_subprocess(load_request)
+    assert isinstance(plan, LoadPlan)
+    assert plan.choice.lowered
+    assert graphs(plan) == graphs(make_load_plan(load_request))
     model = loader.load(
-        asked.directory, hardware=EMULATED, make_plan=lambda _: apart, initialise_tpu=False
+        load_request.directory, hardware=EMULATED, make_plan=lambda _: plan, initialise_tpu=False
     )
     assert model.run("serving_default", {"x": np.array([[2]], np.float32)})["y"] == 3
     model.close()
 
 
-def test_refusal_comes_back_as_it_is(asked: LoadRequest) -> None:
+def test_error_of_the_subprocess_is_raised_unchanged(load_request: LoadRequest) -> None:
     with pytest.raises(MetagraphNotFound, match="found {serve}"):
-        subprocess_prepare.make_load_plan_in_subprocess(
-            dataclasses.replace(asked, wanted_tags=tags.SERVE_TPU)
-        )
+        make_load_plan_in_subprocess(dataclasses.replace(load_request, wanted_tags=tags.SERVE_TPU))
 
 
-def test_without_another_process_it_is_done_here(
-    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_failed_subprocess_is_replaced_by_this_process(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", ("false",))
-    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
+    assert make_load_plan_in_subprocess(load_request).choice.tags == tags.SERVE
     assert "prepared in this process" in caplog.text
 
 
-def test_what_no_such_process_would_send_is_passed_over(
-    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch
+def test_unexpected_output_of_the_subprocess_is_ignored(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", ("printf", r"cno.such.module\nname\n."))
-    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
+    assert make_load_plan_in_subprocess(load_request).choice.tags == tags.SERVE
 
 
-def test_model_for_which_it_was_killed_is_not_tried_here(
-    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch
+def test_model_whose_subprocess_was_killed_is_not_planned_in_this_process(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", killed)
-    monkeypatch.setattr(
-        subprocess_prepare, "prepare", lambda asked: pytest.fail("it is tried here")
-    )
+    monkeypatch.setattr(subprocess_prepare, "make_load_plan", lambda _: pytest.fail("planned here"))
     with pytest.raises(ModelLoadError, match="where memory is short"):
-        subprocess_prepare.make_load_plan_in_subprocess(asked)
+        make_load_plan_in_subprocess(load_request)
 
 
-def test_one_that_was_killed_before_it_was_asked_is_told_from_one_that_failed(
-    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_subprocess_killed_before_it_reads_the_load_requestis_reported_as_killed(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     deaf = tmp_path / "deaf"
     program = f"import os; os.close(0); open('{deaf}', 'w'); os.kill(os.getpid(), 9)"
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", (sys.executable, "-c", program))
-    monkeypatch.setattr(
-        subprocess_prepare, "prepare", lambda asked: pytest.fail("it is tried here")
-    )
+    monkeypatch.setattr(subprocess_prepare, "make_load_plan", lambda _: pytest.fail("planned here"))
 
     class Late:
         def __reduce__(self) -> Any:
@@ -117,33 +117,34 @@ def test_one_that_was_killed_before_it_was_asked_is_told_from_one_that_failed(
 
     late: Any = Late()
     with pytest.raises(ModelLoadError, match="where memory is short"):
-        subprocess_prepare.make_load_plan_in_subprocess(
-            dataclasses.replace(asked, wanted_tags=late)
-        )
+        make_load_plan_in_subprocess(dataclasses.replace(load_request, wanted_tags=late))
 
 
-def test_small_model_needs_no_process(asked: LoadRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(subprocess_prepare, "_ask", lambda asked: pytest.fail("there is one"))
-    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
-
-
-def test_what_is_printed_meanwhile_is_no_answer(
-    asked: LoadRequest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_small_model_needs_no_subprocess(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talks = "from tpuserve import prepare_apart as p; g = p.prepare; "
-    talks += "p.prepare = lambda asked: (print('a word', flush=True), g(asked))[1]; p.main()"
+    monkeypatch.undo()
+    monkeypatch.setattr(subprocess_prepare, "_run_subprocess", lambda _: pytest.fail("started one"))
+    assert make_load_plan_in_subprocess(load_request).choice.tags == tags.SERVE
+
+
+def test_printed_text_does_not_get_into_the_plan(
+    load_request: LoadRequest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    talks = "from tpuserve.runtime import subprocess_prepare as p; g = p.make_load_plan; "
+    talks += "p.make_load_plan = lambda r: (print('a word', flush=True), g(r))[1]; p.main()"
     program = f"import sys; sys.path[:] = sys.argv[1:]; {talks}"
     monkeypatch.setattr(subprocess_prepare, "_COMMAND", (sys.executable, "-I", "-c", program))
-    monkeypatch.setattr(subprocess_prepare, "prepare", lambda asked: pytest.fail("it is done here"))
-    assert subprocess_prepare.make_load_plan_in_subprocess(asked).choice.tags == tags.SERVE
+    monkeypatch.setattr(subprocess_prepare, "make_load_plan", lambda _: pytest.fail("planned here"))
+    assert make_load_plan_in_subprocess(load_request).choice.tags == tags.SERVE
     assert "a word" in capfd.readouterr().err
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it is of Linux's scheduler")
-def test_it_goes_last_in_whatever_way_processes_are_scheduled() -> None:
-    program = subprocess_prepare._GO_LAST + (
-        "from tpuserve import prepare_apart as p; p._die_first(); print(os.nice(0)); "
+@pytest.mark.skipif(sys.platform != "linux", reason="the scheduler of Linux")
+def test_subprocess_has_the_lowest_priority_with_and_without_autogroups() -> None:
+    program = subprocess_prepare._LOWER_PRIORITY + (
+        "from tpuserve.runtime import subprocess_prepare as p; p._raise_oom_score(); "
+        "print(os.nice(0)); "
         "print(open(p._OOM_FILE).read()); "
         "print(open(p._SESSION_NICE_FILE).read() if os.path.exists(p._SESSION_NICE_FILE) else '')"
     )
@@ -157,22 +158,27 @@ def test_it_goes_last_in_whatever_way_processes_are_scheduled() -> None:
 
 @pytest.mark.skipif(
     not Path(subprocess_prepare._SESSION_NICE_FILE).exists(),
-    reason="sessions are not scheduled as one",
+    reason="the kernel has no autogroups",
 )
-def test_many_without_privileges_go_last_at_the_same_time() -> None:
+def test_several_unprivileged_subprocesses_lower_their_priority_at_once() -> None:
     shown = f"print(open({subprocess_prepare._SESSION_NICE_FILE!r}).read())"
-    command = [*_without_privileges(), sys.executable, "-c", subprocess_prepare._GO_LAST + shown]
-    together = [
+    command = [
+        *_without_privileges(),
+        sys.executable,
+        "-c",
+        subprocess_prepare._LOWER_PRIORITY + shown,
+    ]
+    processes = [
         subprocess.Popen(command, stdout=-1, stderr=-1, start_new_session=True, text=True)
         for _ in range(5)
     ]
-    for out, err in [each.communicate() for each in together]:
+    for out, err in [process.communicate() for process in processes]:
         assert out.split()[-2:] == ["nice", "15"]
         assert err == ""
 
 
 def _without_privileges() -> list[str]:
-    """What runs a command as one that the kernel lets say little; nothing where it cannot."""
+    """A command prefix that drops all capabilities; empty where that is not possible."""
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     can = (
         shutil.which(command[0])
@@ -181,15 +187,15 @@ def _without_privileges() -> list[str]:
     return command if can else []
 
 
-def test_other_process_ends_with_the_one_that_asked_it(asked: LoadRequest) -> None:
-    endless = "from threading import Event; from tpuserve import prepare_apart as p; "
-    endless += "p.prepare = lambda asked: Event().wait(); p.main()"
+def test_subprocess_exits_with_its_parent(load_request: LoadRequest) -> None:
+    endless = "from threading import Event; from tpuserve.runtime import subprocess_prepare as p; "
+    endless += "p.make_load_plan = lambda request: Event().wait(); p.main()"
     program = f"import sys; sys.path[:] = sys.argv[1:]; {endless}"
     command = [sys.executable, "-I", "-c", program, *sys.path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdin is not None
-            pickle.dump((asked, b""), process.stdin)
+            pickle.dump((load_request, b""), process.stdin)
             process.stdin.close()
             assert process.wait(60) == 1
         finally:

@@ -1,4 +1,4 @@
-"""What stands in for TensorFlow does what TensorFlow does."""
+"""The stub does what TensorFlow does."""
 
 import subprocess
 import sys
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.slow
 
 _PROGRAM = """
 import sys
-from tpuserve import stand_in
-stand_in.install()
-stand_in.install_ops(sys.stdin.buffer.read())
-from tensorflow.python.framework import op_def_registry
+from tpuserve.runtime import tensorflow_stub
+tensorflow_stub.install_stub()
+tensorflow_stub.install_op_registry(sys.stdin.buffer.read())
+from tpuserve.tensorflow_internals import op_def_registry, tensor_util
 assert op_def_registry.get("NoSuchOp") is None
 sys.stdout.buffer.write(op_def_registry.get("TPUPartitionedCall").SerializeToString())
 assert "numpy" in sys.modules and "tensorflow.python.client" not in sys.modules
@@ -46,15 +46,15 @@ def test_op_is_defined_as_it_is_in_the_process_that_has_tensorflow() -> None:
     ],
 )
 def test_constant_is_read_as_tensorflow_reads_it(proto: Any) -> None:
-    found, expected = tensorflow_stub._decode(proto), tensor_util.MakeNdarray(proto)
-    assert (found.tolist(), found.shape) == (expected.tolist(), expected.shape)
+    actual, expected = tensorflow_stub._make_ndarray(proto), tensor_util.MakeNdarray(proto)
+    assert (actual.tolist(), actual.shape) == (expected.tolist(), expected.shape)
 
 
 @pytest.mark.parametrize("number", [0, 7, -1])
 def test_constant_is_made_as_tensorflow_makes_it(number: int) -> None:
-    assert tensorflow_stub._encode(number) == tensor_util.make_tensor_proto(number)
+    assert tensorflow_stub._make_tensor_proto(number) == tensor_util.make_tensor_proto(number)
 
 
 def test_constant_that_is_no_list_of_replicas_is_refused() -> None:
     with pytest.raises(TypeError):
-        tensorflow_stub._decode(tf.make_tensor_proto(1.5))
+        tensorflow_stub._make_ndarray(tf.make_tensor_proto(1.5))

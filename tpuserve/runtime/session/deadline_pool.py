@@ -1,7 +1,7 @@
-"""Where runs with a deadline run: in a pool of threads that only they use.
+"""An inter-op thread pool for runs with a deadline.
 
-In the runtime's own pool, which has a thread for each core, a few slow ones would keep all others
-waiting, and a quick one would miss its deadline without having begun.
+TensorFlow's default pool has one thread for each core. A few slow runs with deadlines would
+occupy all of them, and a short run would miss its deadline before it begins.
 """
 
 import os
@@ -9,29 +9,34 @@ from typing import Any
 
 from tensorflow.core.protobuf import config_pb2
 
-# All models share it. As many as requests are answered at once by default, over both faces.
-_NAME = "tpuserve_watched"
+from tpuserve import tensorflow_internals
+
+# All models share this pool. The size is the default number of requests that the REST and gRPC
+# frontends together process at once.
+_NAME = "tpuserve_deadline"
 _THREADS = 8 * (os.cpu_count() or 1)
 
 
 def add_deadline_pool(config: Any) -> None:
-    """Gives the sessions of a ConfigProto that pool, after those that it has."""
+    """Append the pool to the session inter-op thread pools of a ConfigProto, in place."""
     pools = config.session_inter_op_thread_pool
     if not pools:
-        # The first is for all other runs, as it was.
+        # Runs without RunOptions use the first pool, which is to be the default one.
         pools.add(global_name="tpuserve_default")
     pools.add(num_threads=_THREADS, global_name=_NAME)
 
 
-def run_options(session: Any, time_ms: float) -> bytes:
-    """The serialised RunOptions of a run that ends after so long.
+def run_options(session: Any, timeout_ms: float) -> bytes:
+    """Return the serialised RunOptions of a run with a deadline.
 
     Args:
-      session: a version 1 session; the runtime's pool is used where it has no other.
+      session: a tf.compat.v1.Session. A session without the deadline pool uses its first pool.
+      timeout_ms: the time limit in milliseconds; at least one millisecond is set.
     """
-    made = config_pb2.RunOptions(timeout_in_ms=max(1, int(time_ms)))
-    pools = session._config.session_inter_op_thread_pool if session._config else ()
+    options = config_pb2.RunOptions(timeout_in_ms=max(1, int(timeout_ms)))
+    config = tensorflow_internals.get_session_config(session)
+    pools = config.session_inter_op_thread_pool if config else ()
     for index, pool in enumerate(pools):
         if pool.global_name == _NAME:
-            made.inter_op_thread_pool = index
-    return bytes(made.SerializeToString())
+            options.inter_op_thread_pool = index
+    return bytes(options.SerializeToString())

@@ -1,7 +1,7 @@
-"""A prepared metagraph → a session with the graph in it, initialised.
+"""Imports a planned graph into a session and initialises it, through TensorFlow's C API.
 
-TensorFlow's own loader makes a Python object of every node, which takes longer than all the rest
-and which nobody asks for.
+TensorFlow's own SavedModel loader creates a Python object for every node. The objects take longer
+to create than all other steps of a load, and serving does not need them.
 """
 
 import re
@@ -12,108 +12,111 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, op_def_pb2
 from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.client import pywrap_tf_session as c_api
-from tensorflow.python.framework import importer
 
+from tpuserve import tensorflow_internals
 from tpuserve.graph.segments import GraphSegment
-from tpuserve.runtime.load_plan import LoadPlan
+from tpuserve.runtime.session.session_plan import SessionPlan
+from tpuserve.tensorflow_internals import c_api
 
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class GraphHandles:
-    """The nodes of a graph that may be asked for; name → what the runtime knows it by."""
+    """The C API handles of the nodes of a graph, as far as later steps need them."""
 
     def __init__(self) -> None:
-        """Knows none yet."""
-        self._found: dict[str, Any] = {}
+        """Start without handles."""
+        self._operations: dict[str, Any] = {}
 
     def retain(self, names: Iterable[str], operations: Iterable[Any]) -> None:
-        """Adds some nodes."""
-        self._found.update(zip(names, operations, strict=True))
+        """Add the TF_Operation handles of some nodes."""
+        self._operations.update(zip(names, operations, strict=True))
 
     def operation(self, name: str) -> Any:
-        """A node.
+        """Return the TF_Operation of a node.
 
         Raises:
           ValueError: the graph has no such node.
         """
-        found = self._found.get(name)
-        if found is None:
+        operation = self._operations.get(name)
+        if operation is None:
             raise ValueError(f"the graph has no node {name}")
-        return found
+        return operation
 
     def output(self, name: str, index: int) -> Any:
-        """A node's output."""
-        made = c_api.TF_Output()
-        made.oper, made.index = self.operation(name), index
-        return made
+        """Return the TF_Output of a node with this index."""
+        output = c_api.TF_Output()
+        output.oper, output.index = self.operation(name), index
+        return output
 
     def tensor(self, name: str) -> Any:
-        """An output by the name of its tensor, "y:0"."""
+        """Return the TF_Output with a tensor name, for example "y:0"."""
         node, _, index = name.partition(":")
         return self.output(node, int(index or 0))
 
 
-def import_graph(graph: Any, prepared: LoadPlan) -> GraphHandles:
-    """Puts the nodes into an empty tf.Graph, which Python then knows nothing of.
+def import_graph(graph: Any, plan: SessionPlan) -> GraphHandles:
+    """Add the nodes of a plan to an empty tf.Graph, without Python objects for them.
 
     Raises:
-      tf.errors.OpError, ValueError: the nodes make no graph.
+      tf.errors.OpError, ValueError: the nodes are no valid graph.
     """
     handles = GraphHandles()
-    for piece in prepared.pieces:
-        import_segment(graph, piece, handles, _later_ops(prepared))
+    op_list = _newer_op_list(plan)
+    for segment in plan.segments:
+        import_segment(graph, segment, handles, op_list)
     return handles
 
 
-def initialise_session(session: Any, prepared: LoadPlan) -> None:
-    """Restores the variables and runs the initialisation of a session with that graph.
+def initialise_session(session: Any, plan: SessionPlan) -> None:
+    """Restore the variables and run the initialisation op of a session with that graph.
 
     Raises:
       tf.errors.OpError: files are missing or damaged, or an op fails.
     """
-    if prepared.restore_op:
-        fed = {prepared.filename_tensor: prepared.variables}
-        _run(session, prepared.restore_op, fed)
-    if prepared.init_op:
-        _run(session, prepared.init_op, prepared.assets)
+    if plan.restore_op:
+        feeds = {plan.filename_tensor: plan.variables_path}
+        _run_target(session, plan.restore_op, feeds)
+    if plan.init_op:
+        _run_target(session, plan.init_op, plan.assets)
 
 
-def _run(session: Any, operation: str, fed: Mapping[str, str]) -> None:
-    options = config_pb2.CallableOptions(feed=list(fed), target=[operation])
-    # -1 runs it in the calling thread: the others are for requests.
+def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
+    options = config_pb2.CallableOptions(feed=list(feeds), target=[operation])
+    # -1 selects the calling thread. The threads of the pool are left to requests.
     options.run_options.inter_op_thread_pool = -1
-    run = session._make_callable_from_options(options)
-    run(*[np.array(value.encode(), object) for value in fed.values()])
+    run = tensorflow_internals.make_session_callable(session, options)
+    run(*[np.array(value.encode(), object) for value in feeds.values()])
 
 
 def import_segment(
-    graph: Any, piece: GraphSegment, handles: GraphHandles, later_ops: bytes = b""
+    graph: Any, segment: GraphSegment, handles: GraphHandles, op_list: bytes = b""
 ) -> None:
-    """Puts the nodes of a piece into a tf.Graph, after those that it reads.
+    """Add the nodes of one segment to a tf.Graph.
 
     Args:
-      handles: what is there of earlier pieces; what is kept of this one is added.
-      later_ops: the serialised OpList of a later TensorFlow that has written the graph.
+      graph: a tf.Graph with the nodes that the segment reads.
+      segment: the segment.
+      handles: the handles of earlier segments; those of `segment.retained` are added.
+      op_list: the serialised OpList of a newer TensorFlow that wrote the graph, or empty.
     """
     options = c_api.TF_NewImportGraphDefOptions()
-    buffer = c_api.TF_NewBufferFromString(_content(piece, later_ops))
+    buffer = c_api.TF_NewBufferFromString(_segment_graph(segment, op_list))
     results = None
     try:
-        # TensorFlow's version 2 takes such a wish for a hint.
+        # TensorFlow 2 treats colocation constraints as hints.
         c_api.TF_ImportGraphDefOptionsSetValidateColocationConstraints(options, False)
-        for name, index in piece.inputs:
+        for name, index in segment.inputs:
             output = handles.output(name, index)
             c_api.TF_ImportGraphDefOptionsAddInputMapping(options, name, index, output)
-        for name in piece.controls:
+        for name in segment.controls:
             operation = handles.operation(name)
             c_api.TF_ImportGraphDefOptionsRemapControlDependency(options, name, operation)
-        for name in piece.retained:
+        for name in segment.retained:
             c_api.TF_ImportGraphDefOptionsAddReturnOperation(options, name)
-        with graph._c_graph.get() as c_graph:
+        with tensorflow_internals.get_c_graph(graph).get() as c_graph:
             results = c_api.TF_GraphImportGraphDefWithResults(c_graph, buffer, options)
-        handles.retain(piece.retained, c_api.TF_ImportGraphDefResultsReturnOperations(results))
+        handles.retain(segment.retained, c_api.TF_ImportGraphDefResultsReturnOperations(results))
     finally:
         if results is not None:
             c_api.TF_DeleteImportGraphDefResults(results)
@@ -121,20 +124,21 @@ def import_segment(
         c_api.TF_DeleteImportGraphDefOptions(options)
 
 
-def _later_ops(prepared: LoadPlan) -> bytes:
-    is_later = _version(prepared.written_by) > _version(tf.__version__)
-    return prepared.producer_ops if is_later else b""
+def _newer_op_list(plan: SessionPlan) -> bytes:
+    """Return the op list of a plan if a newer TensorFlow wrote its graph, otherwise nothing."""
+    is_newer = _parse_version(plan.tensorflow_version) > _parse_version(tf.__version__)
+    return plan.op_list if is_newer else b""
 
 
-def _content(piece: GraphSegment, later_ops: bytes) -> bytes:
-    """The GraphDef of a piece, without what only a later TensorFlow knows and can do without."""
-    if not later_ops:
-        return piece.content
-    graph = graph_pb2.GraphDef.FromString(piece.content)
-    importer._RemoveDefaultAttrs(op_def_pb2.OpList.FromString(later_ops), graph)
+def _segment_graph(segment: GraphSegment, op_list: bytes) -> bytes:
+    """Return the GraphDef of a segment without default attributes that this version lacks."""
+    if not op_list:
+        return segment.content
+    graph = graph_pb2.GraphDef.FromString(segment.content)
+    tensorflow_internals.remove_default_attrs(op_def_pb2.OpList.FromString(op_list), graph)
     return bytes(graph.SerializeToString())
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _parse_version(text: str) -> tuple[int, ...]:
     match = _VERSION.match(text)
     return tuple(map(int, match.groups())) if match else (0, 0)

@@ -1,33 +1,35 @@
-"""Several signatures of a metagraph, computed in one run of the session."""
+"""Runs several signatures of a metagraph in one session run."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from tpuserve.errors import InvalidInput
-from tpuserve.runtime.session.signature_runner import Array, SignatureRunner
-from tpuserve.saved_model import signature as signatures
-from tpuserve.saved_model.signature import Signature
+from tpuserve.runtime.loaded_model import Array
+from tpuserve.runtime.session.signature_runner import SignatureRunner
+from tpuserve.saved_model.signature import Signature, find_signature
 
-# Choices of signatures that are kept; clients choose them.
-_MOST_KEPT = 64
+# The number of signature combinations that are cached. Clients choose the combinations, so the
+# cache needs a bound.
+_MAX_CACHED = 64
 
 
 class MultiSignatureRunner:
-    """Runs signatures that take the same tensors; safe to use from many threads."""
+    """Runs signatures that take the same tensors; thread-safe."""
 
     def __init__(
         self,
-        known: Mapping[str, Signature],
-        make: Callable[[Signature, Sequence[str]], SignatureRunner],
+        signatures: Mapping[str, Signature],
+        make_runner: Callable[[Signature, Sequence[str]], SignatureRunner],
     ) -> None:
-        """Takes the signatures of a metagraph, by name.
+        """Initialise the runner.
 
         Args:
-          make: what runs a signature that is made of those of the names.
+          signatures: the signatures of a metagraph by name.
+          make_runner: makes a runner for a signature that is merged from the named signatures.
         """
-        self._known = known
-        self._make = make
-        self._made: dict[tuple[str, ...], SignatureRunner] = {}
+        self._signatures = signatures
+        self._make_runner = make_runner
+        self._runners: dict[tuple[str, ...], SignatureRunner] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -36,52 +38,54 @@ class MultiSignatureRunner:
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
     ) -> dict[str, dict[str, Array]]:
-        """Signature → its outputs; see `LoadedModel.run_multi`."""
+        """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
         if not wanted:
             return {}
         tensors = {}
         for name, aliases in wanted.items():
-            signature = signatures.find_signature(self._known, name)
+            signature = find_signature(self._signatures, name)
             signature.check_outputs(aliases)
             tensors[name] = {alias: signature.outputs[alias].name for alias in aliases}
-        # One that two signatures share is computed once.
-        fetched = {tensor for each in tensors.values() for tensor in each.values()}
-        found = self._entry_point(tuple(sorted(wanted))).run(inputs, tuple(fetched), timeout_ms)
+        # A tensor that two signatures share is computed once.
+        fetches = {tensor for by_alias in tensors.values() for tensor in by_alias.values()}
+        runner = self._runner(tuple(sorted(wanted)))
+        results = runner.run(inputs, tuple(fetches), timeout_ms)
         return {
-            name: {alias: found[tensor] for alias, tensor in each.items()}
-            for name, each in tensors.items()
+            name: {alias: results[tensor] for alias, tensor in by_alias.items()}
+            for name, by_alias in tensors.items()
         }
 
     def close(self) -> None:
-        """Lets go of the session; `run` fails from here on."""
+        """Release the session. Later calls of `run` raise ModelExecutionError."""
         with self._lock:
-            for each in self._made.values():
-                each.close()
+            for runner in self._runners.values():
+                runner.close()
 
-    def _entry_point(self, names: tuple[str, ...]) -> SignatureRunner:
-        made = self._made.get(names)
-        if made is None:
-            made = self._make(_joined([self._known[each] for each in names]), names)
+    def _runner(self, names: tuple[str, ...]) -> SignatureRunner:
+        runner = self._runners.get(names)
+        if runner is None:
+            merged = _merge_signatures([self._signatures[name] for name in names])
+            runner = self._make_runner(merged, names)
             with self._lock:
-                if len(self._made) >= _MOST_KEPT:
-                    self._made = {}
-                self._made[names] = made
-        return made
+                if len(self._runners) >= _MAX_CACHED:
+                    self._runners = {}
+                self._runners[names] = runner
+        return runner
 
 
-def _joined(parts: Sequence[Signature]) -> Signature:
-    """One signature with the outputs of all, each under the name of its tensor.
+def _merge_signatures(signatures: Sequence[Signature]) -> Signature:
+    """Return one signature with all outputs, each under the name of its tensor.
 
     Raises:
-      InvalidInput: they do not take the same tensors.
+      InvalidInput: the signatures do not take the same tensors.
     """
-    first = parts[0]
-    for each in parts:
-        if _fed(each) != _fed(first):
+    first = signatures[0]
+    for signature in signatures:
+        if _input_tensors(signature) != _input_tensors(first):
             raise InvalidInput("Input tensor must be the same for all Signatures.")
-    outputs = {spec.name: spec for each in parts for spec in each.outputs.values()}
+    outputs = {spec.name: spec for signature in signatures for spec in signature.outputs.values()}
     return Signature(first.inputs, outputs, first.method_name, first.defaults)
 
 
-def _fed(signature: Signature) -> dict[str, str]:
+def _input_tensors(signature: Signature) -> dict[str, str]:
     return {alias: spec.name for alias, spec in signature.inputs.items()}

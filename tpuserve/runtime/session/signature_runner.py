@@ -1,16 +1,16 @@
-"""One signature of a loaded metagraph, as a function from arrays to arrays."""
+"""Runs one signature of a metagraph in a session."""
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.client import pywrap_tf_session
 
+from tpuserve import tensorflow_internals
 from tpuserve.errors import (
     DeadlineExceeded,
     InvalidTensor,
@@ -18,11 +18,11 @@ from tpuserve.errors import (
     TpuserveError,
 )
 from tpuserve.runtime import xla_errors
+from tpuserve.runtime.loaded_model import Array
 from tpuserve.runtime.session import deadline_pool
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.signature import Signature
-
-Array: TypeAlias = np.ndarray[Any, Any]
+from tpuserve.tensorflow_internals import c_api
 
 _HEADINGS = (
     "Graph execution error",
@@ -31,45 +31,49 @@ _HEADINGS = (
     "File ",
     "Restoring from checkpoint failed",
 )
-# What the runtime says when a time is over.
+# TensorFlow's message for an exceeded deadline.
 _TIMED_OUT = "Timed out waiting for notification"
-# How many times longer than its last run a request must have for a run that nothing can stop.
-_MARGIN = 20
+# A run that cannot be stopped needs a time limit of this many times its last duration.
+_SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
-# Choices of outputs, and shapes of inputs, that are kept; clients choose them.
-_MOST_KEPT = 64
+# The number of output choices, and of input shapes, that are cached. Clients choose them, so the
+# caches need a bound.
+_MAX_CACHED = 64
 
 
 class SignatureRunner:
-    """Runs one signature in a session; safe to use from many threads.
+    """Runs one signature in a session; thread-safe.
 
-    Without a deadline a run stays in the calling thread: the hand-over to a pool costs more than
-    a small model does. Such a run cannot be stopped. So one with a deadline goes to the pool,
-    unless its length is known: the computation is a bounded one, inputs of the same shapes
-    have run before, and the time given is many times what they took.
+    A run without a deadline stays in the calling thread, because handing a small model over to a
+    pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
+    goes to the deadline pool, unless its duration is predictable: the signature has a static cost,
+    inputs of the same shapes have run before, and the time limit is many times their duration.
     """
 
     def __init__(
         self,
         session: Any,
         signature: Signature,
-        tensor: Callable[[str], Any] | None = None,
+        get_tensor: Callable[[str], Any] | None = None,
         *,
-        is_bounded: bool = False,
-        keeps_deadlines: bool = True,
+        has_static_cost: bool = False,
+        enforces_deadlines: bool = True,
     ) -> None:
-        """Takes a session with the graph of the signature.
+        """Initialise the runner.
 
         Args:
-          tensor: the name of a tensor → what the runtime knows it by; None where Python knows
-            the graph.
-          is_bounded: see `tpuserve.graph.static_cost`.
-          keeps_deadlines: False where a run must not be stopped, as on a TPU.
+          session: a tf.compat.v1.Session with the graph of the signature.
+          signature: the signature.
+          get_tensor: returns the TF_Output of a tensor name. None looks the tensor up in the
+            Python graph of the session.
+          has_static_cost: whether the run time depends on nothing but the input shapes; see
+            `tpuserve.graph.static_cost`.
+          enforces_deadlines: False if a run must not be stopped, as on a TPU.
         """
         self._session = session
         self._signature = signature
-        self._tensor = tensor or self._known_tensor
-        self._keeps_deadlines = keeps_deadlines
+        self._get_tensor = get_tensor or self._python_tensor
+        self._enforces_deadlines = enforces_deadlines
         self._aliases = sorted(signature.inputs)
         self._types = [
             (alias, _numpy_type(signature.inputs[alias].dtype)) for alias in self._aliases
@@ -77,10 +81,10 @@ class SignatureRunner:
         self._names = signature.inputs.keys()
         self._all_outputs = tuple(sorted(signature.outputs))
         self._callables: dict[tuple[str, ...], Any] = {}
-        # Strings of one shape may be of any length.
-        has_strings = any(each.dtype == "string" for each in signature.inputs.values())
-        self._is_bounded = is_bounded and not has_strings
-        self._seconds: dict[tuple[Any, ...], float] = {}
+        # Strings of one shape can have any length.
+        has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
+        self._has_static_cost = has_static_cost and not has_strings
+        self._durations: dict[tuple[Any, ...], float] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -89,23 +93,23 @@ class SignatureRunner:
         output_names: Sequence[str] | None,
         timeout_ms: float | None,
     ) -> dict[str, Array]:
-        """The outputs for some inputs; see `LoadedModel.run`."""
+        """Run the signature; see `LoadedModel.run`."""
         if inputs.keys() != self._names:
             inputs = self._signature.complete(inputs)
         feeds = []
-        for alias, wanted_type in self._types:
+        for alias, expected_type in self._types:
             array = inputs[alias]
-            if array.dtype != wanted_type:
+            if array.dtype != expected_type:
                 self._check_type(array, alias)
             feeds.append(array)
-        # Sorted, so that an order of names does not make a callable of its own.
-        wanted = self._all_outputs if output_names is None else tuple(sorted(output_names))
-        function = self._callables.get(wanted) or self._make(wanted)
+        # Sorted, so that the order of the names makes no difference to the cache of callables.
+        outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
+        function = self._callables.get(outputs) or self._make_callable(outputs)
         try:
-            if timeout_ms is None or not self._keeps_deadlines:
+            if timeout_ms is None or not self._enforces_deadlines:
                 results = function(*feeds)
             else:
-                results = self._run_in_time(function, wanted, feeds, timeout_ms)
+                results = self._run_with_deadline(function, outputs, feeds, timeout_ms)
         except (tf.errors.InvalidArgumentError, tf.errors.OutOfRangeError, ValueError) as error:
             text = error_summary(error)
             if xla_errors.UNSUPPORTED in text:
@@ -115,93 +119,100 @@ class SignatureRunner:
             raise DeadlineExceeded(error_summary(error)) from error
         except tf.errors.OpError as error:
             raise ModelExecutionError(error_summary(error)) from error
-        return dict(zip(wanted, results, strict=True))
+        return dict(zip(outputs, results, strict=True))
 
     def warm_up(self) -> None:
-        """Makes what the first request for all outputs would wait for.
+        """Create the callable for all outputs, so that the first request does not wait for it.
 
-        What cannot be made is left for a request to be told.
+        Errors are ignored here: the first request reports them.
         """
         with contextlib.suppress(tf.errors.OpError, ValueError, TpuserveError):
-            self._make(self._all_outputs)
-            if self._keeps_deadlines and self._types:
-                # Refused for its types once all is made, so nothing of the graph is run.
-                wrong = [
-                    np.array([0], np.float32) if kind.hasobject else np.array([b""], object)
-                    for _, kind in self._types
+            self._make_callable(self._all_outputs)
+            if self._enforces_deadlines and self._types:
+                # Inputs of wrong types: TensorFlow prepares the run, then refuses the inputs, so
+                # that no op of the graph runs.
+                invalid = [
+                    np.array([0], np.float32) if dtype.hasobject else np.array([b""], object)
+                    for _, dtype in self._types
                 ]
-                self._run_watched(self._all_outputs, wrong, _LONG_MS)
+                self._run_in_deadline_pool(self._all_outputs, invalid, _LONG_MS)
 
     def close(self) -> None:
-        """Lets go of the session; `run` fails from here on."""
+        """Release the session. Later calls of `run` raise ModelExecutionError."""
         self._callables = {}
         self._session = None
 
-    def _run_in_time(
-        self, function: Callable[..., Any], wanted: Sequence[str], feeds: list[Any], time_ms: float
+    def _run_with_deadline(
+        self,
+        function: Callable[..., Any],
+        outputs: Sequence[str],
+        feeds: list[Any],
+        timeout_ms: float,
     ) -> Any:
-        if time_ms <= 0:
+        if timeout_ms <= 0:
             raise DeadlineExceeded(_TIMED_OUT)
-        if not self._is_bounded:
-            return self._run_watched(wanted, feeds, time_ms)
-        key = (wanted, *[each.shape for each in feeds])
-        last = self._seconds.get(key)
+        if not self._has_static_cost:
+            return self._run_in_deadline_pool(outputs, feeds, timeout_ms)
+        key = (outputs, *[array.shape for array in feeds])
+        last = self._durations.get(key)
         begin = time.perf_counter()
-        if last is not None and last * 1000 * _MARGIN < time_ms:
+        if last is not None and last * 1000 * _SAFETY_FACTOR < timeout_ms:
             results = function(*feeds)
         else:
-            results = self._run_watched(wanted, feeds, time_ms)
-        if last is None and len(self._seconds) >= _MOST_KEPT:
-            self._seconds = {}
-        self._seconds[key] = time.perf_counter() - begin
+            results = self._run_in_deadline_pool(outputs, feeds, timeout_ms)
+        if last is None and len(self._durations) >= _MAX_CACHED:
+            self._durations = {}
+        self._durations[key] = time.perf_counter() - begin
         return results
 
-    def _run_watched(self, wanted: Sequence[str], feeds: list[Any], time_ms: float) -> Any:
-        options = deadline_pool.run_options(self._session, time_ms)
-        buffer = pywrap_tf_session.TF_NewBufferFromString(options)
-        inputs, outputs = self._signature.inputs, self._signature.outputs
-        fed = {
-            self._tensor(inputs[alias].name): np.asarray(array)
+    def _run_in_deadline_pool(
+        self, outputs: Sequence[str], feeds: list[Any], timeout_ms: float
+    ) -> Any:
+        options = deadline_pool.run_options(self._session, timeout_ms)
+        buffer = c_api.TF_NewBufferFromString(options)
+        signature = self._signature
+        feed_dict = {
+            self._get_tensor(signature.inputs[alias].name): np.asarray(array)
             for alias, array in zip(self._aliases, feeds, strict=True)
         }
-        fetched = [self._tensor(outputs[each].name) for each in wanted]
+        fetches = [self._get_tensor(signature.outputs[alias].name) for alias in outputs]
         try:
-            return self._session._call_tf_sessionrun(buffer, fed, fetched, [], None)
+            return tensorflow_internals.run_session(self._session, buffer, feed_dict, fetches)
         finally:
-            pywrap_tf_session.TF_DeleteBuffer(buffer)
+            c_api.TF_DeleteBuffer(buffer)
 
-    def _known_tensor(self, name: str) -> Any:
-        return self._session.graph.get_tensor_by_name(name)._as_tf_output()
+    def _python_tensor(self, name: str) -> Any:
+        return tensorflow_internals.get_tensor_output(self._session.graph.get_tensor_by_name(name))
 
-    def _make(self, wanted: tuple[str, ...]) -> Any:
+    def _make_callable(self, outputs: tuple[str, ...]) -> Any:
         signature = self._signature
-        signature.check_outputs(wanted)
+        signature.check_outputs(outputs)
         session = self._session
         if session is None:
             raise ModelExecutionError("the model is closed")
         options = config_pb2.CallableOptions()
-        options.feed.extend(signature.inputs[each].name for each in self._aliases)
-        options.fetch.extend(signature.outputs[each].name for each in wanted)
+        options.feed.extend(signature.inputs[alias].name for alias in self._aliases)
+        options.fetch.extend(signature.outputs[alias].name for alias in outputs)
         # -1 runs the graph in the calling thread.
         options.run_options.inter_op_thread_pool = -1
         with self._lock:
-            found = self._callables.get(wanted)
-            if found is None:
-                if len(self._callables) >= _MOST_KEPT:
+            function = self._callables.get(outputs)
+            if function is None:
+                if len(self._callables) >= _MAX_CACHED:
                     self._callables = {}
                 try:
-                    found = session._make_callable_from_options(options)
+                    function = tensorflow_internals.make_session_callable(session, options)
                 except (tf.errors.OpError, RuntimeError) as error:
                     raise ModelExecutionError(error_summary(error)) from error
-                self._callables[wanted] = found
-        return found
+                self._callables[outputs] = function
+        return function
 
     def _check_type(self, array: Array, alias: str) -> None:
         specs = self._signature.inputs
         expected = specs[alias].dtype
         actual = tf.as_dtype(array.dtype).name
         if actual != expected:
-            position = sorted(each.name for each in specs.values()).index(specs[alias].name)
+            position = sorted(spec.name for spec in specs.values()).index(specs[alias].name)
             raise InvalidTensor(
                 f"Expects arg[{position}] to be {dtypes.runtime_name(expected)} but "
                 f"{dtypes.runtime_name(actual)} is provided"
@@ -209,8 +220,8 @@ class SignatureRunner:
 
 
 def error_summary(error: Exception) -> str:
-    """The one line of an error of the runtime that says what is wrong."""
-    # Around it stand the runtime's headings and its stack of nodes.
+    """Return the line of a TensorFlow error that states the cause."""
+    # TensorFlow puts headings and a stack of nodes around this line.
     text = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_HEADINGS)]
@@ -218,5 +229,5 @@ def error_summary(error: Exception) -> str:
 
 
 def _numpy_type(name: str) -> Any:
-    kind = tf.as_dtype(name)
-    return np.dtype(object) if kind == tf.string else np.dtype(kind.as_numpy_dtype)
+    dtype = tf.as_dtype(name)
+    return np.dtype(object) if dtype == tf.string else np.dtype(dtype.as_numpy_dtype)

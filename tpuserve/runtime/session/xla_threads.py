@@ -1,8 +1,8 @@
-"""The threads in which XLA compiles and computes on a CPU, made before they are needed.
+"""Starts the threads in which XLA compiles and computes on a CPU.
 
-The runtime makes them with the first program, for the whole process, and threads are as the one
-that makes them: a load that leaves the processor to requests would leave those of requests behind
-like itself.
+XLA creates one thread pool for the process when it compiles the first program, and new threads
+inherit the scheduling priority of the creating thread. If a load in a low-priority thread created
+the pool, later requests would run at low priority.
 """
 
 import threading
@@ -11,36 +11,38 @@ from typing import Any
 
 import tensorflow as tf
 
-# What a function says, and a call of one, that XLA is to compile.
+# The attribute of functions, and of calls of functions, that XLA compiles.
 _MUST_COMPILE = b"_XlaMustCompile"
 
-_one_at_a_time = threading.Lock()
-_has_begun = False
+_lock = threading.Lock()
+_has_started = False
 
 
-def uses_xla(contents: Iterable[bytes]) -> bool:
-    """Whether serialised parts of a graph ask for them."""
-    return any(_MUST_COMPILE in each for each in contents)
+def uses_xla(serialised_graphs: Iterable[bytes]) -> bool:
+    """Return whether XLA compiles anything in some serialised GraphDefs."""
+    return any(_MUST_COMPILE in graph for graph in serialised_graphs)
 
 
 def start_xla_thread_pool(config: Any) -> None:
-    """Has them made, as the calling thread is, unless they are there; takes a tenth of a second.
+    """Start the pool at the priority of the calling thread, unless it was started before.
+
+    The first call takes about 0.1 seconds.
 
     Args:
-      config: the ConfigProto of sessions.
+      config: the ConfigProto of the session that compiles the first program.
     """
-    global _has_begun
-    with _one_at_a_time:
-        if _has_begun:
+    global _has_started
+    with _lock:
+        if _has_started:
             return
         graph = tf.Graph()
         with graph.as_default():
-            fed = tf.compat.v1.placeholder(tf.float32, [1])
-            # Not a constant, which would be computed before it is compiled.
-            fetched = tf.function(_double, jit_compile=True)(fed)
+            placeholder = tf.compat.v1.placeholder(tf.float32, [1])
+            # The input is no constant, because TensorFlow folds constants before XLA compiles.
+            doubled = tf.function(_double, jit_compile=True)(placeholder)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
-            session.run(fetched, {fed: [1.0]})
-        _has_begun = True
+            session.run(doubled, {placeholder: [1.0]})
+        _has_started = True
 
 
 def _double(tensor: Any) -> Any:

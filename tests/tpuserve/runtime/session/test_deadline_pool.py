@@ -84,4 +84,4 @@ def test_pools_of_the_session_options_stay() -> None:
     config.session_inter_op_thread_pool.add(num_threads=3, global_name="mine")
     deadline_pool.add_deadline_pool(config)
     names = [each.global_name for each in config.session_inter_op_thread_pool]
-    assert names == ["mine", "tpuserve_watched"]
+    assert names == ["mine", "tpuserve_deadline"]

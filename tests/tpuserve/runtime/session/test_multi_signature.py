@@ -12,7 +12,7 @@ from server.models.manager import Manager
 from tests.server.aspiring import aspire
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
 from tpuserve.runtime import loader
-from tpuserve.runtime.loader import LoadedModel
+from tpuserve.runtime.loaded_model import LoadedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A deadline is kept where a run could outlast it, and costs little where it cannot."""
+"""A run with a deadline is stopped in time, and a predictable run has no overhead for it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,73 +42,73 @@ VECTOR = Signature(
 X = {"x": np.array([1, 2], np.float32)}
 
 
-def test_run_that_is_too_long_is_stopped(session: Any) -> None:
+def test_run_past_its_deadline_is_stopped(session: Any) -> None:
     with pytest.raises(DeadlineExceeded, match="Timed out waiting for notification"):
         SignatureRunner(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 20)
 
 
-def test_run_that_is_short_enough_is_answered(session: Any) -> None:
-    assert (
-        SignatureRunner(session, LOOP).run({"n": np.array(3, np.int32)}, None, 60_000)["counted"]
-        == 3
-    )
+def test_run_within_its_deadline_returns_its_outputs(session: Any) -> None:
+    runner = SignatureRunner(session, LOOP)
+    assert runner.run({"n": np.array(3, np.int32)}, None, 60_000)["counted"] == 3
 
 
-def test_deadline_that_has_passed_runs_nothing(session: Any) -> None:
+def test_deadline_in_the_past_is_exceeded_at_once(session: Any) -> None:
     with pytest.raises(DeadlineExceeded):
         SignatureRunner(session, LOOP).run({"n": np.array(2**30, np.int32)}, None, 0)
 
 
-def test_deadlines_may_be_turned_off(session: Any) -> None:
-    entry_point = SignatureRunner(session, LOOP, keeps_deadlines=False)
-    assert entry_point.run({"n": np.array(3, np.int32)}, None, 0)["counted"] == 3
+def test_deadlines_can_be_ignored(session: Any) -> None:
+    runner = SignatureRunner(session, LOOP, enforces_deadlines=False)
+    assert runner.run({"n": np.array(3, np.int32)}, None, 0)["counted"] == 3
 
 
-@pytest.mark.parametrize("is_bounded", [True, False])
-def test_only_a_bounded_run_of_known_length_goes_unwatched(session: Any, is_bounded: bool) -> None:
-    watched = []
+@pytest.mark.parametrize("has_static_cost", [True, False])
+def test_only_a_run_of_predictable_duration_stays_in_the_calling_thread(
+    session: Any, has_static_cost: bool
+) -> None:
+    pooled_shapes = []
 
-    class Watching(SignatureRunner):
-        def _run_watched(self, wanted: Any, feeds: Any, time_ms: float) -> Any:
-            watched.append(feeds[0].shape)
-            return super()._run_watched(wanted, feeds, time_ms)
+    class Recording(SignatureRunner):
+        def _run_in_deadline_pool(self, outputs: Any, feeds: Any, timeout_ms: float) -> Any:
+            pooled_shapes.append(feeds[0].shape)
+            return super()._run_in_deadline_pool(outputs, feeds, timeout_ms)
 
-    entry_point = Watching(session, VECTOR, is_bounded=is_bounded)
+    runner = Recording(session, VECTOR, has_static_cost=has_static_cost)
     for values in ([1, 2], [3, 4], [1, 2, 3]):
         array = np.array(values, np.float32)
-        answer = entry_point.run({"x": array}, ["doubled"], 3_600_000)
-        assert answer["doubled"].tolist() == [2 * each for each in values]
-    # Anything may be fast by chance, so the margin is an hour, and a run so long is none.
-    assert watched == ([(2,), (3,)] if is_bounded else [(2,), (2,), (3,)])
+        answer = runner.run({"x": array}, ["doubled"], 3_600_000)
+        assert answer["doubled"].tolist() == [2 * value for value in values]
+    # With a time limit of an hour, even a slow machine has the safety factor.
+    assert pooled_shapes == ([(2,), (3,)] if has_static_cost else [(2,), (2,), (3,)])
 
 
-def test_known_length_near_the_deadline_is_watched(session: Any) -> None:
-    entry_point = SignatureRunner(session, VECTOR, is_bounded=True)
-    entry_point.run(X, None, 3_600_000)
+def test_predictable_run_close_to_its_deadline_goes_to_the_pool(session: Any) -> None:
+    runner = SignatureRunner(session, VECTOR, has_static_cost=True)
+    runner.run(X, None, 3_600_000)
     with pytest.raises(DeadlineExceeded):
-        entry_point.run(X, None, 0)
+        runner.run(X, None, 0)
 
 
-def test_chosen_outputs_are_answered_and_unknown_ones_refused(session: Any) -> None:
-    entry_point = SignatureRunner(session, VECTOR)
-    assert entry_point.run(X, ["negated"], None).keys() == {"negated"}
-    assert entry_point.run(X, None, None).keys() == {"doubled", "negated"}
+def test_requested_outputs_are_returned_and_duplicates_refused(session: Any) -> None:
+    runner = SignatureRunner(session, VECTOR)
+    assert runner.run(X, ["negated"], None).keys() == {"negated"}
+    assert runner.run(X, None, None).keys() == {"doubled", "negated"}
     with pytest.raises(InvalidInput, match="duplicate output tensor alias: negated"):
-        entry_point.run(X, ["negated", "negated"], None)
+        runner.run(X, ["negated", "negated"], None)
 
 
-def test_closed_one_runs_no_more(session: Any) -> None:
-    entry_point = SignatureRunner(session, VECTOR)
-    entry_point.close()
+def test_closed_runner_refuses_to_run(session: Any) -> None:
+    runner = SignatureRunner(session, VECTOR)
+    runner.close()
     with pytest.raises(ModelExecutionError, match="the model is closed"):
-        entry_point.run(X, None, None)
+        runner.run(X, None, None)
 
 
-def test_prepared_one_has_made_what_the_first_request_needs(session: Any) -> None:
-    entry_point = SignatureRunner(session, VECTOR)
-    entry_point.warm_up()
-    made = dict(entry_point._callables)
-    entry_point.run(X, None, None)
-    assert entry_point._callables == made
+def test_warm_up_creates_the_callable_of_the_first_request(session: Any) -> None:
+    runner = SignatureRunner(session, VECTOR)
+    runner.warm_up()
+    callables = dict(runner._callables)
+    runner.run(X, None, None)
+    assert runner._callables == callables
     missing = Signature({}, {"y": TensorSpec("gone:0", "float32", ())})
     SignatureRunner(session, missing).warm_up()

@@ -1,0 +1,91 @@
+"""The interface of a model in memory, whichever runtime runs it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from tpuserve.saved_model.signature import Signature
+from tpuserve.select import MetaGraphSelection
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@runtime_checkable
+class LoadedModel(Protocol):
+    """One metagraph in memory, ready to run. All methods are thread-safe."""
+
+    @property
+    def choice(self) -> MetaGraphSelection:
+        """The metagraph, the device and the runtime that were selected, and why."""
+        ...
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """The signatures by name."""
+        ...
+
+    @property
+    def signature_defs(self) -> Mapping[str, Any]:
+        """The SignatureDef messages of the SavedModel by signature name."""
+        ...
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, Array]:
+        """Run one signature in the calling thread.
+
+        Input shapes are not compared with the signature: as in TensorFlow Serving, every shape
+        that the graph can compute is accepted.
+
+        Args:
+          signature_name: a key of `signatures`.
+          inputs: input alias → array of the signature's dtype. Strings are object arrays of
+            bytes. An input with a default in the signature may be missing.
+          output_names: aliases of the outputs to compute; None computes all of them.
+          timeout_ms: time limit of the run in milliseconds; None sets no limit. As in TensorFlow
+            Serving, a run on a real TPU ignores the limit.
+
+        Returns:
+          Output alias → array.
+
+        Raises:
+          SignatureNotFound: the model has no such signature.
+          InvalidInput: the signature has no such input or output.
+          InvalidTensor: an input has another dtype, or a shape that the graph refuses.
+          DeadlineExceeded: the run took longer than `timeout_ms`.
+          ModelExecutionError: the graph failed for another reason.
+        """
+        ...
+
+    def run_multi(
+        self,
+        wanted: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, dict[str, Array]]:
+        """Run several signatures on the same inputs, in one run of the graph.
+
+        Args:
+          wanted: signature name → aliases of the outputs to compute.
+          inputs: as for `run`.
+          timeout_ms: as for `run`.
+
+        Returns:
+          Signature name → output alias → array.
+
+        Raises:
+          InvalidInput: the signatures do not take the same tensors; and as for `run`.
+          SignatureNotFound, InvalidTensor, DeadlineExceeded, ModelExecutionError: as for `run`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the memory of the model. Later calls of `run` raise ModelExecutionError."""
+        ...

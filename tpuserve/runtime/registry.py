@@ -1,0 +1,95 @@
+"""The registry of model runtimes.
+
+To add a runtime, write a module with a class that implements `ModelRuntime`, and add one entry to
+`RUNTIMES`. `tpuserve.select.select_metagraph` names the runtime of a metagraph.
+"""
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tpuserve.errors import InvalidSetting
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.saved_model.signature import Signature
+from tpuserve.select import MetaGraphSelection
+
+# The name of a runtime → the class that implements it. A class is imported when it is first used,
+# so that a runtime costs nothing where another one runs the model.
+RUNTIMES: dict[str, str] = {
+    "session": "tpuserve.runtime.session.session_runtime:SessionRuntime",
+}
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of a load that do not depend on the SavedModel.
+
+    Attributes:
+      session_config: a serialised ConfigProto; empty for TensorFlow's defaults.
+      initialise_tpu: whether to initialise a real TPU system that is not initialised yet.
+      executor: a function that runs the long part of the load, which needs little Python, and
+        returns its result; for example in another thread.
+    """
+
+    session_config: bytes
+    initialise_tpu: bool
+    executor: Callable[[Callable[[], LoadedModel]], LoadedModel]
+
+
+class ModelRuntime(Protocol):
+    """Executes metagraphs: plans the load without TensorFlow, then loads the model."""
+
+    def make_plan(
+        self,
+        meta_graph: Any,
+        directory: Path,
+        choice: MetaGraphSelection,
+        signatures: Mapping[str, Signature],
+    ) -> Any:
+        """Prepare a metagraph for `load`.
+
+        A server calls this method in a subprocess that has TensorFlow's protocol buffer messages
+        and not the rest of TensorFlow.
+
+        Args:
+          meta_graph: the MetaGraphDef message of TensorFlow; the runtime may change it.
+          directory: the directory of the SavedModel.
+          choice: the selection of the metagraph.
+          signatures: signature name → signature.
+
+        Returns:
+          An object that can be pickled.
+
+        Raises:
+          TpuserveError: the runtime cannot execute the metagraph.
+        """
+        ...
+
+    def load(self, directory: Path, plan: Any, options: LoadOptions) -> LoadedModel:
+        """Load a model.
+
+        Args:
+          directory: the directory of the SavedModel.
+          plan: the `LoadPlan`; its `runtime_plan` is the result of `make_plan`.
+          options: the other options.
+
+        Raises:
+          DamagedSavedModel: the files are missing, damaged or contradict each other.
+        """
+        ...
+
+
+def get_runtime(name: str) -> ModelRuntime:
+    """Return the runtime with a name.
+
+    Raises:
+      InvalidSetting: no runtime has this name.
+    """
+    if name not in RUNTIMES:
+        raise InvalidSetting(
+            f"no model runtime is named {name!r}. Use one of: {', '.join(sorted(RUNTIMES))}."
+        )
+    runtime: ModelRuntime = pkgutil.resolve_name(RUNTIMES[name])()
+    return runtime

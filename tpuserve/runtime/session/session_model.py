@@ -1,0 +1,173 @@
+"""A model in a tf.compat.v1.Session, and how to load it.
+
+Session callables cost a tenth of the call overhead of SavedModel signature functions, and only
+sessions can run a TPU metagraph.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from tpuserve import devices, tensorflow_internals
+from tpuserve.errors import DamagedSavedModel, TpuserveError
+from tpuserve.runtime.load_plan import LoadPlan
+from tpuserve.runtime.loaded_model import Array, LoadedModel
+from tpuserve.runtime.registry import LoadOptions
+from tpuserve.runtime.session import deadline_pool, graph_import, xla_threads
+from tpuserve.runtime.session.graph_import import GraphHandles
+from tpuserve.runtime.session.multi_signature import MultiSignatureRunner
+from tpuserve.runtime.session.session_plan import SessionPlan
+from tpuserve.runtime.session.signature_runner import SignatureRunner, error_summary
+from tpuserve.saved_model.signature import Signature, find_signature
+
+# Errors that TensorFlow raises for missing, truncated or changed files.
+_DAMAGE_ERRORS = (
+    tf.errors.OpError,
+    DecodeError,
+    ValueError,
+    RuntimeError,
+    OSError,
+    KeyError,
+    TypeError,
+)
+
+
+class SessionModel:
+    """One metagraph in a session: an implementation of `LoadedModel`, which documents it.
+
+    Attributes:
+      choice: the selection of the metagraph.
+      signatures: signature name → signature.
+      signature_defs: signature name → SignatureDef message.
+    """
+
+    def __init__(self, session: Any, plan: LoadPlan, handles: GraphHandles) -> None:
+        """Initialise the model.
+
+        Args:
+          session: a session whose graph is imported and whose variables are restored.
+          plan: the plan that the session was made from.
+          handles: handles of the nodes that the signatures name.
+        """
+        session_plan: SessionPlan = plan.runtime_plan
+        self.choice = plan.choice
+        self.signature_defs = {
+            name: meta_graph_pb2.SignatureDef.FromString(serialised)
+            for name, serialised in plan.signature_defs.items()
+        }
+        self.signatures = {
+            name: _with_defaults(signature, self.signature_defs[name])
+            for name, signature in plan.signatures.items()
+        }
+        self._session = session
+        self._graph = session.graph
+        self._handles = handles
+        self._static_cost_signatures = session_plan.static_cost_signatures
+        self._runners = {
+            name: self._make_runner(signature, [name])
+            for name, signature in self.signatures.items()
+        }
+        self._multi_runner = MultiSignatureRunner(self.signatures, self._make_runner)
+        for runner in self._runners.values():
+            runner.warm_up()
+
+    def run(
+        self,
+        signature_name: str,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, Array]:
+        """Run one signature in the calling thread; see `LoadedModel.run`."""
+        runner = self._runners.get(signature_name)
+        if runner is None:
+            find_signature(self.signatures, signature_name)
+            raise AssertionError(signature_name)
+        return runner.run(inputs, output_names, timeout_ms)
+
+    def run_multi(
+        self,
+        wanted: Mapping[str, Sequence[str]],
+        inputs: Mapping[str, Array],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[str, dict[str, Array]]:
+        """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
+        return self._multi_runner.run(wanted, inputs, timeout_ms)
+
+    def close(self) -> None:
+        """Close the session and free its variables; see `LoadedModel.close`."""
+        self._session.close()
+        # A closed session still holds the variables until the last reference to it is gone.
+        self._session = None
+        for runner in self._runners.values():
+            runner.close()
+        self._multi_runner.close()
+        # A graph is full of reference cycles, which otherwise wait for the garbage collector.
+        tensorflow_internals.ops.dismantle_graph(self._graph)
+
+    def _make_runner(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:
+        return SignatureRunner(
+            self._session,
+            signature,
+            self._handles.tensor,
+            has_static_cost=self._static_cost_signatures.issuperset(names),
+            enforces_deadlines=self.choice.device != "TPU",
+        )
+
+
+def load_session_model(directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
+    """Import the graph of a plan into a session, restore its variables, and initialise it.
+
+    Args:
+      directory: the directory of the SavedModel, for error messages.
+      plan: the plan; its `runtime_plan` is a `SessionPlan`.
+      options: the session configuration and the executor for the restore.
+
+    Raises:
+      DamagedSavedModel: the files are missing, damaged or contradict each other.
+    """
+    session_plan: SessionPlan = plan.runtime_plan
+    is_on_tpu = plan.choice.device == "TPU"
+    if is_on_tpu and options.initialise_tpu:
+        devices.initialise_tpu_system()
+    config = tf.compat.v1.ConfigProto.FromString(options.session_config)
+    config.allow_soft_placement = True
+    deadline_pool.add_deadline_pool(config)
+    graph = tf.Graph()
+
+    def restore() -> LoadedModel:
+        session = tf.compat.v1.Session(graph=graph, config=config)
+        try:
+            graph_import.initialise_session(session, session_plan)
+            return SessionModel(session, plan, handles)
+        except BaseException:
+            session.close()
+            raise
+
+    try:
+        handles = graph_import.import_graph(graph, session_plan)
+        serialised_graphs = (segment.content for segment in session_plan.segments)
+        if not is_on_tpu and xla_threads.uses_xla(serialised_graphs):
+            xla_threads.start_xla_thread_pool(config)
+        return options.executor(restore)
+    except BaseException as error:
+        tensorflow_internals.ops.dismantle_graph(graph)
+        if isinstance(error, TpuserveError) or not isinstance(error, _DAMAGE_ERRORS):
+            raise
+        raise DamagedSavedModel(
+            f"cannot load {directory}: {error_summary(error)}. Export the model again."
+        ) from error
+
+
+def _with_defaults(signature: Signature, signature_def: Any) -> Signature:
+    if not signature_def.defaults:
+        return signature
+    defaults = {name: tf.make_ndarray(proto) for name, proto in signature_def.defaults.items()}
+    return dataclasses.replace(signature, defaults=defaults)

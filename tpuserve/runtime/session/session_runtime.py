@@ -1,0 +1,33 @@
+"""The "session" runtime, which runs metagraphs in a tf.compat.v1.Session."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tpuserve.runtime.load_plan import LoadPlan
+from tpuserve.runtime.loaded_model import LoadedModel
+from tpuserve.runtime.registry import LoadOptions
+from tpuserve.runtime.session.session_plan import SessionPlan, make_session_plan
+from tpuserve.saved_model.signature import Signature
+from tpuserve.select import MetaGraphSelection
+
+
+class SessionRuntime:
+    """Runs metagraphs on the CPU, on a real TPU, and lowered from TPU to CPU ops."""
+
+    def make_plan(
+        self,
+        meta_graph: Any,
+        directory: Path,
+        choice: MetaGraphSelection,
+        signatures: Mapping[str, Signature],
+    ) -> SessionPlan:
+        """Prepare a metagraph for a session; see `ModelRuntime.make_plan`."""
+        return make_session_plan(meta_graph, directory, choice, signatures)
+
+    def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
+        """Load a model into a new session; see `ModelRuntime.load`."""
+        # Imports TensorFlow, which `make_plan` does without.
+        from tpuserve.runtime.session.session_model import load_session_model
+
+        return load_session_model(directory, plan, options)
