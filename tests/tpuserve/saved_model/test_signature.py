@@ -1,9 +1,9 @@
-"""Inputs are completed by defaults and refused in TensorFlow Serving's words."""
+"""Inputs and outputs are checked, and refused in TensorFlow Serving's words."""
 
 import pytest
 
-from tpuserve.errors import InvalidInputNames
-from tpuserve.saved_model.signature import Signature, TensorSpec
+from tpuserve.errors import InvalidInput, InvalidInputNames, SignatureNotFound
+from tpuserve.saved_model.signature import Signature, TensorSpec, find_signature
 
 
 def spec(name: str) -> TensorSpec:
@@ -12,6 +12,7 @@ def spec(name: str) -> TensorSpec:
 
 PLAIN = Signature({"x": spec("x"), "y": spec("y")}, {})
 WITH_DEFAULT = Signature({"x": spec("x"), "y": spec("y")}, {}, defaults={"y": 7})
+TWO_OUTPUTS = Signature({}, {"y": spec("y"), "z": spec("z")})
 
 
 def refusal(signature: Signature, *names: str) -> str:
@@ -20,17 +21,17 @@ def refusal(signature: Signature, *names: str) -> str:
     return str(caught.value)
 
 
-def test_right_inputs_are_handed_on_as_they_are() -> None:
-    sent = {"x": 1, "y": 2}
-    assert PLAIN.complete(sent) is sent
-    assert WITH_DEFAULT.complete(sent) is sent
+def test_complete_inputs_are_returned_unchanged() -> None:
+    inputs = {"x": 1, "y": 2}
+    assert PLAIN.complete(inputs) is inputs
+    assert WITH_DEFAULT.complete(inputs) is inputs
 
 
-def test_default_stands_in_for_what_is_left_out() -> None:
+def test_default_replaces_a_missing_input() -> None:
     assert WITH_DEFAULT.complete({"x": 1}) == {"x": 1, "y": 7}
 
 
-def test_other_number_of_inputs_is_told() -> None:
+def test_wrong_number_of_inputs_is_refused() -> None:
     assert refusal(PLAIN) == (
         "input size does not match signature: 0!=2 len({}) != len({x,y}). Sent extra: {}. "
         "Missing but required: {x,y}."
@@ -40,7 +41,7 @@ def test_other_number_of_inputs_is_told() -> None:
     )
 
 
-def test_missing_input_without_a_default_is_told() -> None:
+def test_missing_input_without_a_default_is_refused() -> None:
     assert refusal(PLAIN, "x", "z") == (
         "Signature input alias: y(feed name: y:0) not found in request and no default value "
         "provided. Inputs expected to be in the request {x,y}, or default input alias set: {}"
@@ -48,7 +49,48 @@ def test_missing_input_without_a_default_is_told() -> None:
     assert "default input alias set: {y}" in refusal(WITH_DEFAULT, "y")
 
 
-def test_unknown_input_beside_a_default_is_told() -> None:
+def test_unknown_input_is_refused_even_if_a_default_replaces_the_missing_one() -> None:
     assert refusal(WITH_DEFAULT, "x", "z") == (
         "Inputs contains invalid name. Used request inputs: {x}, request input: {x,z}"
     )
+
+
+@pytest.mark.parametrize("outputs", [[], ["z"], ["z", "y"]])
+def test_outputs_of_the_signature_are_accepted_in_any_order(outputs: list[str]) -> None:
+    TWO_OUTPUTS.check_outputs(outputs)
+
+
+def test_unknown_output_is_refused() -> None:
+    with pytest.raises(InvalidInput) as error:
+        TWO_OUTPUTS.check_outputs(["y", "q"])
+    assert str(error.value) == (
+        "output tensor alias not found in signature: q Outputs expected to be in the set {y,z}."
+    )
+
+
+@pytest.mark.parametrize("outputs", [["y", "y"], ["y", "z", "y"], ["z", "y", "y"]])
+def test_output_that_is_requested_twice_is_refused(outputs: list[str]) -> None:
+    with pytest.raises(InvalidInput) as error:
+        TWO_OUTPUTS.check_outputs(outputs)
+    assert str(error.value) == "duplicate output tensor alias: y"
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        (None, "float32 <unknown rank>"),
+        ((), "float32 []"),
+        ((None,), "float32 [?]"),
+        ((None, 28, 0), "float32 [?, 28, 0]"),
+    ],
+)
+def test_text_of_a_tensor_shows_its_type_and_shape(
+    shape: tuple[int | None, ...] | None, text: str
+) -> None:
+    assert str(TensorSpec("x:0", "float32", shape)) == text
+
+
+def test_signature_is_found_by_its_name() -> None:
+    assert find_signature({"a": PLAIN, "b": TWO_OUTPUTS}, "b") is TWO_OUTPUTS
+    with pytest.raises(SignatureNotFound, match='^Serving signature key "c" not found.$'):
+        find_signature({"a": PLAIN}, "c")
