@@ -16,6 +16,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework.graph_debug_info_pb2 import GraphDebugInfo
 
+from tpuserve import tensorflow_internals
+
 FILE = "debug/saved_model_debug_info.pb"
 
 # They are many, and no compiler refuses them.
@@ -155,7 +157,7 @@ def _functions_of(operation: Any) -> Iterator[str]:
 
 def _graph_of(scope: Any, name: str) -> Any:
     # A graph made anew from a definition would have the lines of this very call.
-    return getattr(scope._functions.get(name), "_cached_graph", None)
+    return getattr(tensorflow_internals.get_graph_functions(scope).get(name), "_cached_graph", None)
 
 
 def _line(operation: Any) -> SourceLine | None:

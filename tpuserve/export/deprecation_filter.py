@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tensorflow.python.util import deprecation
+from tpuserve.tensorflow_internals import deprecation
 
 _lock = threading.Lock()
 _inside = 0

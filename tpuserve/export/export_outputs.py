@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tensorflow.python.saved_model.model_utils.export_output import (
+from tpuserve.errors import ExportError
+from tpuserve.tensorflow_internals import (
     ClassificationOutput,
     PredictOutput,
     RegressionOutput,
 )
-
-from tpuserve.errors import ExportError
 
 
 def extract_tensors(spec: Any) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import tensorflow_internals
+
 # The resources of version 1's control flow and its gradients.
 _MADE_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
@@ -28,7 +30,9 @@ def is_persistent(operation: Any) -> bool:
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):
         return True
     # A variable of version 1, by its reference.
-    if not operation.inputs and any(each.dtype._is_ref_dtype for each in operation.outputs):
+    if not operation.inputs and any(
+        tensorflow_internals.is_ref_dtype(each.dtype) for each in operation.outputs
+    ):
         return True
     # A variable, table, queue or iterator; an op that takes a resource only hands it on.
     makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
 
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.lowering.graph_lowering import lower
 from tpuserve.lowering.ir.function_renaming import rename_changed_functions
+from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
 # The gradient function of each result of a computation; also marks a graph that holds one.

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import full_type_pb2
-from tensorflow.python.framework import cpp_shape_inference_pb2
-from tensorflow.python.ops import handle_data_util
+
+from tpuserve.tensorflow_internals import cpp_shape_inference_pb2, handle_data_util
 
 Shape = tuple[int | None, ...] | None
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tensorflow.core.framework.graph_pb2 import GraphDef
-from tensorflow.python.eager import context
 
 from tpuserve.lowering.ir.function_renaming import rename_functions
+from tpuserve.tensorflow_internals import eager_context
 
 _numbers = itertools.count()
 
@@ -26,7 +26,7 @@ def register_functions(graph: GraphDef) -> Iterator[None]:
     number = next(_numbers)
     names = [each.signature.name for each in graph.library.function]
     rename_functions(graph, {each: f"{each}_compiled_{number}" for each in names})
-    runtime = context.context()
+    runtime = eager_context.context()
     known: list[str] = []
     try:
         for each in graph.library.function:

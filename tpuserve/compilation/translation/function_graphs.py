@@ -9,11 +9,11 @@ import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
 from tpuserve.compilation.translation.abstract_tensor import Shape, shape_from_proto
 from tpuserve.lowering.ir.function_renaming import rename_functions
 from tpuserve.saved_model.metagraph import called_functions
+from tpuserve.tensorflow_internals import function_def_to_graph_def
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model import loader_impl
 
 from tpuserve import tags as tag_sets
 from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
@@ -17,6 +16,7 @@ from tpuserve.lowering import lower
 from tpuserve.saved_model import metagraph
 from tpuserve.saved_model.batch_functions import allowed_batch_sizes
 from tpuserve.saved_model.signature import Signature
+from tpuserve.tensorflow_internals import saved_model_loader
 
 DEFAULT_BATCH_SIZES = (1, 8, 64)
 
@@ -105,7 +105,7 @@ def _lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
             f"no metagraph tagged {tag_sets.format_tags(tag_sets.SERVE_TPU)} in {directory}; found "
             f"{available}. Export with export_to_tpu=True."
         )
-    saved_model = loader_impl.parse_saved_model(str(directory))
+    saved_model = saved_model_loader.parse_saved_model(str(directory))
     (proto,) = (
         each
         for each in saved_model.meta_graphs

@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
-from tensorflow.python.eager import context
 
 from tpuserve.compilation.translation import uninitialized
 from tpuserve.compilation.translation.abstract_tensor import VariableSpec
@@ -16,6 +15,7 @@ from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.runtime import xla_errors
 from tpuserve.runtime.xla_errors import UnsupportedOp
+from tpuserve.tensorflow_internals import eager_context
 
 # So that a changed translation does not find what an older one had compiled.
 _FORMAT = 2
@@ -71,7 +71,7 @@ class StableHloTranslator:
                 return [tf.identity(each) for each in found[: len(body.outputs)]]
 
         fed = [each for each in piece.arguments if each.variable is None]
-        with context.eager_mode():
+        with eager_context.eager_mode():
             try:
                 function = tf.function(computation, jit_compile=True, autograph=False)
                 specs = [tf.TensorSpec(each.shape, each.dtype) for each in fed]

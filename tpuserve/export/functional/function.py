@@ -7,12 +7,10 @@ from types import MethodType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api
-from tensorflow.python.autograph.pyct import parser
 
 from tpuserve.errors import ExportError, InvalidSetting, TpuserveError
 from tpuserve.export.functional.callable_model import CallableModel
+from tpuserve.tensorflow_internals import autograph_api, autograph_context, autograph_parser
 
 _USE_TPU = "use_tpu"
 
@@ -68,8 +66,8 @@ class FunctionModel(CallableModel):
         # A tf.function's body is built right here: a host part of a TPU computation must not
         # stand in a function of its own.
         if getattr(self._polymorphic, "_autograph", True) and _has_source(function):
-            context = ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
-            function = api.tf_convert(function, context)
+            context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
+            function = autograph_api.tf_convert(function, context)
         try:
             return function(**keywords)
         except Exception as error:
@@ -124,7 +122,7 @@ def _has_source(function: Any) -> bool:
     if not inspect.isroutine(function):
         function = type(function).__call__
     try:
-        parser.parse_entity(function, ())
+        autograph_parser.parse_entity(function, ())
     except Exception:
         # As wide as AutoGraph's own: whatever it trips over, it would run the function as it is.
         return False

@@ -6,12 +6,12 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.trackable.base import Trackable
-from tensorflow.python.trackable.resource import CapturableResource
 
+from tpuserve import tensorflow_internals
 from tpuserve.errors import ExportError
 from tpuserve.export.function_walk import walk_graphs
 from tpuserve.export.functional.function import python_body
+from tpuserve.tensorflow_internals import CapturableResource, Trackable
 
 
 def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
@@ -73,7 +73,7 @@ def _resources(owners: Iterable[Any]) -> Iterator[Any]:
 def _referred(owner: Any) -> Iterator[Any]:
     """What an object holds, as far as a model would hold a table in it."""
     if isinstance(owner, Trackable):
-        yield from owner._trackable_children("checkpoint").values()
+        yield from tensorflow_internals.get_trackable_children(owner).values()
     if isinstance(owner, tf.types.experimental.PolymorphicFunction):
         yield python_body(owner)
     elif isinstance(owner, MethodType):

@@ -8,11 +8,10 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
-from tensorflow.python.saved_model import fingerprinting_utils
-from tensorflow.python.saved_model import save as tensorflow_save
 
 from tpuserve.errors import ExportError
 from tpuserve.tags import TagSet
+from tpuserve.tensorflow_internals import fingerprinting_utils, saved_model_save
 
 _INIT_OP_SIGNATURE = "__saved_model_init_op"
 
@@ -41,7 +40,7 @@ def write_saved_model(
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     (first_tags, first), *others = functions.items()
     try:
-        tensorflow_save.save_and_return_nodes(root, directory, dict(first), options)
+        saved_model_save.save_and_return_nodes(root, directory, dict(first), options)
         path = tf.io.gfile.join(directory, "saved_model.pb")
         saved_model = saved_model_pb2.SavedModel.FromString(_bytes(path))
         _finish(saved_model.meta_graphs[0], first_tags)
@@ -66,7 +65,7 @@ def write_saved_model(
 def _meta_graph(root: Any, functions: Mapping[str, Any], options: Any) -> Any:
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "meta_graph.pb")
-        tensorflow_save.export_meta_graph(root, path, dict(functions), options)
+        saved_model_save.export_meta_graph(root, path, dict(functions), options)
         return meta_graph_pb2.MetaGraphDef.FromString(_bytes(path))
 
 

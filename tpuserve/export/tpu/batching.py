@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
-from tensorflow.python.framework.func_graph import func_graph_from_py_func
-from tensorflow.python.ops import gen_batch_ops
 
 from tpuserve import validation
 from tpuserve.errors import ExportError, InvalidSetting, InvalidType
+from tpuserve.tensorflow_internals import ConcreteFunction, func_graph_from_py_func, gen_batch_ops
 
 FUNCTION_NAME = "batched_computation"
 

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
-from tensorflow.python.framework.func_graph import func_graph_from_py_func
-from tensorflow.python.tpu import functional as tpu_functional
-from tensorflow.python.tpu import tpu_function
-from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import ExportError
+from tpuserve.tensorflow_internals import (
+    ConcreteFunction,
+    func_graph_from_py_func,
+    tpu_function,
+    tpu_functional,
+    tpu_ops,
+)
 
 FUNCTION_NAME = "tpu_computation"
 

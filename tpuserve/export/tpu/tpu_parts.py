@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import tensorflow_internals
 from tpuserve.errors import ExportError
 from tpuserve.export.function_walk import walk_graphs
 from tpuserve.graph.graph_walk import (
@@ -24,7 +25,7 @@ def has_tpu_part(graph: Any) -> bool:
     for each in walk_graphs(graph):
         if any(operation.type in marks for operation in each.get_operations()):
             return True
-        for function in each._functions.values():
+        for function in tensorflow_internals.get_graph_functions(each).values():
             # TensorFlow's Defun makes functions without a graph.
             if getattr(function, "graph", None) is None and any(
                 node.op in marks for node in function.cached_definition.node_def
@@ -87,7 +88,9 @@ def _called(operation: Any) -> Iterator[Any]:
     for attribute in operation.node_def.attr.values():
         names += [attribute.func.name, *(each.name for each in attribute.list.func)]
     for name in filter(None, names):
-        graph = getattr(operation.graph._get_function(name), "graph", None)
+        graph = getattr(
+            tensorflow_internals.get_graph_function(operation.graph, name), "graph", None
+        )
         if graph is not None:
             yield graph
 

@@ -19,7 +19,7 @@ def restore_default_attrs(graph: "GraphDef") -> None:
 
 
 def _add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
-    from tensorflow.python.framework import op_def_registry
+    from tpuserve.tensorflow_internals import op_def_registry
 
     for node in nodes:
         definition = op_def_registry.get(node.op)

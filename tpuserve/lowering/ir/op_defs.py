@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def op_definition(node: "NodeDef", library: "Library") -> "OpDef":
     """Return the OpDef of a node's op, or the signature of the function that the node calls."""
-    from tensorflow.python.framework import op_def_registry
+    from tpuserve.tensorflow_internals import op_def_registry
 
     if node.op in library:
         return library[node.op].signature

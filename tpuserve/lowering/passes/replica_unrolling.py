@@ -409,7 +409,8 @@ class _ReplicaUnroller:
     def _node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
         """Return a function that adds nodes; see `ReplicatedOp.make_node`."""
         from tensorflow.core.framework.node_def_pb2 import NodeDef
-        from tensorflow.python.framework import tensor_util
+
+        from tpuserve.tensorflow_internals import tensor_util
 
         def make_node(
             op: Any, inputs: Sequence[Value], replica: int | None = None, **attributes: Any

@@ -92,7 +92,7 @@ def _replica_groups(
 
 def _constant_rows(node: Node, nodes: Mapping[str, Node]) -> Sequence[Sequence[int]]:
     """Return the value of a collective's second input: an int matrix of groups or pairs."""
-    from tensorflow.python.framework import tensor_util
+    from tpuserve.tensorflow_internals import tensor_util
 
     producer = nodes.get(node.inputs[1].producer)
     while producer is not None and producer.op == "Identity":

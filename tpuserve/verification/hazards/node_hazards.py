@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from tpuserve.lowering.rules import op_table
+from tpuserve.tensorflow_internals import op_def_registry
 from tpuserve.verification.hazards import xla_kernels
 from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import kernels
+
+from tpuserve.tensorflow_internals import kernels
 
 _XLA_DEVICE = "XLA_CPU_JIT"
 

@@ -1,0 +1,63 @@
+"""TensorFlow's private names: all are there, and a missing one is reported with the version."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tpuserve
+from tpuserve import tensorflow_internals
+from tpuserve.errors import UnsupportedTensorFlow
+
+
+def test_import_of_the_module_does_not_import_tensorflow() -> None:
+    program = "import sys, tpuserve.tensorflow_internals; print('tensorflow' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], stdout=-1, check=True, text=True)
+    assert ran.stdout == "False\n"
+
+
+def test_no_other_module_of_tpuserve_imports_from_tensorflow_python() -> None:
+    root = Path(tpuserve.__file__).parent
+    importing = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow.python")
+    }
+    assert importing == set()
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        _ = tensorflow_internals.no_such_name
+
+
+@pytest.mark.slow
+def test_installed_tensorflow_has_every_private_name() -> None:
+    tensorflow_internals.check_tensorflow_internals()
+
+
+@pytest.mark.slow
+def test_missing_name_is_reported_with_the_version_of_tensorflow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tensorflow as tf
+
+    monkeypatch.setitem(tensorflow_internals._NAMES, "gone", ("framework.ops", "gone"))
+    with pytest.raises(UnsupportedTensorFlow) as error:
+        _ = tensorflow_internals.gone
+    assert str(error.value) == (
+        f"TensorFlow {tf.__version__} lacks private names that tpuserve uses: "
+        "tensorflow.python.framework.ops.gone. "
+        "Install a supported version: tensorflow>=2.20,<2.22."
+    )
+    with pytest.raises(UnsupportedTensorFlow, match=r"framework\.ops\.gone"):
+        tensorflow_internals.check_tensorflow_internals()
+
+
+@pytest.mark.slow
+def test_missing_attribute_of_an_object_is_reported() -> None:
+    with pytest.raises(UnsupportedTensorFlow, match=r"object\._c_graph"):
+        tensorflow_internals.get_c_graph(object())
