@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import tf_config as clusters
-from trainer.config import validation
 from trainer.config.tpu_config import InputPipelineConfig, TPUConfig
 
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig"]
@@ -349,20 +349,26 @@ class RunConfig:
                 f"RunConfig tpu_config is {self.tpu_config!r}. Give a TPUConfig, or None."
             )
         for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max"):
-            validation.check(f"RunConfig {name}", getattr(self, name), least=0)
-        validation.check("RunConfig log_step_count_steps", self.log_step_count_steps, least=1)
-        validation.check("RunConfig tf_random_seed", self.tf_random_seed)
+            validation.check_integer(
+                f"RunConfig {name}", getattr(self, name), least=0, optional=True
+            )
+        validation.check_integer(
+            "RunConfig log_step_count_steps", self.log_step_count_steps, least=1, optional=True
+        )
+        validation.check_integer("RunConfig tf_random_seed", self.tf_random_seed, optional=True)
         delay = self.experimental_max_worker_delay_secs
-        validation.check("RunConfig experimental_max_worker_delay_secs", delay)
-        validation.check_duration("RunConfig save_checkpoints_secs", self.save_checkpoints_secs)
+        validation.check_integer(
+            "RunConfig experimental_max_worker_delay_secs", delay, optional=True
+        )
+        validation.check_duration(
+            "RunConfig save_checkpoints_secs", self.save_checkpoints_secs, optional=True
+        )
         for name, unit in (
             ("keep_checkpoint_every_n_hours", "hours"),
             ("session_creation_timeout_secs", "seconds"),
         ):
             value = getattr(self, name)
-            validation.check_duration(
-                f"RunConfig {name}", value, zero=False, unit=unit, optional=False
-            )
+            validation.check_duration(f"RunConfig {name}", value, zero=False, unit=unit)
         self._check_strategies()
         self._check_session_config()
         self._check_device_fn()
@@ -421,8 +427,8 @@ class RunConfig:
                 f"RunConfig profile_steps is {steps!r}. Give (first, last) global steps, or None."
             )
         first, last = steps
-        validation.check("The first of RunConfig profile_steps", first, least=1, optional=False)
-        validation.check("The last of RunConfig profile_steps", last, least=1, optional=False)
+        validation.check_integer("The first of RunConfig profile_steps", first, least=1)
+        validation.check_integer("The last of RunConfig profile_steps", last, least=1)
         if last < first:
             raise InvalidSetting(
                 f"RunConfig profile_steps is {steps!r}: the last step is before the first. "

@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
 from typing import Any
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config import tf_config as clusters
-from trainer.config import validation
 from trainer.config.namedtuple_compat import NamedTupleMixin
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -89,16 +89,18 @@ class TPUConfig(NamedTupleMixin):
 
     def __post_init__(self) -> None:
         self._parse_loop_length()
-        validation.check("TPUConfig num_shards", self.num_shards, least=1)
+        validation.check_integer("TPUConfig num_shards", self.num_shards, least=1, optional=True)
         self._check_cores_per_replica()
         self._normalize_input_configuration()
         self._resolve_job_name()
         sleep = self.initial_infeed_sleep_secs
-        validation.check("TPUConfig initial_infeed_sleep_secs", sleep, least=0)
+        validation.check_integer(
+            "TPUConfig initial_infeed_sleep_secs", sleep, least=0, optional=True
+        )
         self._check_partition_dims()
         every = self.experimental_host_call_every_n_steps
         name = "TPUConfig experimental_host_call_every_n_steps"
-        validation.check(name, every, least=1, optional=False)
+        validation.check_integer(name, every, least=1)
         hook = self.experimental_feed_hook
         if hook is not None and not callable(hook):
             raise InvalidType(
@@ -119,7 +121,7 @@ class TPUConfig(NamedTupleMixin):
         loop = self.iterations_per_loop
         if not isinstance(loop, str):
             name = "TPUConfig iterations_per_loop"
-            validation.check(name, loop, least=1, optional=False)
+            validation.check_integer(name, loop, least=1)
             return
         match = _LOOP_LENGTH.fullmatch(loop)
         if match is None:
@@ -132,7 +134,7 @@ class TPUConfig(NamedTupleMixin):
 
     def _check_cores_per_replica(self) -> None:
         cores = self.num_cores_per_replica
-        validation.check("TPUConfig num_cores_per_replica", cores, least=1)
+        validation.check_integer("TPUConfig num_cores_per_replica", cores, least=1, optional=True)
         if cores is not None and cores not in _CORES_PER_REPLICA:
             allowed = ", ".join(map(str, _CORES_PER_REPLICA))
             raise InvalidSetting(

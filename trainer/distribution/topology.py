@@ -3,8 +3,8 @@
 import logging
 from dataclasses import dataclass
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
-from trainer.config import validation
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -258,7 +258,7 @@ class BatchTopology:
 
     def _check_batch_size(self) -> None:
         size = self._batch_size
-        validation.check(self._size_name, size, least=1, optional=False)
+        validation.check_integer(self._size_name, size, least=1)
         if self.input_mode not in _WHOLE_BATCH and size % self.replicas:
             below = size - size % self.replicas
             fits = [str(each) for each in (below, below + self.replicas) if each]

@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.config import validation
 from trainer.estimator import estimator_type
 from trainer.hooks import event_files
 
@@ -329,8 +329,8 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
           InvalidSetting: an interval is not positive.
           InvalidType: an interval is not a number.
         """
-        validation.check_duration("run_every_secs", every_secs, zero=False)
-        validation.check("run_every_steps", every_steps, least=1)
+        validation.check_duration("run_every_secs", every_secs, zero=False, optional=True)
+        validation.check_integer("run_every_steps", every_steps, least=1, optional=True)
         self._should_stop_fn = should_stop_fn
         self._interval = every_steps if every_secs is None else every_secs
         self._counts_steps = every_secs is None

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
 from tpuserve.export.warm_up import normalize_warm_up
 from trainer.backends import local
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints, warm_start
-from trainer.config import hyperparameters, validation
+from trainer.config import hyperparameters
 from trainer.config.run_config import RunConfig
 from trainer.estimator import sealed
 from trainer.exporting import saved_model
@@ -221,8 +222,8 @@ class Estimator:
                 f"Can not provide both steps and max_steps: steps is {steps} and max_steps "
                 f"{max_steps}. Give one of them."
             )
-        steps = validation.whole_steps("steps", steps)
-        max_steps = validation.whole_steps("max_steps", max_steps)
+        steps = validation.round_up_steps("steps", steps)
+        max_steps = validation.round_up_steps("max_steps", max_steps)
         if self._program.config.task_type in ("evaluator", "ps"):
             raise InvalidSetting(
                 f"train() was called by a task of type {self._program.config.task_type!r}, which "
@@ -285,7 +286,7 @@ class Estimator:
           InvalidType: steps or a hook has a wrong type.
           CheckpointNotFound: checkpoint_path does not exist.
         """
-        steps = validation.whole_steps("steps", steps)
+        steps = validation.round_up_steps("steps", steps)
         hooks = spec_validation.validate_hooks("evaluate() hooks", hooks)
         return evaluate.evaluate(
             self._program,

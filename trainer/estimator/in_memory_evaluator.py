@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
-from trainer.config import validation
 from trainer.estimator import estimator_type
 from trainer.execution import graceful_shutdown
 
@@ -53,7 +53,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             evaluation would use the TPU that training occupies.
         """
         estimator_type.check_is_estimator(estimator)
-        validation.check("every_n_iter", every_n_iter, least=1, optional=False)
+        validation.check_integer("every_n_iter", every_n_iter, least=1)
         config = estimator.config
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
             raise InvalidSetting(

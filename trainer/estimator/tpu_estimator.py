@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.backends import tpu
 from trainer.backends.base import ExecutionBackend
-from trainer.config import validation
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.estimator.estimator import Estimator
 from trainer.exporting.strategies import ExportSavedModelApiVersion, ExportTargets
@@ -229,7 +229,7 @@ def _check_batch_axis(batch_axis: Any) -> None:
             f"as a list or nested as they are, or None."
         )
     for axis in tf.nest.flatten(batch_axis):
-        validation.check("An axis of batch_axis", axis, least=0)
+        validation.check_integer("An axis of batch_axis", axis, least=0, optional=True)
 
 
 def _to_export_version(value: Any) -> ExportSavedModelApiVersion:

@@ -4,8 +4,8 @@ import logging
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.export.files import versions
-from trainer.config import validation
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -17,7 +17,7 @@ def check_exports_to_keep(exports_to_keep: int | None) -> None:
       InvalidSetting: the number is less than 1.
       InvalidType: the number is not a whole number.
     """
-    validation.check("exports_to_keep", exports_to_keep, least=1)
+    validation.check_integer("exports_to_keep", exports_to_keep, least=1, optional=True)
 
 
 def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
-from trainer.config import validation
 from trainer.config.namedtuple_compat import NamedTupleMixin
 
 _ONE_RECEIVER = "input"
@@ -132,7 +132,7 @@ def build_raw_serving_input_receiver_fn(
         InvalidSetting if a feature is not a tensor.
       InvalidType: default_batch_size is not a whole number.
     """
-    validation.check("default_batch_size", default_batch_size, least=1)
+    validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
         placeholders = _make_placeholders(features, _ONE_FEATURE, default_batch_size)
@@ -161,7 +161,7 @@ def build_raw_supervised_input_receiver_fn(
         returned function raises InvalidSetting if a part is not a tensor.
       InvalidType: default_batch_size is not a whole number.
     """
-    validation.check("default_batch_size", default_batch_size, least=1)
+    validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
     feature_names = set(features) if isinstance(features, Mapping) else {_ONE_FEATURE}
     label_names = set(labels) if isinstance(labels, Mapping) else {_ONE_LABEL}
     shared = sorted(feature_names & label_names)
@@ -202,7 +202,7 @@ def build_parsing_serving_input_receiver_fn(
       InvalidSetting: default_batch_size is less than 1.
       InvalidType: default_batch_size is not a whole number.
     """
-    validation.check("default_batch_size", default_batch_size, least=1)
+    validation.check_integer("default_batch_size", default_batch_size, least=1, optional=True)
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
         examples = tf.compat.v1.placeholder(

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
 from trainer.checkpoints import checkpoints
-from trainer.config import validation
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -35,7 +35,7 @@ def make_stop_at_checkpoint_step_hook(
       InvalidSetting: last_step is less than 1.
       InvalidType: last_step is not a whole number.
     """
-    validation.check("last_step", last_step, least=1, optional=False)
+    validation.check_integer("last_step", last_step, least=1)
     if estimator.config.is_chief:
         return tf.compat.v1.train.StopAtStepHook(last_step=last_step)
     return StopAtCheckpointHook(estimator.model_dir, last_step, wait_after_file_check_secs)
@@ -66,7 +66,7 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         """
         if not model_dir:
             raise InvalidSetting(f"model_dir is {model_dir!r}. Name where the checkpoints go.")
-        validation.check("last_step", last_step, least=1, optional=False)
+        validation.check_integer("last_step", last_step, least=1)
         self._model_dir = model_dir
         self._last_step = last_step
         self._wait_secs = wait_after_file_check_secs

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.config import validation
 
 __all__ = ["numpy_input_fn", "pandas_input_fn"]
 
@@ -176,10 +176,10 @@ def _check_arguments(
             f"shuffle is {shuffle!r}. It must be provided and explicitly set as boolean: True is "
             f"recommended for training, False for evaluation."
         )
-    validation.check("batch_size", batch_size, least=1, optional=False)
-    validation.check("num_epochs", num_epochs, least=1)
-    validation.check("queue_capacity", queue_capacity, least=1, optional=False)
-    validation.check("num_threads", num_threads, least=1, optional=False)
+    validation.check_integer("batch_size", batch_size, least=1)
+    validation.check_integer("num_epochs", num_epochs, least=1, optional=True)
+    validation.check_integer("queue_capacity", queue_capacity, least=1)
+    validation.check_integer("num_threads", num_threads, least=1)
 
 
 def _to_arrays(name: str, value: Any) -> Any:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting
-from trainer.config import hyperparameters, validation
+from trainer.config import hyperparameters
 from trainer.config.run_config import RunConfig
 from trainer.execution import iterations_per_loop
 from trainer.model.spec import AnySpec, EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -161,7 +162,7 @@ class TPUModelProgram(ModelProgram):
                 f"are reserved keys that the run sets. Name yours otherwise."
             )
         for mode, size in self.batch_sizes.items():
-            validation.check(_batch_size_argument(mode), size, least=1)
+            validation.check_integer(_batch_size_argument(mode), size, least=1, optional=True)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
         """The hyperparameters with use_tpu and, but in an export, the batch size."""

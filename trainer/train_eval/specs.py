@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.config import validation
 from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.exporting.exporters.base import Exporter
 
@@ -34,7 +34,7 @@ class TrainSpec(NamedTupleMixin):
 
     def __post_init__(self) -> None:
         _check_callable("TrainSpec input_fn", self.input_fn)
-        max_steps = validation.whole_steps("TrainSpec max_steps", self.max_steps)
+        max_steps = validation.round_up_steps("TrainSpec max_steps", self.max_steps)
         object.__setattr__(self, "max_steps", max_steps)
         object.__setattr__(self, "hooks", _validate_hooks("TrainSpec hooks", self.hooks))
         object.__setattr__(self, "saving_listeners", tuple(self.saving_listeners or ()))
@@ -69,13 +69,13 @@ class EvalSpec(NamedTupleMixin):
 
     def __post_init__(self) -> None:
         _check_callable("EvalSpec input_fn", self.input_fn)
-        object.__setattr__(self, "steps", validation.whole_steps("EvalSpec steps", self.steps))
+        object.__setattr__(self, "steps", validation.round_up_steps("EvalSpec steps", self.steps))
         if self.name is not None and not isinstance(self.name, str):
             raise InvalidType(f"EvalSpec name is {self.name!r}. Give a string, or None.")
         object.__setattr__(self, "hooks", _validate_hooks("EvalSpec hooks", self.hooks))
         object.__setattr__(self, "exporters", _validate_exporters(self.exporters))
         for name in ("start_delay_secs", "throttle_secs"):
-            validation.check_duration(f"EvalSpec {name}", getattr(self, name), optional=False)
+            validation.check_duration(f"EvalSpec {name}", getattr(self, name))
 
 
 def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
