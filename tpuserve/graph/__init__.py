@@ -1,1 +1,1 @@
-"""Analysis and splitting of GraphDefs."""
+"""Analysis, pruning and splitting of graphs."""

@@ -1,4 +1,4 @@
-"""Which nodes of a graph run where, called functions included."""
+"""Walks over a graph and the functions that it calls, and where the visited nodes run."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,27 +7,31 @@ from typing import Any
 
 from tpuserve.proto import saved_model_pb2 as pb
 
+# The attribute of a node that belongs to an outside compilation, which the host runs.
 HOST_ATTRIBUTE = "_xla_outside_compilation"
+# The op that calls a TPU computation.
 TPU_CALL = "TPUPartitionedCall"
+# The op that describes the replicas of a computation.
 REPLICATE_METADATA = "TPUReplicateMetadata"
 
-# A node of the cluster that `tpu.rewrite` made. It marks a function's own nodes, not those of the
-# functions that these call.
+# The attribute of a node in the cluster that `tpu.rewrite` built; its value is the cluster's name.
+# The nodes of the functions that the cluster calls do not have the attribute.
 CLUSTER_ATTRIBUTE = "_tpu_replicate"
 
-# What `tpu.rewrite` puts around its cluster: it computes nothing, neither here nor there.
-_PLUMBING = frozenset({"Identity", "NoOp"})
+# Ops that `tpu.rewrite` puts around its cluster. They compute nothing.
+_FORWARDING_OPS = frozenset({"Identity", "NoOp"})
 
 Functions = Mapping[str, pb.FunctionDef]
 
 
 @dataclass(frozen=True)
 class NodesByDevice:
-    """The nodes that run with a graph or with a TPU computation.
+    """The nodes that a walk has visited.
 
     Attributes:
-      on_tpu, on_host: in the order in which calls lead to them; each function once.
-      tpu_calls: the functions that on_host's TPUPartitionedCalls call, each once.
+      on_tpu, on_host: the nodes that the TPU and the host run, in the order of the calls. A
+        function's nodes occur once.
+      tpu_calls: names of the functions that TPUPartitionedCalls on the host call, each once.
     """
 
     on_tpu: list[pb.NodeDef]
@@ -36,67 +40,83 @@ class NodesByDevice:
 
 
 def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
-    """The nodes of a graph, all of the host's; TPU computations are named and not entered."""
+    """Visit the nodes of a graph, which the host runs, but not those of TPU computations.
+
+    Args:
+      graph: the main graph.
+      functions: function name → function.
+    """
     return _walk(((node, True) for node in graph.node), functions)
 
 
 def walk_function(name: str, functions: Functions) -> NodesByDevice:
-    """The nodes of a function that the host calls; none if there is no such function."""
+    """Visit the nodes of a function that the host calls; no nodes if the function is missing."""
     body = functions[name].node_def if name in functions else []
     return _walk(((node, True) for node in body), functions)
 
 
 def walk_computation(name: str, functions: Functions) -> NodesByDevice:
-    """The nodes of the TPU computation that a function is; none if there is no such function."""
+    """Visit the nodes of a TPU computation; no nodes if its function is missing."""
     body = functions[name].node_def if name in functions else []
     return _walk(zip(body, outside_cluster_mask(body), strict=True), functions)
 
 
-def called_functions(node: pb.NodeDef) -> Iterator[str]:
-    """The names of the functions that a node's attributes call."""
+def called_functions(node: Any) -> Iterator[str]:
+    """Yield the names of the functions that the attributes of a NodeDef name."""
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")
         if kind == "func":
             yield attribute.func.name
         elif kind == "list":
-            yield from (each.name for each in attribute.list.func)
+            yield from (function.name for function in attribute.list.func)
 
 
 def outside_cluster_mask(body: Iterable[Any]) -> list[bool]:
-    """For each node of a TPU computation's function: whether the host runs it, beside the cluster.
+    """Return, for each node of a TPU computation, whether it is outside of the cluster.
 
-    A function without a cluster, which `tpu.rewrite` did not make, is for the TPU as a whole.
+    The host runs the nodes outside of the cluster that `tpu.rewrite` built. A function without a
+    cluster was not built by `tpu.rewrite`; the TPU runs all of it.
 
     Args:
-      body: NodeDefs, TensorFlow's or those of `tpuserve.proto`.
+      body: the NodeDefs of the computation's function, TensorFlow's or those of `tpuserve.proto`.
     """
     nodes = list(body)
     has_cluster = any(CLUSTER_ATTRIBUTE in node.attr for node in nodes)
-    return [has_cluster and _is_beside_cluster(node) for node in nodes]
+    return [has_cluster and _is_outside_cluster(node) for node in nodes]
 
 
-def _is_beside_cluster(node: Any) -> bool:
-    is_plumbing = node.op in _PLUMBING or node.op.startswith("TPUReplicate")
-    return not (CLUSTER_ATTRIBUTE in node.attr or is_plumbing or node.op == "TPUCompilationResult")
+def _is_outside_cluster(node: Any) -> bool:
+    is_frame = (
+        node.op in _FORWARDING_OPS
+        or node.op.startswith("TPUReplicate")
+        or node.op == "TPUCompilationResult"
+    )
+    return not (CLUSTER_ATTRIBUTE in node.attr or is_frame)
 
 
 def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> NodesByDevice:
-    """Follows calls from nodes, each with whether the host runs it: its callees run there too."""
-    found = NodesByDevice([], [], [])
-    seen: set[tuple[str, bool]] = set()
-    # No recursion: functions may be nested deeper than Python's stack, and call each other in a
-    # circle.
+    """Visit nodes and the nodes of the functions that they call.
+
+    Args:
+      start: nodes, each with whether the host runs it. The functions that a node calls run on the
+        same device as the node.
+      functions: function name → function.
+    """
+    visited = NodesByDevice([], [], [])
+    entered: set[tuple[str, bool]] = set()
+    # No recursion: functions may be nested deeper than Python's stack, and may call each other
+    # in a cycle.
     pending = deque(start)
     while pending:
-        node, is_host = pending.popleft()
-        is_host = is_host or HOST_ATTRIBUTE in node.attr
-        (found.on_host if is_host else found.on_tpu).append(node)
-        if is_host and node.op == TPU_CALL:
-            found.tpu_calls.append(node.attr["f"].func.name)
+        node, on_host = pending.popleft()
+        on_host = on_host or HOST_ATTRIBUTE in node.attr
+        (visited.on_host if on_host else visited.on_tpu).append(node)
+        if on_host and node.op == TPU_CALL:
+            visited.tpu_calls.append(node.attr["f"].func.name)
             continue
         for name in called_functions(node):
-            if name in functions and (name, is_host) not in seen:
-                seen.add((name, is_host))
-                pending.extend((each, is_host) for each in functions[name].node_def)
-    found.tpu_calls[:] = dict.fromkeys(found.tpu_calls)
-    return found
+            if name in functions and (name, on_host) not in entered:
+                entered.add((name, on_host))
+                pending.extend((inner, on_host) for inner in functions[name].node_def)
+    visited.tpu_calls[:] = dict.fromkeys(visited.tpu_calls)
+    return visited

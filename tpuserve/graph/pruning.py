@@ -1,68 +1,73 @@
-"""A metagraph without what serving never runs: initialisers, training, the saving of variables.
+"""Pruning of a metagraph: removes initialisers, training and saving, which serving never runs.
 
-Less of it has to be built as a graph, which is most of the time that a load takes, and time in
-which little else runs.
+Most of the time of a load goes into building the graph, and the server can do little else during
+that time. A smaller graph shortens the load.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-# What a SavedModel's own loader reads of a metagraph's collections.
-_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")
-_COLOCATION = b"loc:@"
+# The collections that TensorFlow's SavedModel loader reads.
+_LOADER_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "saved_model_assets")
+_COLOCATION_PREFIX = b"loc:@"
 
 
 def prune_metagraph(meta_graph: Any) -> None:
-    """Takes out of a MetaGraphDef message what neither signatures nor loading need, in place.
+    """Remove, in place, what neither the signatures nor loading need.
 
-    Functions stay as they are.
+    The function library stays as it is.
+
+    Args:
+      meta_graph: a MetaGraphDef.
     """
-    for name in set(meta_graph.collection_def) - set(_COLLECTIONS):
+    for name in set(meta_graph.collection_def) - set(_LOADER_COLLECTIONS):
         del meta_graph.collection_def[name]
     graph = meta_graph.graph_def
     nodes = {node.name: node for node in graph.node}
-    pending = [_node_name(each) for each in _roots(meta_graph)]
-    kept: set[str] = set()
+    pending = [_node_name(reference) for reference in _root_references(meta_graph)]
+    reachable: set[str] = set()
     while pending:
         name = pending.pop()
-        if name in kept or name not in nodes:
+        if name in reachable or name not in nodes:
             continue
-        kept.add(name)
+        reachable.add(name)
         node = nodes[name]
-        pending.extend(_node_name(each) for each in node.input)
+        pending.extend(_node_name(reference) for reference in node.input)
         if "_class" in node.attr:
-            places = node.attr["_class"].list.s
+            constraints = node.attr["_class"].list.s
             pending.extend(
-                each.removeprefix(_COLOCATION).decode()
-                for each in places
-                if each.startswith(_COLOCATION)
+                constraint.removeprefix(_COLOCATION_PREFIX).decode()
+                for constraint in constraints
+                if constraint.startswith(_COLOCATION_PREFIX)
             )
-    if len(kept) < len(graph.node):
-        remaining = [node for node in graph.node if node.name in kept]
+    if len(reachable) < len(graph.node):
+        remaining = [node for node in graph.node if node.name in reachable]
         del graph.node[:]
         graph.node.extend(remaining)
 
 
-def _roots(meta_graph: Any) -> Iterator[str]:
+def _root_references(meta_graph: Any) -> Iterator[str]:
+    """Yield the tensors and operations that the signatures and the SavedModel loader use."""
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
-            yield from _tensors(info)
-    # Only the messages of it.
+            yield from _tensor_names(info)
+    # Only protobuf messages: the process that prepares a load has no other part of TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
 
     saver = meta_graph.saver_def
     yield from (saver.filename_tensor_name, saver.restore_op_name)
     for asset in meta_graph.asset_file_def:
-        yield from _tensors(asset.tensor_info)
+        yield from _tensor_names(asset.tensor_info)
     for collection in meta_graph.collection_def.values():
         yield from collection.node_list.value
-        for each in collection.any_list.value:
+        for item in collection.any_list.value:
             asset = meta_graph_pb2.AssetFileDef()
-            if each.Unpack(asset):
-                yield from _tensors(asset.tensor_info)
+            if item.Unpack(asset):
+                yield from _tensor_names(asset.tensor_info)
 
 
-def _tensors(info: Any) -> Iterator[str]:
+def _tensor_names(info: Any) -> Iterator[str]:
+    """Yield the names of the tensors that a TensorInfo stands for."""
     kind = info.WhichOneof("encoding")
     if kind == "coo_sparse":
         sparse = info.coo_sparse
@@ -70,11 +75,12 @@ def _tensors(info: Any) -> Iterator[str]:
         yield sparse.indices_tensor_name
         yield sparse.dense_shape_tensor_name
     elif kind == "composite_tensor":
-        for each in info.composite_tensor.components:
-            yield from _tensors(each)
+        for component in info.composite_tensor.components:
+            yield from _tensor_names(component)
     else:
         yield info.name
 
 
-def _node_name(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]
+def _node_name(reference: str) -> str:
+    """Return the node of a reference such as "y:0" or "^init"."""
+    return reference.removeprefix("^").partition(":")[0]

@@ -1,4 +1,4 @@
-"""What one run of a live graph computes, and what is there before and after it."""
+"""Reachability in a live tf.Graph: the operations that one session run executes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,35 +7,46 @@ import tensorflow as tf
 
 from tpuserve import tensorflow_internals
 
-# The resources of version 1's control flow and its gradients.
-_MADE_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
+# Resources of TensorFlow 1's control flow and its gradients, created anew in each run.
+_CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
-    """All operations that the targets need, by name, but for those that outlive a run."""
-    pending, found = list(targets), {}
+    """Return the operations that the targets need, except those that outlive a run.
+
+    Args:
+      targets: operations of a tf.Graph.
+
+    Returns:
+      Operation name → operation, the targets included.
+    """
+    pending = list(targets)
+    reachable: dict[str, Any] = {}
     while pending:
         operation = pending.pop()
-        if operation.name in found or is_persistent(operation):
+        if operation.name in reachable or is_persistent(operation):
             continue
-        found[operation.name] = operation
-        pending.extend(each.op for each in operation.inputs)
+        reachable[operation.name] = operation
+        pending.extend(tensor.op for tensor in operation.inputs)
         pending.extend(operation.control_inputs)
-    return found
+    return reachable
 
 
 def is_persistent(operation: Any) -> bool:
-    """Whether an operation stands for something that is there before and after a run."""
-    # Fed or not, a placeholder has one value in the whole run.
+    """Return whether an operation stands for state that exists before and after a run.
+
+    Such state is a variable, table, queue or iterator, or the value of a placeholder.
+    """
+    # A placeholder has one value in a whole run, whether the run feeds it or not.
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):
         return True
-    # A variable of version 1, by its reference.
+    # A variable of TensorFlow 1 is a tensor of a reference type.
     if not operation.inputs and any(
-        tensorflow_internals.is_ref_dtype(each.dtype) for each in operation.outputs
+        tensorflow_internals.is_ref_dtype(tensor.dtype) for tensor in operation.outputs
     ):
         return True
-    # A variable, table, queue or iterator; an op that takes a resource only hands it on.
-    makes_resource = any(each.dtype == tf.resource for each in operation.outputs) and not any(
-        each.dtype == tf.resource for each in operation.inputs
+    # An operation that takes a resource only hands it on.
+    creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
+        tensor.dtype == tf.resource for tensor in operation.inputs
     )
-    return makes_resource and operation.type not in _MADE_IN_EACH_RUN
+    return creates_resource and operation.type not in _CREATED_IN_EACH_RUN

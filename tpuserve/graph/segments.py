@@ -1,29 +1,29 @@
-"""A graph cut into pieces that can be built one after the other.
+"""Splitting of a graph into segments that are imported one after the other.
 
-To build one, TensorFlow holds on to Python's lock for as long as it takes, and a server answers
-nobody meanwhile: so each is small.
+TensorFlow holds Python's global interpreter lock (GIL) while it imports a GraphDef, and a server
+answers no request during that time. A small segment holds the GIL for about a millisecond.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# About a millisecond's work.
-_NODES = 48
-_BYTES = 1 << 18
-# Each piece is compared with all that is there already.
-_MOST_PIECES = 400
+# The limits of one segment, for an import of about a millisecond.
+_MAX_NODES = 48
+_MAX_BYTES = 1 << 18
+# TensorFlow compares each segment with everything that was imported before.
+_MAX_SEGMENTS = 400
 
 
 @dataclass(frozen=True)
 class GraphSegment:
-    """Some nodes of a graph, or functions of its library.
+    """Some nodes of a graph, or some functions of its library.
 
     Attributes:
       content: a serialised GraphDef.
-      inputs: node and output, of earlier pieces, that its nodes read.
-      controls: nodes of earlier pieces that its nodes come after.
-      retained: its nodes that will be asked for, by later pieces or from outside.
+      inputs: (node, output index) of the tensors in earlier segments that this segment reads.
+      controls: nodes of earlier segments that are control inputs of this segment.
+      retained: nodes of this segment that later segments or the caller of the graph refer to.
     """
 
     content: bytes
@@ -32,102 +32,126 @@ class GraphSegment:
     retained: tuple[str, ...] = ()
 
 
-def split_graph(graph: Any, asked_for: Collection[str]) -> list[GraphSegment]:
-    """The pieces of a GraphDef: functions first, and every node after those that it reads.
+def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegment]:
+    """Split a graph into segments: functions first, then each node after its inputs.
 
     Args:
-      asked_for: nodes that will be wanted from outside.
+      graph: a GraphDef.
+      retained_nodes: the nodes that the caller will refer to, such as feeds and fetches.
     """
+    segments = [GraphSegment(part.SerializeToString()) for part in _split_library(graph)]
     nodes = {node.name: node for node in graph.node}
-    groups = list(_node_groups(nodes))
-    of_node = {name: index for index, group in enumerate(groups) for name in group}
-    read: list[tuple[set[tuple[str, int]], set[str]]] = []
-    kept: list[set[str]] = [{name for name in group if name in asked_for} for group in groups]
-    for index, group in enumerate(groups):
-        inputs: set[tuple[str, int]] = set()
-        controls: set[str] = set()
-        for name in group:
-            for each in nodes[name].input:
-                source, output = _split(each)
-                place = of_node.get(source, index)
-                if place == index:
-                    continue
-                kept[place].add(source)
-                if output < 0:
-                    controls.add(source)
-                else:
-                    inputs.add((source, output))
-        read.append((inputs, controls))
-    found = [GraphSegment(each.SerializeToString()) for each in _libraries(graph)]
-    for group, (inputs, controls), names in zip(groups, read, kept, strict=True):
+    groups = list(_group_nodes(nodes))
+    group_of = {name: index for index, group in enumerate(groups) for name in group}
+    references = [_earlier_references(group, nodes, group_of) for group in groups]
+    retained = [{name for name in group if name in retained_nodes} for group in groups]
+    for inputs, controls in references:
+        for name in {*controls, *(source for source, _ in inputs)}:
+            retained[group_of[name]].add(name)
+    for group, (inputs, controls), names in zip(groups, references, retained, strict=True):
         part = type(graph)(versions=graph.versions)
         part.node.extend(nodes[name] for name in group)
-        content = part.SerializeToString()
-        found.append(
+        segments.append(
             GraphSegment(
-                content, tuple(sorted(inputs)), tuple(sorted(controls)), tuple(sorted(names))
+                part.SerializeToString(),
+                tuple(sorted(inputs)),
+                tuple(sorted(controls)),
+                tuple(sorted(names)),
             )
         )
-    return found
+    return segments
 
 
-def _libraries(graph: Any) -> Iterator[Any]:
-    part, size = type(graph)(versions=graph.versions), 0
+def _earlier_references(
+    group: list[str], nodes: dict[str, Any], group_of: dict[str, int]
+) -> tuple[set[tuple[str, int]], set[str]]:
+    """Return the tensors and the control inputs that a group takes from other groups.
+
+    Args:
+      group: names of nodes.
+      nodes: name → NodeDef of the whole graph.
+      group_of: name → index of the node's group.
+    """
+    own_index = group_of[group[0]]
+    inputs: set[tuple[str, int]] = set()
+    controls: set[str] = set()
+    for name in group:
+        for reference in nodes[name].input:
+            source, output = _split_reference(reference)
+            if group_of.get(source, own_index) == own_index:
+                continue
+            if output < 0:
+                controls.add(source)
+            else:
+                inputs.add((source, output))
+    return inputs, controls
+
+
+def _split_library(graph: Any) -> Iterator[Any]:
+    """Yield GraphDefs that together hold the function library of a graph."""
+    part, num_bytes = type(graph)(versions=graph.versions), 0
     for function in graph.library.function:
         part.library.function.add().CopyFrom(function)
-        size += function.ByteSize()
-        if size > _BYTES // 4:
+        num_bytes += function.ByteSize()
+        if num_bytes > _MAX_BYTES // 4:
             yield part
-            part, size = type(graph)(versions=graph.versions), 0
-    # They name functions, so those come first.
+            part, num_bytes = type(graph)(versions=graph.versions), 0
+    # Gradients name functions, so they follow the functions.
     part.library.gradient.extend(graph.library.gradient)
     part.library.registered_gradients.extend(graph.library.registered_gradients)
     if part.HasField("library"):
         yield part
 
 
-def _node_groups(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Names of nodes, each group with nothing in it that a later one makes."""
-    most = max(_NODES, len(nodes) // _MOST_PIECES)
+def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield groups of node names; no group needs a node of a later group."""
+    max_nodes = max(_MAX_NODES, len(nodes) // _MAX_SEGMENTS)
     group: list[str] = []
-    size = 0
-    for loop in _in_order(nodes):
-        added = sum(nodes[name].ByteSize() for name in loop)
-        if group and (len(group) + len(loop) > most or size + added > _BYTES):
+    num_bytes = 0
+    for component in _strongly_connected_components(nodes):
+        component_bytes = sum(nodes[name].ByteSize() for name in component)
+        is_full = (
+            len(group) + len(component) > max_nodes or num_bytes + component_bytes > _MAX_BYTES
+        )
+        if group and is_full:
             yield group
-            group, size = [], 0
-        group += loop
-        size += added
+            group, num_bytes = [], 0
+        group += component
+        num_bytes += component_bytes
     if group:
         yield group
 
 
-def _in_order(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Each node after those that it reads; those that read one another in a circle together.
+def _strongly_connected_components(nodes: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield each node after the nodes that it needs, and the nodes of a cycle together.
 
-    Tarjan's algorithm, which finds a node's circle when all that it reads is found.
+    This is Tarjan's algorithm without recursion. It emits a cycle once all nodes that the cycle
+    needs are emitted. Only the loops of TensorFlow 1 are cycles.
+
+    Args:
+      nodes: name → NodeDef.
     """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
-    waiting: list[str] = []
-    is_waiting: set[str] = set()
+    stack: list[str] = []
+    is_on_stack: set[str] = set()
     for root in nodes:
         if root in number:
             continue
-        path = [(root, iter(_sources(nodes, root)))]
+        path = [(root, iter(_prerequisites(nodes, root)))]
         number[root] = lowest[root] = len(number)
-        waiting.append(root)
-        is_waiting.add(root)
+        stack.append(root)
+        is_on_stack.add(root)
         while path:
             name, sources = path[-1]
             for source in sources:
                 if source not in number:
                     number[source] = lowest[source] = len(number)
-                    waiting.append(source)
-                    is_waiting.add(source)
-                    path.append((source, iter(_sources(nodes, source))))
+                    stack.append(source)
+                    is_on_stack.add(source)
+                    path.append((source, iter(_prerequisites(nodes, source))))
                     break
-                if source in is_waiting:
+                if source in is_on_stack:
                     lowest[name] = min(lowest[name], number[source])
             else:
                 path.pop()
@@ -135,27 +159,27 @@ def _in_order(nodes: dict[str, Any]) -> Iterator[list[str]]:
                     reader = path[-1][0]
                     lowest[reader] = min(lowest[reader], lowest[name])
                 if lowest[name] == number[name]:
-                    start = waiting.index(name) if waiting[-1] != name else len(waiting) - 1
-                    circle = waiting[start:]
-                    del waiting[start:]
-                    is_waiting.difference_update(circle)
-                    yield circle
+                    start = stack.index(name) if stack[-1] != name else len(stack) - 1
+                    component = stack[start:]
+                    del stack[start:]
+                    is_on_stack.difference_update(component)
+                    yield component
 
 
-def _sources(nodes: dict[str, Any], name: str) -> list[str]:
-    """What a node cannot be built before."""
-    found = [_split(each)[0] for each in nodes[name].input]
-    # Once there is an "a/b", TensorFlow lets no node be named "a".
+def _prerequisites(nodes: dict[str, Any], name: str) -> list[str]:
+    """Return the nodes that must be imported before or with a node."""
+    sources = [_split_reference(reference)[0] for reference in nodes[name].input]
+    # Once a graph has a node "a/b", TensorFlow refuses a new node "a".
     scope, slash, _ = name.rpartition("/")
     while slash:
-        found.append(scope)
+        sources.append(scope)
         scope, slash, _ = scope.rpartition("/")
-    return [each for each in found if each in nodes]
+    return [source for source in sources if source in nodes]
 
 
-def _split(tensor: str) -> tuple[str, int]:
-    """A node and which of its outputs; -1 for all that comes before it."""
-    if tensor.startswith("^"):
-        return tensor[1:], -1
-    name, _, output = tensor.partition(":")
+def _split_reference(reference: str) -> tuple[str, int]:
+    """Return the node and output index of a node's input; the index is -1 for a control input."""
+    if reference.startswith("^"):
+        return reference[1:], -1
+    name, _, output = reference.partition(":")
     return name, int(output or 0)

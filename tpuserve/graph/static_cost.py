@@ -1,15 +1,15 @@
-"""Computations whose work depends on nothing but the shapes of their inputs.
+"""Static cost analysis: finds computations whose cost depends only on the shapes of their inputs.
 
-One that has run in a short time will take about as long on inputs of the same shapes, so it needs
-no watching. Loops, queues, strings and whatever makes a tensor as large as a number says are not
-among them; neither is what is not known here.
+Once such a computation has run quickly, it runs about as quickly again on inputs of the same
+shapes, so its later runs need no deadline. Loops, queues, strings, ops whose output size is an
+input value, and unknown ops do not have a static cost.
 """
 
 import re
 from collections.abc import Iterable
 from typing import Any
 
-_OPS = frozenset(
+_STATIC_COST_OPS = frozenset(
     re.findall(
         r"\w+",
         """
@@ -29,49 +29,54 @@ _OPS = frozenset(
 
 
 def has_static_cost(graph: Any, fetches: Iterable[str]) -> bool:
-    """Whether the work for some tensors of a graph depends on the inputs' shapes alone.
+    """Return whether the cost of computing tensors depends only on the shapes of the inputs.
 
     Args:
-      graph: a GraphDef message.
-      fetches: the tensors, "y:0".
+      graph: a GraphDef.
+      fetches: names of the tensors, such as "y:0".
     """
     nodes = {node.name: node for node in graph.node}
-    functions = {each.signature.name: each for each in graph.library.function}
-    pending = [_node_name(each) for each in fetches]
-    seen: set[str] = set()
+    functions = {function.signature.name: function for function in graph.library.function}
+    pending = [_node_name(fetch) for fetch in fetches]
+    visited: set[str] = set()
     called: set[str] = set()
     while pending:
         name = pending.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         node = nodes.get(name)
-        if node is None or not _is_known(node, called):
+        if node is None or node.op not in _STATIC_COST_OPS:
             return False
-        pending.extend(_node_name(each) for each in node.input)
-    return _are_bounded(called, functions)
+        called.update(_called_function(node))
+        pending.extend(_node_name(reference) for reference in node.input)
+    return _have_static_cost(called, functions)
 
 
-def _are_bounded(called: set[str], functions: dict[str, Any]) -> bool:
-    pending, seen = list(called), set(called)
+def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
+    """Return whether functions, and the functions that they call, have a static cost."""
+    pending, entered = list(names), set(names)
     while pending:
         function = functions.get(pending.pop())
         if function is None:
             return False
-        inner: set[str] = set()
-        if not all(_is_known(node, inner) for node in function.node_def):
-            return False
-        pending.extend(inner - seen)
-        seen |= inner
+        for node in function.node_def:
+            if node.op not in _STATIC_COST_OPS:
+                return False
+            for name in _called_function(node):
+                if name not in entered:
+                    entered.add(name)
+                    pending.append(name)
     return True
 
 
-def _is_known(node: Any, called: set[str]) -> bool:
-    """Whether a node's op is one of those; what it calls is added to `called`."""
+def _called_function(node: Any) -> list[str]:
+    """Return the name of the function that a call op calls, or an empty list."""
     if "f" in node.attr and node.attr["f"].WhichOneof("value") == "func":
-        called.add(node.attr["f"].func.name)
-    return node.op in _OPS
+        return [node.attr["f"].func.name]
+    return []
 
 
-def _node_name(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]
+def _node_name(reference: str) -> str:
+    """Return the node of a reference such as "y:0" or "^init"."""
+    return reference.removeprefix("^").partition(":")[0]

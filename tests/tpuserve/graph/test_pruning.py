@@ -1,4 +1,4 @@
-"""A pruned metagraph serves as the whole one does, with less of a graph."""
+"""A pruned metagraph serves like the whole metagraph, from a smaller graph."""
 
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,18 @@ def names(meta_graph: Any) -> set[str]:
     return {node.name for node in meta_graph.graph_def.node}
 
 
-def test_only_what_serving_runs_is_left(tmp_path: Path) -> None:
+def test_pruning_keeps_only_what_serving_runs(tmp_path: Path) -> None:
     path = models.export(models.half_plus_two, tmp_path, tags.SERVE) / "saved_model.pb"
     (meta_graph,) = saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs
     before = names(meta_graph)
     pruning.prune_metagraph(meta_graph)
-    gone = before - names(meta_graph)
+    removed = before - names(meta_graph)
     assert {"x", "half", "two", meta_graph.saver_def.restore_op_name} <= names(meta_graph)
-    assert {"half/Assign", "half/Initializer/initial_value", "save/SaveV2"} <= gone
-    assert set(meta_graph.collection_def) <= set(pruning._COLLECTIONS)
+    assert {"half/Assign", "half/Initializer/initial_value", "save/SaveV2"} <= removed
+    assert set(meta_graph.collection_def) <= set(pruning._LOADER_COLLECTIONS)
 
 
-def test_tables_and_their_assets_are_left(tmp_path: Path) -> None:
+def test_pruning_keeps_tables_and_their_assets(tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("zero\none\ntwo\n")
     directory = tmp_path / "m" / "1"
@@ -62,5 +62,5 @@ def test_tables_and_their_assets_are_left(tmp_path: Path) -> None:
         builder.save()
     words.unlink()
     model = loader.load(directory, hardware=TpuSystem(), forbid_unsafe_ops=True)
-    asked = tf.constant(["two", "three"]).numpy()
-    assert model.run("serving_default", {"x": asked})["y"].tolist() == [2, -1]
+    keys = tf.constant(["two", "three"]).numpy()
+    assert model.run("serving_default", {"x": keys})["y"].tolist() == [2, -1]

@@ -7,19 +7,19 @@ pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
-def test_a_run_computes_what_its_targets_need_but_for_variables_and_what_is_fed() -> None:
+def test_reachable_ops_exclude_variables_and_placeholders() -> None:
     with tf.Graph().as_default():
-        fed = v1.placeholder(tf.float32, [], name="fed")
+        x = v1.placeholder(tf.float32, [], name="x")
         w = v1.get_variable("w", initializer=1.0, use_resource=True)
         read = w.read_value()
         with tf.control_dependencies([tf.no_op("before")]):
-            total = tf.add(read, fed, name="total")
+            total = tf.add(read, x, name="total")
         tf.constant(3.0, name="unneeded")
-        found = reachability.reachable_ops([total.op])
-    assert set(found) == {"total", "before", read.op.name, "Read/ReadVariableOp"}
+        reachable = reachability.reachable_ops([total.op])
+    assert set(reachable) == {"total", "before", read.op.name, "Read/ReadVariableOp"}
 
 
-def test_a_stack_of_a_loop_is_made_in_each_run_and_an_iterator_is_not() -> None:
+def test_tensor_array_of_a_run_is_not_persistent_and_an_iterator_is() -> None:
     with tf.Graph().as_default():
         array, _ = tf.raw_ops.TensorArrayV3(size=3, dtype=tf.float32)
         iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(3))

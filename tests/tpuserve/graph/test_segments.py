@@ -1,4 +1,4 @@
-"""A graph in pieces is the same graph, whatever circles and scopes it has."""
+"""A graph that is imported in segments computes the same, whatever cycles and scopes it has."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 def loop(x: Any) -> Any:
-    """Six steps that double, as a circle of nodes."""
+    """Double a tensor six times, in a cycle of nodes."""
     v1.disable_control_flow_v2()
     try:
         return v1.while_loop(lambda i, _: i < 6, lambda i, y: (i + 1, y * 2), [0, x])[1]
@@ -25,8 +25,8 @@ def loop(x: Any) -> Any:
 
 
 def scopes(x: Any) -> Any:
-    """Slices, each a node "a" that reads nodes "a/b"."""
-    return sum(x[each : each + 1] for each in range(40))
+    """Add slices; each slice is a node "a" that reads nodes "a/b"."""
+    return sum(x[start : start + 1] for start in range(40))
 
 
 def function(x: Any) -> Any:
@@ -45,31 +45,33 @@ def control(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("model", "y"), [(loop, 64.0), (scopes, 40.0), (function, 4.0), (control, 201.0)]
 )
-def test_graph_of_pieces_computes_the_same(model: Callable[[Any], Any], y: float) -> None:
+def test_graph_imported_in_segments_computes_the_same(
+    model: Callable[[Any], Any], y: float
+) -> None:
     with tf.Graph().as_default() as whole:
         x = v1.placeholder(tf.float32, [None], name="x")
         tf.identity(model(x), name="y")
-    cut = segments.split_graph(whole.as_graph_def(), {"x", "y"})
+    parts = segments.split_graph(whole.as_graph_def(), {"x", "y"})
     graph, handles = tf.Graph(), graph_import.GraphHandles()
-    for each in cut:
-        graph_import.import_segment(graph, each, handles)
+    for part in parts:
+        graph_import.import_segment(graph, part, handles)
     with v1.Session(graph=graph) as session:
-        fed = {handles.tensor("x:0"): np.ones([40], np.float32)}
-        (found,) = session._call_tf_sessionrun(None, fed, [handles.tensor("y:0")], [], None)
-    assert found[0] == y
+        feeds = {handles.tensor("x:0"): np.ones([40], np.float32)}
+        (y_values,) = session._call_tf_sessionrun(None, feeds, [handles.tensor("y:0")], [], None)
+    assert y_values[0] == y
 
 
-def test_large_graph_is_cut_small() -> None:
+def test_large_graph_is_split_into_small_segments() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, name="x")
         for _ in range(1000):
             x = x + 1
-    found = segments.split_graph(graph.as_graph_def(), ["x"])
-    assert len(found) > 2000 // segments._NODES
-    assert max(len(each.content) for each in found) < 8000
-    assert [each.retained for each in found if "x" in each.retained]
+    parts = segments.split_graph(graph.as_graph_def(), ["x"])
+    assert len(parts) > 2000 // segments._MAX_NODES
+    assert max(len(part.content) for part in parts) < 8000
+    assert any("x" in part.retained for part in parts)
 
 
-def test_node_that_nobody_asks_for_is_not_to_be_had() -> None:
+def test_node_that_is_not_retained_cannot_be_looked_up() -> None:
     with pytest.raises(ValueError, match="the graph has no node x"):
         graph_import.GraphHandles().tensor("x:0")

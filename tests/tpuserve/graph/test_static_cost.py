@@ -1,4 +1,4 @@
-"""Only what depends on shapes alone counts as bounded."""
+"""Only computations whose work depends on shapes alone have a static cost."""
 
 from tpuserve.graph import static_cost
 from tpuserve.proto import saved_model_pb2 as pb
@@ -18,17 +18,17 @@ HALF_PLUS_TWO: tuple[tuple[str, str, list[str]], ...] = (
 )
 
 
-def test_arithmetic_is_bounded_whatever_else_the_graph_holds() -> None:
+def test_arithmetic_has_static_cost_whatever_else_the_graph_holds() -> None:
     graph = graph_of(*HALF_PLUS_TWO, ("save", "SaveV2", []))
     assert static_cost.has_static_cost(graph, ["y:0"])
 
 
-def test_loop_is_not() -> None:
+def test_loop_has_no_static_cost() -> None:
     graph = graph_of(*HALF_PLUS_TWO, ("z", "While", ["y"]), ("w", "Identity", ["z:1"]))
     assert not static_cost.has_static_cost(graph, ["y:0", "w:0"])
 
 
-def test_what_waits_before_an_op_counts() -> None:
+def test_control_inputs_count() -> None:
     graph = graph_of(
         ("x", "Placeholder", []), ("q", "QueueDequeueV2", []), ("y", "Neg", ["x", "^q"])
     )
@@ -48,7 +48,7 @@ def test_called_functions_count() -> None:
     assert not static_cost.has_static_cost(graph, ["y:0"])
 
 
-def test_tensor_or_function_that_is_not_there_is_not_bounded() -> None:
+def test_missing_tensor_or_function_has_no_static_cost() -> None:
     assert not static_cost.has_static_cost(graph_of(*HALF_PLUS_TWO), ["z:0"])
     graph = graph_of(("y", "PartitionedCall", []))
     graph.node[0].attr["f"].func.name = "gone"
