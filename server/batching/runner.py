@@ -15,7 +15,7 @@ from server.batching.timeout_policy import TimedPolicy
 from server.config import batching_parameters as files
 from server.config.batching_parameters import PER_MODEL_FILE, BatchingParameters
 from server.metrics import Metrics
-from server.servables.multi_signature import RunsTogether
+from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, Model, Runner
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model import signature as signatures
@@ -97,7 +97,7 @@ class BatchingRunner:
           Signature → alias → array.
         """
         model = self._model
-        if not isinstance(model, RunsTogether):
+        if not isinstance(model, SupportsMultiRun):
             return {
                 name: self.run(name, inputs, outputs, timeout_ms=timeout_ms)
                 for name, outputs in wanted.items()

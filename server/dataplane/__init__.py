@@ -1,7 +1,7 @@
-"""What a client can ask, without a word of HTTP or gRPC."""
+"""The data plane: answers inference, status and metadata requests for every protocol."""
 
 from server.dataplane.data_plane import DataPlane as DataPlane
-from server.dataplane.model_spec import Target as Target
+from server.dataplane.model_spec import ModelSpec as ModelSpec
 from server.dataplane.results import Classification as Classification
 from server.dataplane.results import Metadata as Metadata
 from server.dataplane.results import ModelStatus as ModelStatus

@@ -1,4 +1,4 @@
-"""Classify: what its signatures are like, and how their outputs are read.
+"""Classify: checks classification signatures and reads classes and scores from outputs.
 
 The texts are TensorFlow Serving's.
 Source: tensorflow_serving/servables/tensorflow/classifier.cc.
@@ -17,11 +17,15 @@ CLASSES = "classes"
 SCORES = "scores"
 
 
-def outputs_of(signature: Signature, check_method_name: bool) -> list[str]:
-    """The outputs to ask of a signature that classifies: classes, scores or both.
+def classification_outputs(signature: Signature, check_method_name: bool) -> list[str]:
+    """Return the aliases of the outputs to compute: classes, scores or both.
+
+    Args:
+      signature: a classification signature.
+      check_method_name: whether the signature's method must be Classify's.
 
     Raises:
-      InvalidInput: it is no such signature.
+      InvalidInput: the signature is not a classification signature.
     """
     if check_method_name:
         method_names.check_classify(signature)
@@ -30,27 +34,38 @@ def outputs_of(signature: Signature, check_method_name: bool) -> list[str]:
         raise InvalidInput(f"Expected one or two output Tensors, found {len(signature.outputs)}")
     if examples.ALIAS not in signature.inputs:
         raise InvalidInput(
-            f"No classification inputs found in SignatureDef: {examples.show(signature)}"
+            "No classification inputs found in SignatureDef: "
+            + examples.format_signature(signature)
         )
-    wanted = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
-    if not wanted:
+    aliases = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
+    if not aliases:
         raise InvalidInput(
-            f"No classification outputs found in SignatureDef: {examples.show(signature)}"
+            "No classification outputs found in SignatureDef: "
+            + examples.format_signature(signature)
         )
-    return wanted
+    return aliases
 
 
-def read(outputs: Mapping[str, Array], count: int) -> tuple[Array | None, Array | None]:
-    """The classes and the scores among the outputs for so many examples.
+def read_classification(
+    outputs: Mapping[str, Array], count: int
+) -> tuple[Array | None, Array | None]:
+    """Return the classes and the scores among a model's outputs.
+
+    Args:
+      outputs: alias → array.
+      count: the number of examples in the request.
+
+    Returns:
+      Labels, bytes [count, classes], or None; scores, float32 [count, classes], or None.
 
     Raises:
-      InvalidInput: they are of another type or shape than an answer has.
+      InvalidInput: an output has an unexpected type or shape.
     """
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     if classes is not None:
-        _check(classes, CLASSES, "DT_STRING", np.dtype(object), count)
+        _check_output(classes, CLASSES, "DT_STRING", np.dtype(object), count)
     if scores is not None:
-        _check(scores, SCORES, "DT_FLOAT", np.dtype(np.float32), count)
+        _check_output(scores, SCORES, "DT_FLOAT", np.dtype(np.float32), count)
     if classes is not None and scores is not None and classes.shape[1] != scores.shape[1]:
         raise InvalidInput(
             f"Tensors class and score should match in dim_size(1). Got {classes.shape[1]} vs. "
@@ -59,12 +74,17 @@ def read(outputs: Mapping[str, Array], count: int) -> tuple[Array | None, Array 
     return classes, scores
 
 
-def _check(array: Array, what: str, name: str, dtype: np.dtype[np.generic], count: int) -> None:
+def _check_output(
+    array: Array, output: str, type_name: str, dtype: np.dtype[np.generic], count: int
+) -> None:
     if array.ndim != 2:
         raise InvalidInput(
-            f"Expected Tensor shape: [batch_size num_classes] but got {examples.show_shape(array)}"
+            "Expected Tensor shape: [batch_size num_classes] but got "
+            + examples.format_shape(array)
         )
     if array.dtype != dtype:
-        raise InvalidInput(f"Expected {what} Tensor of {name}. Got: {examples.show_type(array)}")
+        raise InvalidInput(
+            f"Expected {output} Tensor of {type_name}. Got: {examples.format_type(array)}"
+        )
     if len(array) != count:
-        raise InvalidInput(f"Expected {what} output batch size of {count}. Got: {len(array)}")
+        raise InvalidInput(f"Expected {output} output batch size of {count}. Got: {len(array)}")

@@ -1,4 +1,4 @@
-"""What a client can ask, without a word of HTTP or gRPC."""
+"""The data plane: answers inference, status and metadata requests for every protocol."""
 
 import logging
 import time
@@ -14,8 +14,8 @@ from server.dataplane import (
     regress,
     state_gauges,
 )
-from server.dataplane.model_spec import Target
-from server.dataplane.request_logger import Log
+from server.dataplane.model_spec import ModelSpec
+from server.dataplane.request_logger import RequestLogger
 from server.dataplane.results import Classification, Metadata, ModelStatus, Prediction, Regression
 from server.metrics import Metrics
 from server.models.manager import Manager, statuses
@@ -33,11 +33,11 @@ SIGNATURE_DEF = "signature_def"
 
 
 class DataPlane:
-    """Answers requests; REST and gRPC are two faces of it.
+    """Answers requests for the REST and gRPC frontends.
 
-    The faces hold requests against the server's limits and count them, since they know of those
-    too that never get here. What every answer raises: ModelNotFound where there is no such model
-    or version; DeadlineExceeded where it takes longer than it may.
+    The frontends admit and count requests, because some requests never reach the data plane. Every
+    inference method raises ModelNotFound if no such model or version is available, and
+    DeadlineExceeded if the time limit passes.
     """
 
     def __init__(
@@ -45,19 +45,20 @@ class DataPlane:
         manager: Manager,
         *,
         metrics: Metrics | None = None,
-        request_log: Log | None = None,
+        request_log: RequestLogger | None = None,
         check_method_names: bool = False,
         reload: Reload | None = None,
         configured: Callable[[], Collection[str]] | None = None,
     ) -> None:
-        """Takes the manager of the models to answer with.
+        """Create the data plane of a server.
 
         Args:
-          metrics: where runs are counted; None for nowhere that anybody sees.
-          request_log: where some requests are written down; None for nowhere.
-          check_method_names: whether a signature must be of the method it is asked through.
-          reload: makes a configuration of models the one that is served.
-          configured: the names of the models that are to be served; None where that is not known.
+          manager: owns the models.
+          metrics: records the runs of models; None for metrics of its own.
+          request_log: logs sampled requests; None for no log.
+          check_method_names: whether a signature's method must match the API of the request.
+          reload: replaces the model configuration; None for a fixed configuration.
+          configured: returns the names of the configured models; None where they are unknown.
         """
         self._manager = manager
         self._metrics = Metrics() if metrics is None else metrics
@@ -65,189 +66,192 @@ class DataPlane:
         self._check_method_names = check_method_names
         self._reload = reload
         self._configured = configured
-        state_gauges.watch(self._metrics, manager)
+        state_gauges.register_state_gauges(self._metrics, manager)
 
     def predict(
         self,
-        target: Target,
+        spec: ModelSpec,
         read_inputs: ReadInputs,
         output_filter: Sequence[str] = (),
         *,
         timeout_ms: float | None = None,
     ) -> Prediction:
-        """Runs a model on inputs, in the calling thread unless it is batched.
+        """Run a model on inputs, in the calling thread unless requests are batched.
 
         Args:
-          read_inputs: signature → the arrays of the request, by alias. Called once the signature
-            is known, since only that tells how to read a request.
-          output_filter: the outputs wanted; empty for all of them.
-          timeout_ms: how long it may take; None for as long as it takes.
+          spec: the model, version and signature.
+          read_inputs: signature → alias → array of the request. Called once the signature is
+            known, because the signature determines how a request is parsed.
+          output_filter: the aliases of the requested outputs; empty for all outputs.
+          timeout_ms: the time limit in milliseconds; None for no limit.
 
         Raises:
           SignatureNotFound: the model has no such signature.
-          WrongMethodName: the signature was exported for no API, where that is checked.
-          InvalidInputNames, InvalidTensor: inputs that the signature or the model refuses.
+          WrongMethodName: check_method_names is set and the signature has another method.
+          InvalidInputNames: the request's aliases do not match the signature.
+          InvalidTensor: an input's type or shape does not match the signature or the model.
           ModelExecutionError: the model failed.
         """
-        with self._manager.get_servable_handle(
-            target.model, target.version, target.label
-        ) as servable:
-            name = target.effective_signature_name
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            name = spec.effective_signature_name
             signature = signatures.find_signature(servable.model.signatures, name)
             if self._check_method_names:
                 method_names.check_predict(signature)
-            sent = read_inputs(signature)
-            # Nearly all are complete, and a look is cheaper than a call.
-            is_complete = sent.keys() == signature.inputs.keys()
-            fed = sent if is_complete else signature.complete(sent)
-            wanted = list(output_filter) or None
-            if wanted:
-                signature.check_outputs(wanted)
-            outputs = self._run(servable, "Predict", name, fed, wanted, timeout_ms)
-            answer = Prediction(target.model, servable.version, name, outputs)
-        if self._request_log is not None and self._request_log.should_log(target.model):
-            self._request_log.predict(answer, sent, output_filter)
+            request_inputs = read_inputs(signature)
+            # Nearly all requests name every input, and this comparison is cheaper than the call.
+            is_complete = request_inputs.keys() == signature.inputs.keys()
+            inputs = request_inputs if is_complete else signature.complete(request_inputs)
+            output_names = list(output_filter) or None
+            if output_names:
+                signature.check_outputs(output_names)
+            outputs = self._run(servable, "Predict", name, inputs, output_names, timeout_ms)
+            answer = Prediction(spec.model, servable.version, name, outputs)
+        if self._request_log is not None and self._request_log.should_log(spec.model):
+            self._request_log.predict(answer, request_inputs, output_filter)
         return answer
 
     def classify(
         self,
-        target: Target,
-        sent: Sequence[bytes],
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
     ) -> Classification:
-        """Classifies serialized examples.
+        """Classify examples.
 
         Args:
-          sent: tf.train.Example messages, one a row of the answer.
+          spec: the model, version and signature.
+          serialized: serialised tf.train.Example messages; the answer has a row for each.
+          timeout_ms: the time limit in milliseconds; None for no limit.
 
         Raises:
-          InvalidInput: no such signature, or none that classifies; no examples; outputs of
-            another form than classes and scores have.
+          InvalidInput: the model has no such classification signature, the request has no
+            examples, or an output has an unexpected type or shape.
           ModelExecutionError: the model failed.
         """
-        with self._manager.get_servable_handle(
-            target.model, target.version, target.label
-        ) as servable:
-            name = target.effective_signature_name
-            signature = examples.find(servable.model.signatures, name)
-            wanted = classify.outputs_of(signature, self._check_method_names)
-            fed = {examples.ALIAS: examples.encode(sent)}
-            outputs = self._run(servable, "Classify", name, fed, wanted, timeout_ms)
-            classes, scores = classify.read(outputs, len(sent))
-            answer = Classification(target.model, servable.version, name, classes, scores)
-        if self._request_log is not None and self._request_log.should_log(target.model):
-            self._request_log.classify(answer, sent)
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            name = spec.effective_signature_name
+            signature = examples.find_signature(servable.model.signatures, name)
+            output_names = classify.classification_outputs(signature, self._check_method_names)
+            inputs = {examples.ALIAS: examples.encode(serialized)}
+            outputs = self._run(servable, "Classify", name, inputs, output_names, timeout_ms)
+            classes, scores = classify.read_classification(outputs, len(serialized))
+            answer = Classification(spec.model, servable.version, name, classes, scores)
+        if self._request_log is not None and self._request_log.should_log(spec.model):
+            self._request_log.classify(answer, serialized)
         return answer
 
     def regress(
         self,
-        target: Target,
-        sent: Sequence[bytes],
+        spec: ModelSpec,
+        serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
     ) -> Regression:
-        """Regresses serialized examples; arguments and errors as of `classify`."""
-        with self._manager.get_servable_handle(
-            target.model, target.version, target.label
-        ) as servable:
-            name = target.effective_signature_name
-            signature = examples.find(servable.model.signatures, name)
-            wanted = regress.outputs_of(signature, self._check_method_names)
-            fed = {examples.ALIAS: examples.encode(sent)}
-            outputs = self._run(servable, "Regress", name, fed, wanted, timeout_ms)
-            values = regress.read(outputs, len(sent))
-            answer = Regression(target.model, servable.version, name, values)
-        if self._request_log is not None and self._request_log.should_log(target.model):
-            self._request_log.regress(answer, sent)
+        """Regress examples; arguments and errors are those of `classify`."""
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            name = spec.effective_signature_name
+            signature = examples.find_signature(servable.model.signatures, name)
+            output_names = regress.regression_outputs(signature, self._check_method_names)
+            inputs = {examples.ALIAS: examples.encode(serialized)}
+            outputs = self._run(servable, "Regress", name, inputs, output_names, timeout_ms)
+            values = regress.read_regression(outputs, len(serialized))
+            answer = Regression(spec.model, servable.version, name, values)
+        if self._request_log is not None and self._request_log.should_log(spec.model):
+            self._request_log.regress(answer, serialized)
         return answer
 
     def multi_inference(
         self,
         tasks: Sequence[multi_inference.Task],
-        sent: Sequence[bytes],
+        serialized: Sequence[bytes],
         *,
         timeout_ms: float | None = None,
     ) -> list[Classification | Regression]:
-        """Classifies and regresses serialized examples by several signatures of one model.
+        """Classify and regress examples with several signatures of one model.
 
-        The model, version and label of the first task hold for all of them. As in TensorFlow
-        Serving it is not counted as a request.
+        The model, version and label of the first task apply to all tasks. As in TensorFlow Serving,
+        the request is not counted in request_count.
 
         Args:
-          tasks: what each is addressed to, with "tensorflow/serving/classify" or ".../regress".
+          tasks: the model specification of each task, with "tensorflow/serving/classify" or
+            "tensorflow/serving/regress".
+          serialized: serialised tf.train.Example messages.
+          timeout_ms: the time limit in milliseconds; None for no limit.
 
         Raises:
-          InvalidInput, UnsupportedModel: tasks that do not go together, or cannot be done.
+          InvalidInput: the tasks name several models or an unsuitable signature.
+          UnsupportedModel: a task's method is neither Classify nor Regress.
           ModelExecutionError: the model failed.
         """
-        target = multi_inference.target_of(tasks)
-        with self._manager.get_servable_handle(
-            target.model, target.version, target.label
-        ) as servable:
-            known = servable.model.signatures
-            wanted = multi_inference.plan(tasks, known, self._check_method_names)
-            fed = examples.encode(sent)
-            self._metrics.examples(target.model, len(sent))
+        spec = multi_inference.model_spec_of_request(tasks)
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            signatures_by_name = servable.model.signatures
+            plan = multi_inference.make_plan(tasks, signatures_by_name, self._check_method_names)
+            packed = examples.encode(serialized)
+            self._metrics.examples(spec.model, len(serialized))
             started = time.perf_counter_ns()
-            outputs = multi_inference.run(servable.runner, wanted, fed, timeout_ms)
-            self._timed(target.model, "MultiInference", started)
+            outputs = multi_inference.run_plan(servable.runner, plan, packed, timeout_ms)
+            self._record_runtime(spec.model, "MultiInference", started)
             version = servable.version
-            answers = multi_inference.read(target.model, version, wanted, outputs, len(sent))
-        if self._request_log is not None and self._request_log.should_log(target.model):
-            self._request_log.multi_inference(tasks, answers, sent)
+            answers = multi_inference.read_answers(
+                spec.model, version, plan, outputs, len(serialized)
+            )
+        if self._request_log is not None and self._request_log.should_log(spec.model):
+            self._request_log.multi_inference(tasks, answers, serialized)
         return answers
 
-    def metadata(self, target: Target, fields: Sequence[str]) -> Metadata:
-        """The signatures of a version, whole.
+    def metadata(self, spec: ModelSpec, fields: Sequence[str]) -> Metadata:
+        """Return the signatures of a version.
 
         Args:
-          fields: what is asked for; there is nothing but "signature_def".
+          spec: the model and version.
+          fields: the requested metadata fields; only "signature_def" exists.
 
         Raises:
-          InvalidInput: nothing is asked for, or something else.
+          InvalidInput: no field or an unknown field is requested.
         """
         if not fields:
             raise InvalidInput("GetModelMetadataRequest must specify at least one metadata_field")
         for field in fields:
             if field != SIGNATURE_DEF:
                 raise InvalidInput(f"Metadata field {field} is not supported")
-        with self._manager.get_servable_handle(
-            target.model, target.version, target.label
-        ) as servable:
-            return Metadata(target.model, servable.version, servable.model.signature_defs)
+        with self._manager.get_servable_handle(spec.model, spec.version, spec.label) as servable:
+            return Metadata(spec.model, servable.version, servable.model.signature_defs)
 
     def status(self, model: str, version: int | None = None) -> list[VersionStatus]:
-        """The status of a model's versions, or of one; newest first.
+        """Return the status of a model's versions, or of one version; newest first.
 
         Raises:
-          ModelNotFound: no version of the model is known, or not that one.
+          ModelNotFound: no version of the model is known, or the given version is not.
         """
         return self._manager.status(model, version)
 
     def models(self) -> Mapping[str, list[VersionStatus]]:
-        """The status of every version of every model, newest first; of some there is none."""
+        """Return the status of all versions of all models: model name → statuses, newest first."""
         return statuses(self._manager, self._manager.names())
 
-    def listed(self) -> dict[str, ModelStatus]:
-        """How each model is that is to be served, or is still there, by name."""
+    def list_models(self) -> dict[str, ModelStatus]:
+        """List every model that is configured or still has versions: model name → status."""
         configured = None if self._configured is None else frozenset(self._configured())
-        return model_list.of(self._manager, configured)
+        return model_list.list_models(self._manager, configured)
 
     @property
     def is_available(self) -> bool:
-        """Whether any version of any model answers requests."""
+        """Whether any version of any model can answer requests."""
         return any(map(self._manager.is_available, self._manager.names()))
 
     def reload(self, config: Any) -> None:
-        """Makes a configuration of models the one that is served; blocks until it is.
+        """Replace the model configuration; blocks until its models are available or have failed.
 
         Raises:
           UnsupportedModel: this server has a fixed configuration.
-          TpuserveError: the configuration is wrong, or a model of it does not load.
+          TpuserveError: the configuration is invalid, or a model does not load.
         """
         if self._reload is None:
-            raise UnsupportedModel("this server's models are fixed: it takes no configuration.")
+            raise UnsupportedModel(
+                "this server's model configuration is fixed and cannot be reloaded."
+            )
         self._reload(config)
 
     def _run(
@@ -255,19 +259,19 @@ class DataPlane:
         servable: Servable,
         api: str,
         name: str,
-        fed: Mapping[str, Array],
-        wanted: Sequence[str] | None,
+        inputs: Mapping[str, Array],
+        output_names: Sequence[str] | None,
         timeout_ms: float | None,
     ) -> Mapping[str, Array]:
         started = time.perf_counter_ns()
         try:
-            outputs = servable.runner.run(name, fed, wanted, timeout_ms=timeout_ms)
+            outputs = servable.runner.run(name, inputs, output_names, timeout_ms=timeout_ms)
         except ModelExecutionError as error:
-            # No fault of the client's, so it is for who runs the server to know.
-            logger.error("%s: signature %s has failed: %s", servable, name, error)
+            # The client is not at fault: log the error for the operator.
+            logger.error("%s: signature %s failed: %s", servable, name, error)
             raise
-        self._timed(servable.name, api, started)
+        self._record_runtime(servable.name, api, started)
         return outputs
 
-    def _timed(self, model: str, api: str, started: int) -> None:
+    def _record_runtime(self, model: str, api: str, started: int) -> None:
         self._metrics.runtime(model, api, (time.perf_counter_ns() - started) // 1000)

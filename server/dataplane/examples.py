@@ -1,4 +1,4 @@
-"""Examples: the one input of signatures that classify or regress."""
+"""Serialised tf.train.Example messages: the one input of Classify and Regress signatures."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,10 @@ _RUNTIME_NAMES = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "o
 
 
 def encode(examples: Sequence[bytes]) -> Array:
-    """The array [n] of strings that n serialized tf.train.Example are fed as.
+    """Pack n serialised tf.train.Example messages into an object array of bytes, [n].
 
     Raises:
-      InvalidInput: there are none.
+      InvalidInput: the sequence is empty.
     """
     if not examples:
         raise InvalidInput("Input is empty.")
@@ -26,11 +26,11 @@ def encode(examples: Sequence[bytes]) -> Array:
     return array
 
 
-def find(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """The signature of a name, for Classify and Regress.
+def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
+    """Return the signature with a name, for Classify and Regress.
 
     Raises:
-      InvalidInput: there is none; Predict has another text and code for it.
+      InvalidInput: no signature has the name. (Predict uses another text and code.)
     """
     if name not in signatures:
         raise InvalidInput(f"No signature was found with the name: {name}")
@@ -38,27 +38,27 @@ def find(signatures: Mapping[str, Signature], name: str) -> Signature:
 
 
 def check_one_input(signature: Signature) -> None:
-    """Refuses a signature that takes anything but one input.
+    """Check that a signature has exactly one input.
 
     Raises:
-      InvalidInput: it does.
+      InvalidInput: the signature has no input or several inputs.
     """
     if len(signature.inputs) != 1:
         raise InvalidInput("Expected one input Tensor.")
 
 
-def show(signature: Signature) -> str:
-    """The aliases of a signature, for messages about it."""
+def format_signature(signature: Signature) -> str:
+    """Format a signature's aliases and method for an error message."""
     inputs, outputs = ", ".join(sorted(signature.inputs)), ", ".join(sorted(signature.outputs))
     return f"inputs: {{{inputs}}} outputs: {{{outputs}}} method_name: {signature.method_name!r}"
 
 
-def show_shape(array: Array) -> str:
-    """A shape in the words of TensorFlow: "[2,3]"."""
+def format_shape(array: Array) -> str:
+    """Format an array's shape as TensorFlow does: "[2,3]"."""
     return f"[{','.join(map(str, array.shape))}]"
 
 
-def show_type(array: Array) -> str:
-    """An element type in the words of TensorFlow's protos: "DT_FLOAT"."""
+def format_type(array: Array) -> str:
+    """Format an array's element type as in TensorFlow's protos: "DT_FLOAT"."""
     name = str(array.dtype)
     return "DT_" + _RUNTIME_NAMES.get(name, name.upper())

@@ -1,4 +1,4 @@
-"""The methods of signatures: which API each was exported for."""
+"""Checks of a signature's method_name: the API for which the signature was exported."""
 
 from tpuserve.errors import InvalidInput, WrongMethodName
 from tpuserve.saved_model.signature import (
@@ -12,10 +12,10 @@ _PREDICTABLE = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
 
 
 def check_predict(signature: Signature) -> None:
-    """Refuses a signature that was exported for no API; any of them can be predicted with.
+    """Check that Predict may run a signature: a Predict, Classify or Regress signature.
 
     Raises:
-      WrongMethodName: it was not.
+      WrongMethodName: the signature has another method_name.
     """
     if signature.method_name not in _PREDICTABLE:
         raise WrongMethodName(
@@ -25,25 +25,25 @@ def check_predict(signature: Signature) -> None:
 
 
 def check_classify(signature: Signature) -> None:
-    """Refuses a signature that was exported for another API than Classify.
+    """Check that a signature was exported for Classify.
 
     Raises:
-      InvalidInput: it was.
+      InvalidInput: the signature has another method_name.
     """
-    _check("classification", CLASSIFY_METHOD, signature)
+    _check_method_name("classification", CLASSIFY_METHOD, signature)
 
 
 def check_regress(signature: Signature) -> None:
-    """Refuses a signature that was exported for another API than Regress.
+    """Check that a signature was exported for Regress.
 
     Raises:
-      InvalidInput: it was.
+      InvalidInput: the signature has another method_name.
     """
-    _check("regression", REGRESS_METHOD, signature)
+    _check_method_name("regression", REGRESS_METHOD, signature)
 
 
-def _check(what: str, expected: str, signature: Signature) -> None:
+def _check_method_name(api: str, expected: str, signature: Signature) -> None:
     if signature.method_name != expected:
         raise InvalidInput(
-            f"Expected {what} signature method_name to be {expected}. Was: {signature.method_name}"
+            f"Expected {api} signature method_name to be {expected}. Was: {signature.method_name}"
         )

@@ -1,4 +1,4 @@
-"""The models that there are at the moment, and why others are not."""
+"""The list of models with the status of their versions."""
 
 from collections.abc import Set
 
@@ -7,24 +7,27 @@ from server.models.manager import Manager, statuses
 from server.servables.servable import State
 
 
-def of(manager: Manager, configured: Set[str] | None) -> dict[str, ModelStatus]:
-    """How each model is that is to be served, or is still there, by name.
+def list_models(manager: Manager, configured: Set[str] | None) -> dict[str, ModelStatus]:
+    """List every model that is configured or still has versions.
 
-    What was unloaded without a fault is left out, and with the last of its versions a model that
-    is not configured any more.
+    Versions that were unloaded without an error are left out.
 
     Args:
-      configured: the names of the models that are to be served; None where that is not known.
+      manager: knows the versions of the models.
+      configured: the names of the configured models; None where the configuration is unknown.
+
+    Returns:
+      Model name → status.
     """
-    found = {}
+    models = {}
     for name, versions in statuses(manager, {*manager.names(), *(configured or ())}).items():
         is_configured = configured is None or name in configured
-        shown = [
-            each
-            for each in versions
-            if each.state is not State.END or (is_configured and each.error is not None)
+        listed = [
+            status
+            for status in versions
+            if status.state is not State.END or (is_configured and status.error is not None)
         ]
         reason = manager.unavailable_reason(name)
-        if shown or reason is not None or (configured is not None and is_configured):
-            found[name] = ModelStatus(shown, reason)
-    return found
+        if listed or reason is not None or (configured is not None and is_configured):
+            models[name] = ModelStatus(listed, reason)
+    return models

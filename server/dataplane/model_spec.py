@@ -1,17 +1,18 @@
-"""What a request is addressed to."""
+"""The model, version and signature that a request is addressed to."""
 
 from typing import NamedTuple
 
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
 
-class Target(NamedTuple):
-    """What a request is addressed to.
+class ModelSpec(NamedTuple):
+    """The model, version and signature that a request is addressed to.
 
     Attributes:
-      version: None for the latest that is available.
-      signature_name: empty for "serving_default".
-      label: names a version instead of its number; None where it does not.
+      model: the name of the model.
+      version: the version number; None for the latest available version.
+      signature_name: the name of the signature; empty for "serving_default".
+      label: a version label in the place of a number; None for no label.
     """
 
     model: str
@@ -21,5 +22,5 @@ class Target(NamedTuple):
 
     @property
     def effective_signature_name(self) -> str:
-        """The signature that answers, never empty."""
+        """The name of the signature that answers; never empty."""
         return self.signature_name or DEFAULT_SIGNATURE

@@ -1,4 +1,4 @@
-"""MultiInference: several signatures of one model on the same examples.
+"""MultiInference: runs several signatures of one model on the same examples.
 
 The texts are TensorFlow Serving's.
 Source: tensorflow_serving/servables/tensorflow/multi_inference.cc.
@@ -9,110 +9,132 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.dataplane import classify, examples, regress
-from server.dataplane.model_spec import Target
+from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
-from server.servables.multi_signature import RunsTogether
+from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, Runner
 from tpuserve.errors import InvalidInput, UnsupportedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
-Task: TypeAlias = tuple[Target, str]
-"""What a task is addressed to, and the method name that it asks for."""
+Task: TypeAlias = tuple[ModelSpec, str]
+"""A task of a request: the model specification and the requested method name."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to run for the tasks of a request.
+class MultiInferencePlan:
+    """The signatures and outputs that answer a request's tasks.
 
     Attributes:
-      methods: signature → the method name of its task, in the order of the request.
-      outputs: signature → the outputs wanted of it.
+      methods: signature name → the method name of its task, in the order of the request.
+      outputs: signature name → the aliases of the outputs to compute.
     """
 
     methods: Mapping[str, str]
     outputs: Mapping[str, Sequence[str]]
 
 
-def target_of(tasks: Sequence[Task]) -> Target:
-    """What a whole request is addressed to: what its first task is.
+def model_spec_of_request(tasks: Sequence[Task]) -> ModelSpec:
+    """Return the model specification of a request: the specification of its first task.
 
     Raises:
-      InvalidInput: there is no task, or it names no model.
+      InvalidInput: the request has no task, or the first task names no model.
     """
     if not tasks or not tasks[0][0].model:
         raise InvalidInput("ModelSpec has no name specified.")
     return tasks[0][0]
 
 
-def plan(
+def make_plan(
     tasks: Sequence[Task], signatures: Mapping[str, Signature], check_method_names: bool
-) -> Plan:
-    """What to run for some tasks.
+) -> MultiInferencePlan:
+    """Plan the run of a request's tasks.
+
+    Args:
+      tasks: the tasks of the request.
+      signatures: signature name → signature, of the model.
+      check_method_names: whether a signature's method must match the task's method.
 
     Raises:
-      InvalidInput: a task of another model, an unknown signature, one that is named twice, or
-        one that does not fit its method.
-      UnsupportedModel: a method that neither classifies nor regresses.
+      InvalidInput: the tasks name several models, an unknown signature, a signature twice, or a
+        signature that does not fit the task's method.
+      UnsupportedModel: a task's method is neither Classify nor Regress.
     """
     methods: dict[str, str] = {}
     outputs: dict[str, Sequence[str]] = {}
-    fed: set[str] = set()
-    for target, method in tasks:
-        if not target.model:
+    input_tensors: set[str] = set()
+    for spec, method in tasks:
+        if not spec.model:
             raise InvalidInput("Found ModelSpec with an empty model name.")
-        if target.model != tasks[0][0].model:
+        if spec.model != tasks[0][0].model:
             raise InvalidInput(
                 "All ModelSpecs in a MultiInferenceRequest must access the same model name."
             )
-        name = target.effective_signature_name
+        name = spec.effective_signature_name
         if name in methods:
             raise InvalidInput(f"Duplicate evaluation of signature: {name}")
         if name not in signatures:
             raise InvalidInput(f"Requested signature not found in model graph: {name}")
         if method == CLASSIFY_METHOD:
-            outputs[name] = classify.outputs_of(signatures[name], check_method_names)
+            outputs[name] = classify.classification_outputs(signatures[name], check_method_names)
         elif method == REGRESS_METHOD:
-            outputs[name] = regress.outputs_of(signatures[name], check_method_names)
+            outputs[name] = regress.regression_outputs(signatures[name], check_method_names)
         else:
             raise UnsupportedModel(f"Unsupported signature method_name: {method}")
         methods[name] = method
-        fed.add(signatures[name].inputs[examples.ALIAS].name)
-    if len(fed) > 1:
+        input_tensors.add(signatures[name].inputs[examples.ALIAS].name)
+    if len(input_tensors) > 1:
         raise InvalidInput("Input tensor must be the same for all Signatures.")
-    return Plan(methods, outputs)
+    return MultiInferencePlan(methods, outputs)
 
 
-def run(
-    runner: Runner, wanted: Plan, fed: Array, timeout_ms: float | None
+def run_plan(
+    runner: Runner, plan: MultiInferencePlan, serialized: Array, timeout_ms: float | None
 ) -> Mapping[str, Mapping[str, Array]]:
-    """Signature → its outputs, computed in one run where that can be done."""
-    inputs = {examples.ALIAS: fed}
-    if isinstance(runner, RunsTogether):
-        return runner.run_multi(wanted.outputs, inputs, timeout_ms=timeout_ms)
+    """Compute the outputs of a plan, in one session run where the runner supports that.
+
+    Args:
+      runner: runs the model.
+      plan: the signatures and outputs to compute.
+      serialized: serialised examples, bytes [n].
+      timeout_ms: the time limit in milliseconds; None for no limit.
+
+    Returns:
+      Signature name → alias → array.
+    """
+    inputs = {examples.ALIAS: serialized}
+    if isinstance(runner, SupportsMultiRun):
+        return runner.run_multi(plan.outputs, inputs, timeout_ms=timeout_ms)
     return {
         name: runner.run(name, inputs, outputs, timeout_ms=timeout_ms)
-        for name, outputs in wanted.outputs.items()
+        for name, outputs in plan.outputs.items()
     }
 
 
-def read(
+def read_answers(
     model: str,
     version: int,
-    wanted: Plan,
+    plan: MultiInferencePlan,
     outputs: Mapping[str, Mapping[str, Array]],
     count: int,
 ) -> list[Classification | Regression]:
-    """The answers to all tasks, in their order.
+    """Return the answers to all tasks in the order of the request.
+
+    Args:
+      model: the name of the model.
+      version: the version that answered.
+      plan: the plan that was run.
+      outputs: signature name → alias → array.
+      count: the number of examples in the request.
 
     Raises:
-      InvalidInput: outputs of another type or shape than an answer has.
+      InvalidInput: an output has an unexpected type or shape.
     """
     answers: list[Classification | Regression] = []
-    for name, method in wanted.methods.items():
+    for name, method in plan.methods.items():
         if method == CLASSIFY_METHOD:
-            classes, scores = classify.read(outputs[name], count)
+            classes, scores = classify.read_classification(outputs[name], count)
             answers.append(Classification(model, version, name, classes, scores))
         else:
-            values = regress.read(outputs[name], count)
+            values = regress.read_regression(outputs[name], count)
             answers.append(Regression(model, version, name, values))
     return answers

@@ -1,4 +1,4 @@
-"""Regress: what its signatures are like, and how their outputs are read.
+"""Regress: checks regression signatures and reads values from outputs.
 
 The texts are TensorFlow Serving's.
 Source: tensorflow_serving/servables/tensorflow/regressor.cc.
@@ -16,11 +16,15 @@ from tpuserve.saved_model.signature import Signature
 OUTPUTS = "outputs"
 
 
-def outputs_of(signature: Signature, check_method_name: bool) -> list[str]:
-    """The outputs to ask of a signature that regresses: just one.
+def regression_outputs(signature: Signature, check_method_name: bool) -> list[str]:
+    """Return the alias of the single output to compute, in a list.
+
+    Args:
+      signature: a regression signature.
+      check_method_name: whether the signature's method must be Regress's.
 
     Raises:
-      InvalidInput: it is no such signature.
+      InvalidInput: the signature is not a regression signature.
     """
     if check_method_name:
         method_names.check_regress(signature)
@@ -29,34 +33,38 @@ def outputs_of(signature: Signature, check_method_name: bool) -> list[str]:
         raise InvalidInput("Expected one output Tensor.")
     if examples.ALIAS not in signature.inputs:
         raise InvalidInput(
-            f"No regression inputs found in SignatureDef: {examples.show(signature)}"
+            f"No regression inputs found in SignatureDef: {examples.format_signature(signature)}"
         )
     if OUTPUTS not in signature.outputs:
         raise InvalidInput(
-            f"No regression outputs found in SignatureDef: {examples.show(signature)}"
+            f"No regression outputs found in SignatureDef: {examples.format_signature(signature)}"
         )
     return [OUTPUTS]
 
 
-def read(outputs: Mapping[str, Array], count: int) -> Array:
-    """The values [count] among the outputs for so many examples.
+def read_regression(outputs: Mapping[str, Array], count: int) -> Array:
+    """Return the values among a model's outputs, float32 [count].
+
+    Args:
+      outputs: alias → array.
+      count: the number of examples in the request.
 
     Raises:
-      InvalidInput: they are of another type or shape than an answer has.
+      InvalidInput: the output has an unexpected type or shape.
     """
     values = outputs[OUTPUTS]
     if not (values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)):
         raise InvalidInput(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
-            f"{examples.show_shape(values)}"
+            f"{examples.format_shape(values)}"
         )
     if len(values) != count:
         raise InvalidInput(
             f"Input batch size did not match output batch size: {count} vs. {len(values)}"
         )
     if values.dtype != np.float32:
-        # Two spaces, as TensorFlow Serving has it.
+        # TensorFlow Serving's text has two spaces here.
         raise InvalidInput(
-            f"Expected output Tensor of DT_FLOAT.  Got: {examples.show_type(values)}"
+            f"Expected output Tensor of DT_FLOAT.  Got: {examples.format_type(values)}"
         )
     return values.reshape(-1)

@@ -1,4 +1,4 @@
-"""What a request is answered with."""
+"""The results of requests, independent of any protocol."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,12 @@ from tpuserve.errors import TpuserveError
 
 
 class Prediction(NamedTuple):
-    """An answer, and who gave it.
+    """The answer to a Predict request.
 
     Attributes:
+      model: the name of the model.
+      version: the version that answered.
+      signature_name: the name of the signature.
       outputs: alias → array; strings are object arrays of bytes.
     """
 
@@ -23,12 +26,14 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Classification:
-    """The classes of each example, and who gave them.
+    """The answer to a Classify request.
 
     Attributes:
-      classes: labels, bytes in an object array [examples, classes]; None where the signature
-        gives none.
-      scores: float32 [examples, classes]; None where the signature gives none.
+      model: the name of the model.
+      version: the version that answered.
+      signature_name: the name of the signature.
+      classes: labels, bytes [examples, classes]; None where the signature has no such output.
+      scores: float32 [examples, classes]; None where the signature has no such output.
     """
 
     model: str
@@ -40,9 +45,12 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """The value of each example, and who gave them.
+    """The answer to a Regress request.
 
     Attributes:
+      model: the name of the model.
+      version: the version that answered.
+      signature_name: the name of the signature.
       values: float32 [examples].
     """
 
@@ -57,7 +65,9 @@ class Metadata:
     """The signatures of a version.
 
     Attributes:
-      signature_defs: name → SignatureDef, whole, as the model has it.
+      model: the name of the model.
+      version: the version.
+      signature_defs: signature name → SignatureDef message.
     """
 
     model: str
@@ -67,11 +77,11 @@ class Metadata:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """How a model is.
+    """The status of a model.
 
     Attributes:
-      versions: those that are there, on their way, or could not be loaded; newest first.
-      reason: why nothing is known of its versions; None where something is.
+      versions: the versions that are loaded, loading or failed; newest first.
+      reason: why no version is known; None where versions are known.
     """
 
     versions: Sequence[VersionStatus]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from server.config.model_config import RequestLogging
-from server.dataplane.model_spec import Target
+from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Prediction, Regression
 from server.metrics import Metrics
 from server.request_log import settings
@@ -49,7 +49,7 @@ class InferenceLogEntry(NamedTuple):
       examples: serialised tf.train.Example messages.
     """
 
-    tasks: tuple[tuple[Target, str], ...]
+    tasks: tuple[tuple[ModelSpec, str], ...]
     answers: tuple[Classification | Regression, ...]
     examples: tuple[bytes, ...]
 
@@ -137,7 +137,7 @@ class RequestLog:
 
     def multi_inference(
         self,
-        tasks: Sequence[tuple[Target, str]],
+        tasks: Sequence[tuple[ModelSpec, str]],
         answers: Sequence[Classification | Regression],
         examples: Sequence[bytes],
     ) -> None:

@@ -1,4 +1,4 @@
-"""What can compute several signatures at once."""
+"""The interface of models and runners that compute several signatures in one session run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -7,19 +7,23 @@ from server.servables.servable import Array
 
 
 @runtime_checkable
-class RunsTogether(Protocol):
-    """A model that computes several signatures in one run, or a batcher around it."""
+class SupportsMultiRun(Protocol):
+    """A model, or a batching runner around a model, that computes several signatures in one run."""
 
     def run_multi(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, dict[str, Array]]:
-        """Signature → its outputs, by alias.
+        """Compute several signatures on the same inputs.
 
         Args:
-          wanted: signature → the outputs wanted of it.
-          inputs: alias → array, the same tensors for all of the signatures.
+          output_names: signature name → the aliases of the outputs to compute.
+          inputs: alias → array, for all of the signatures.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+
+        Returns:
+          Signature name → alias → array.
         """

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
 from server.dataplane import classify, examples, method_names, multi_inference, regress
-from server.dataplane.model_spec import Target
+from server.dataplane.model_spec import ModelSpec
 from server.servables.servable import Model
 from server.tensors import tensor_proto
 from tpuserve.errors import DamagedWarmUp, InvalidInput, UnsupportedModel
@@ -56,7 +56,7 @@ class WarmupReplayer:
             raise UnsupportedModel(f"Unsupported log_type for warmup: {kind or 'none'}")
 
     def _predict(self, model: Model, request: Any) -> None:
-        name = _target(request).effective_signature_name
+        name = _model_spec(request).effective_signature_name
         signature = signatures.find_signature(model.signatures, name)
         if self._check_method_names:
             method_names.check_predict(signature)
@@ -68,32 +68,32 @@ class WarmupReplayer:
         model.run(name, signature.complete(inputs), list(request.output_filter) or None)
 
     def _classify(self, model: Model, request: Any) -> None:
-        name = _target(request).effective_signature_name
-        signature = examples.find(model.signatures, name)
-        outputs = classify.outputs_of(signature, self._check_method_names)
+        name = _model_spec(request).effective_signature_name
+        signature = examples.find_signature(model.signatures, name)
+        outputs = classify.classification_outputs(signature, self._check_method_names)
         serialized = _examples(request.input)
         inputs = {examples.ALIAS: examples.encode(serialized)}
-        classify.read(model.run(name, inputs, outputs), len(serialized))
+        classify.read_classification(model.run(name, inputs, outputs), len(serialized))
 
     def _regress(self, model: Model, request: Any) -> None:
-        name = _target(request).effective_signature_name
-        signature = examples.find(model.signatures, name)
-        outputs = regress.outputs_of(signature, self._check_method_names)
+        name = _model_spec(request).effective_signature_name
+        signature = examples.find_signature(model.signatures, name)
+        outputs = regress.regression_outputs(signature, self._check_method_names)
         serialized = _examples(request.input)
         inputs = {examples.ALIAS: examples.encode(serialized)}
-        regress.read(model.run(name, inputs, outputs), len(serialized))
+        regress.read_regression(model.run(name, inputs, outputs), len(serialized))
 
     def _multi_inference(self, model: Model, request: Any) -> None:
-        tasks = [(_target(task), task.method_name) for task in request.tasks]
-        multi_inference.target_of(tasks)
-        plan = multi_inference.plan(tasks, model.signatures, self._check_method_names)
+        tasks = [(_model_spec(task), task.method_name) for task in request.tasks]
+        multi_inference.model_spec_of_request(tasks)
+        plan = multi_inference.make_plan(tasks, model.signatures, self._check_method_names)
         serialized = _examples(request.input)
-        outputs = multi_inference.run(model, plan, examples.encode(serialized), None)
-        multi_inference.read("", 0, plan, outputs, len(serialized))
+        outputs = multi_inference.run_plan(model, plan, examples.encode(serialized), None)
+        multi_inference.read_answers("", 0, plan, outputs, len(serialized))
 
 
-def _target(request: Any) -> Target:
-    return Target(request.model_spec.name, signature_name=request.model_spec.signature_name)
+def _model_spec(request: Any) -> ModelSpec:
+    return ModelSpec(request.model_spec.name, signature_name=request.model_spec.signature_name)
 
 
 def _examples(message: Any) -> list[bytes]:

@@ -10,7 +10,7 @@ import pytest
 
 from server.batching.runner import BatchingRunners
 from server.config.batching_parameters import BatchingParameters
-from server.servables.multi_signature import RunsTogether
+from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, Runner
 from tests.server.fakes import FakeModel
 
@@ -53,7 +53,7 @@ class AllAtOnce(OneBySignature):
 
 
 def ask(runner: Runner, wanted: Mapping[str, Sequence[str]], *values: float) -> Any:
-    assert isinstance(runner, RunsTogether)
+    assert isinstance(runner, SupportsMultiRun)
     return runner.run_multi(wanted, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
 
 

@@ -12,7 +12,7 @@ import pytest
 from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.batching.runner import BatchingRunner, BatchingRunners
 from server.config.batching_parameters import BatchingParameters
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array
@@ -341,7 +341,7 @@ def test_many_clients_of_a_served_model_get_their_own_answers(model: CountingMod
         barrier.wait(10)
         for step in range(20):
             x = half(*[number + step] * (1 + step % 3))
-            y = dataplane.predict(Target("half"), lambda _, x=x: x).outputs["y"]  # type: ignore[misc]
+            y = dataplane.predict(ModelSpec("half"), lambda _, x=x: x).outputs["y"]  # type: ignore[misc]
             if y.tolist() != [(number + step) / 2 + 2] * (1 + step % 3):
                 return False
         return True

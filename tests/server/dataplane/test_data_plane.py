@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
 from server.models.manager import Manager
 from server.servables.servable import Array, State
@@ -21,8 +21,8 @@ from tpuserve.errors import (
     UnsupportedModel,
 )
 
-HALF = Target("half")
-M = Target("m")
+HALF = ModelSpec("half")
+M = ModelSpec("m")
 X = {"x": np.array([1, 2, 5], np.float32)}
 REGRESS = "tensorflow/serving/regress"
 
@@ -50,7 +50,7 @@ def test_runs_are_timed_and_requests_left_to_the_faces_to_count(manager: Manager
 def test_multi_inference_counts_examples() -> None:
     metrics = Metrics()
     dataplane = serve(ExamplesModel(), metrics=metrics)
-    dataplane.multi_inference([(Target("m", signature_name="regress"), REGRESS)], [b"a", b"b"])
+    dataplane.multi_inference([(ModelSpec("m", signature_name="regress"), REGRESS)], [b"a", b"b"])
     dataplane.classify(M, [b"a"])
     assert lines(metrics, "request_example_count")[-1:] + lines(metrics, "counts_sum") == [
         ':tensorflow:serving:request_example_counts_count{model="m"} 1',
@@ -85,7 +85,7 @@ def test_metadata_gives_the_signatures_whole(dataplane: DataPlane, loader: FakeL
 )
 def test_other_metadata_is_refused(dataplane: DataPlane, fields: list[str], text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        dataplane.metadata(Target("unknown"), fields)
+        dataplane.metadata(ModelSpec("unknown"), fields)
     assert str(caught.value) == text
 
 
@@ -107,7 +107,7 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
     aspire(manager, "bad", {1: Path("/models/bad/1")})
     manager.set_unavailable_reason("missing", BasePathNotFound("no directory"))
     aspire(manager, "half", {4: Path("/models/half/4")})
-    listed = dataplane.listed()
+    listed = dataplane.list_models()
     assert sorted(listed) == sorted(names)
     assert [each.version for each in listed["half"].versions] == [4]
     assert [str(each.error) for each in listed["bad"].versions] == ["cut short"]
@@ -115,7 +115,7 @@ def test_list_leaves_out_what_was_unloaded_and_tells_why_a_model_is_missing(
     aspire(manager, "bad", {})
     aspire(manager, "half", {})
     names.clear()
-    assert list(dataplane.listed()) == ["missing"]
+    assert list(dataplane.list_models()) == ["missing"]
     assert not dataplane.is_available
 
 
@@ -156,7 +156,7 @@ def test_what_is_answered_is_written_down_where_that_is_wanted() -> None:
     aspire(manager, "m", {3: Path("/models/m/3")})
     aspire(manager, "n", {3: Path("/models/n/3")})
     dataplane = DataPlane(manager, request_log=journal)
-    regress = Target("m", signature_name="regress")
+    regress = ModelSpec("m", signature_name="regress")
     fed = {"inputs": np.array([b"a"], object)}
     answers = [
         dataplane.predict(regress, lambda _: fed, ["outputs"]),
@@ -164,7 +164,7 @@ def test_what_is_answered_is_written_down_where_that_is_wanted() -> None:
         dataplane.regress(regress, [b"a"]),
         dataplane.multi_inference([(regress, REGRESS)], [b"a"]),
     ]
-    dataplane.classify(Target("n"), [b"a"])
+    dataplane.classify(ModelSpec("n"), [b"a"])
     with pytest.raises(InvalidInput):
         dataplane.classify(M, [])
     assert journal.entries == [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.dataplane import Classification, Regression, Target
+from server.dataplane import Classification, ModelSpec, Regression
 from tests.server.dataplane.models import (
     CLASSES,
     EXAMPLES,
@@ -22,8 +22,8 @@ from tpuserve.errors import InvalidInput, TpuserveError
 from tpuserve.saved_model.signature import Signature
 
 SENT = [b"ab", b"abcd"]
-M = Target("m")
-REGRESS = Target("m", signature_name="regress")
+M = ModelSpec("m")
+REGRESS = ModelSpec("m", signature_name="regress")
 
 
 def with_signature(signature: Signature) -> ExamplesModel:
@@ -42,19 +42,19 @@ def test_examples_are_classified_row_by_row() -> None:
 
 
 def test_signature_may_give_scores_alone() -> None:
-    answer = serve(ExamplesModel()).classify(Target("m", signature_name="scores"), SENT)
+    answer = serve(ExamplesModel()).classify(ModelSpec("m", signature_name="scores"), SENT)
     assert answer.classes is None
     assert answer.scores is not None
 
 
 @pytest.mark.parametrize("name", ["regress", "column"])
 def test_examples_are_regressed_to_one_value_each(name: str) -> None:
-    answer = serve(ExamplesModel()).regress(Target("m", signature_name=name), SENT)
+    answer = serve(ExamplesModel()).regress(ModelSpec("m", signature_name=name), SENT)
     assert (answer.signature_name, answer.values.tolist()) == (name, [2, 4])
 
 
 @pytest.mark.parametrize("target", [M, REGRESS])
-def test_no_example_is_refused(target: Target) -> None:
+def test_no_example_is_refused(target: ModelSpec) -> None:
     dataplane = serve(ExamplesModel())
     ask: Any = dataplane.regress if target.signature_name else dataplane.classify
     with pytest.raises(InvalidInput, match=r"^Input is empty\.$"):
@@ -65,7 +65,7 @@ def test_unknown_signature_is_refused_otherwise_than_by_predict() -> None:
     dataplane = serve(ExamplesModel())
     for ask in (dataplane.classify, dataplane.regress):
         with pytest.raises(InvalidInput, match="^No signature was found with the name: S$"):
-            ask(Target("m", signature_name="S"), SENT)
+            ask(ModelSpec("m", signature_name="S"), SENT)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_outputs_that_are_no_values_are_refused(values: Any, text: str) -> None:
 def test_several_signatures_answer_on_the_same_examples() -> None:
     tasks = [
         (REGRESS, "tensorflow/serving/regress"),
-        (Target("m"), "tensorflow/serving/classify"),
+        (ModelSpec("m"), "tensorflow/serving/classify"),
     ]
     first, second = serve(ExamplesModel()).multi_inference(tasks, SENT)
     assert isinstance(first, Regression)
@@ -213,19 +213,19 @@ CLASSIFY = "tensorflow/serving/classify"
     ("tasks", "code", "text"),
     [
         ([], "INVALID_ARGUMENT", "ModelSpec has no name specified."),
-        ([(Target(""), CLASSIFY)], "INVALID_ARGUMENT", "ModelSpec has no name specified."),
+        ([(ModelSpec(""), CLASSIFY)], "INVALID_ARGUMENT", "ModelSpec has no name specified."),
         (
-            [(M, CLASSIFY), (Target("n"), CLASSIFY)],
+            [(M, CLASSIFY), (ModelSpec("n"), CLASSIFY)],
             "INVALID_ARGUMENT",
             "All ModelSpecs in a MultiInferenceRequest must access the same model name.",
         ),
         (
-            [(M, CLASSIFY), (Target("m", signature_name="serving_default"), CLASSIFY)],
+            [(M, CLASSIFY), (ModelSpec("m", signature_name="serving_default"), CLASSIFY)],
             "INVALID_ARGUMENT",
             "Duplicate evaluation of signature: serving_default",
         ),
         (
-            [(Target("m", signature_name="S"), CLASSIFY)],
+            [(ModelSpec("m", signature_name="S"), CLASSIFY)],
             "INVALID_ARGUMENT",
             "Requested signature not found in model graph: S",
         ),
@@ -243,5 +243,5 @@ def test_tasks_that_do_not_go_together_are_refused(tasks: Any, code: str, text: 
 
 
 def test_version_of_the_first_task_holds_for_all() -> None:
-    tasks = [(M, CLASSIFY), (Target("m", 99, "regress"), "tensorflow/serving/regress")]
+    tasks = [(M, CLASSIFY), (ModelSpec("m", 99, "regress"), "tensorflow/serving/regress")]
     assert {each.version for each in serve(ExamplesModel()).multi_inference(tasks, SENT)} == {3}

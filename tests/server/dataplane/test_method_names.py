@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from server.dataplane import Target
+from server.dataplane import ModelSpec
 from tests.server.dataplane.models import ExamplesModel, classify, serve
 from tests.server.fakes import FakeModel
 from tpuserve.errors import Code, TpuserveError
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
-M = Target("m")
-REGRESS = Target("m", signature_name="regress")
+M = ModelSpec("m")
+REGRESS = ModelSpec("m", signature_name="regress")
 X = {"x": np.array([1, 2], np.float32)}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from server.servables.servable import Array
 from tpuserve.errors import (
     InvalidInput,
@@ -15,8 +15,8 @@ from tpuserve.errors import (
     SignatureNotFound,
 )
 
-HALF = Target("half")
-TWO = Target("half", signature_name="two")
+HALF = ModelSpec("half")
+TWO = ModelSpec("half", signature_name="two")
 
 
 def ints(**values: int) -> Mapping[str, Array]:
@@ -43,18 +43,18 @@ def test_output_filter_leaves_only_what_it_names(dataplane: DataPlane) -> None:
 
 
 def test_signature_without_inputs_answers(dataplane: DataPlane) -> None:
-    target = Target("half", signature_name="nothing")
+    target = ModelSpec("half", signature_name="nothing")
     assert dataplane.predict(target, lambda _: {}).outputs["y"].tolist() == [7]
 
 
 def test_unknown_model_is_not_found(dataplane: DataPlane) -> None:
     with pytest.raises(ModelNotFound):
-        dataplane.predict(Target("other"), lambda _: {})
+        dataplane.predict(ModelSpec("other"), lambda _: {})
 
 
 def test_unknown_signature_is_named(dataplane: DataPlane) -> None:
     with pytest.raises(SignatureNotFound, match='^Serving signature key "S" not found.$'):
-        dataplane.predict(Target("half", signature_name="S"), lambda _: {})
+        dataplane.predict(ModelSpec("half", signature_name="S"), lambda _: {})
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_model_that_fails_is_told_to_who_runs_the_server(
 ) -> None:
     with pytest.raises(ModelExecutionError):
         dataplane.predict(
-            Target("half", signature_name="failing"), lambda _: {"x": np.ones(1, np.float32)}
+            ModelSpec("half", signature_name="failing"), lambda _: {"x": np.ones(1, np.float32)}
         )
-    assert "half/3: signature failing has failed: out of memory" in caplog.messages
+    assert "half/3: signature failing failed: out of memory" in caplog.messages

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from server.config.model_config import RequestLogging
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from server.models.manager import Manager
 from server.request_log import RequestLog
 from server.warmup import WarmUp
@@ -22,7 +22,7 @@ from tpuserve.saved_model import warm_up_file
 
 pytestmark = pytest.mark.slow
 
-M, REGRESS = Target("m"), Target("m", signature_name="regress")
+M, REGRESS = ModelSpec("m"), ModelSpec("m", signature_name="regress")
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from server.dataplane import Target
+from server.dataplane import ModelSpec
 
-_NOBODY = Target("")
+_NOBODY = ModelSpec("")
 
 
 class CallContext:

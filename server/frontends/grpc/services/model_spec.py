@@ -5,11 +5,11 @@ from typing import Any
 
 from tensorflow_serving.apis import model_pb2
 
-from server.dataplane import Target
+from server.dataplane import ModelSpec
 from tpuserve.errors import InvalidInput
 
 
-def read_target(request: Any) -> Target:
+def read_target(request: Any) -> ModelSpec:
     """What a request with a `model_spec` is addressed to.
 
     Raises:
@@ -22,14 +22,14 @@ def read_target(request: Any) -> Target:
     return target_of(request.model_spec)
 
 
-def target_of(spec: Any) -> Target:
+def target_of(spec: Any) -> ModelSpec:
     """What a ModelSpec addresses, be it complete or not."""
     choice = spec.WhichOneof("version_choice")
     if choice is None:
-        return Target(spec.name, None, spec.signature_name)
+        return ModelSpec(spec.name, None, spec.signature_name)
     if choice == "version":
-        return Target(spec.name, spec.version.value, spec.signature_name)
-    return Target(spec.name, None, spec.signature_name, spec.version_label)
+        return ModelSpec(spec.name, spec.version.value, spec.signature_name)
+    return ModelSpec(spec.name, None, spec.signature_name, spec.version_label)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from server.codec import examples, json_parser, requests, responses
 from server.codec.array_to_json import JsonText
 from server.codec.json_parser import Json
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
 Written: TypeAlias = tuple[JsonText, int]
@@ -18,7 +18,7 @@ class Answer(Protocol):
     """Answers one kind of request; blocks while the model runs."""
 
     def __call__(
-        self, dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
+        self, dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
     ) -> Written:
         """The answer to a request.
 
@@ -42,7 +42,7 @@ def read(body: bytes) -> tuple[Json, str]:
 
 
 def _predict(
-    dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
+    dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
 ) -> Written:
     try:
         prediction = dataplane.predict(
@@ -65,14 +65,14 @@ def _predict(
 
 
 def _classify(
-    dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
+    dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
 ) -> Written:
     found = dataplane.classify(target, examples.decode_examples(request), timeout_ms=timeout_ms)
     return responses.encode_classifications(found.classes, found.scores), found.version
 
 
 def _regress(
-    dataplane: DataPlane, target: Target, request: Json, timeout_ms: float | None
+    dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
 ) -> Written:
     found = dataplane.regress(target, examples.decode_examples(request), timeout_ms=timeout_ms)
     return responses.encode_regressions(found.values), found.version

@@ -5,7 +5,7 @@ from importlib import metadata
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest.v1 import schemas
 from server.servables.servable import State
 from tpuserve.errors import TpuserveError
@@ -69,7 +69,7 @@ def _paths_of(dataplane: DataPlane, model: str) -> Json:
         f"{base}/metadata": {"get": _get(f"Metadata of {model}", "Its signatures.")},
     }
     try:
-        definitions = dataplane.metadata(Target(model), ["signature_def"]).signature_defs
+        definitions = dataplane.metadata(ModelSpec(model), ["signature_def"]).signature_defs
     except TpuserveError:  # it has just been unloaded
         return {}
     known = {name: each for name, each in definitions.items() if schemas.is_described(each)}

@@ -7,7 +7,7 @@ from starlette.types import Receive, Scope
 
 from server.admission.admission import AdmissionController
 from server.admission.nonblocking import WouldBlock
-from server.dataplane import DataPlane, Target
+from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport import request_body
@@ -159,7 +159,7 @@ class Api:
         try:
             request, named = inference.read(body)
             signature = named or DEFAULT_SIGNATURE
-            target = Target(route.model, route.version, signature, route.label)
+            target = ModelSpec(route.model, route.version, signature, route.label)
             answer = inference.ANSWERS[route.verb]
             written, version = answer(self._dataplane, target, request, timeout_ms)
         except WouldBlock:
@@ -175,14 +175,14 @@ class Api:
         if route.verb == "metadata":
             if not route.model:
                 raise InvalidInput("Missing model name in request.")
-            target = Target(route.model, route.version, label=route.label)
+            target = ModelSpec(route.model, route.version, label=route.label)
             return models.encode_metadata(self._dataplane.metadata(target, ["signature_def"]))
         if route.model:
             # A label counts for nothing here, as in TensorFlow Serving.
             return models.encode_status(self._dataplane.status(route.model, route.version))
         if route.version is not None or route.label is not None:
             raise InvalidInput("Missing model name in request.")
-        return models.encode_list(self._dataplane.listed())
+        return models.encode_list(self._dataplane.list_models())
 
     def _count(self, route: Route, code: str, started: int) -> None:
         if self._metrics is not None:

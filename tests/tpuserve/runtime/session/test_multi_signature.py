@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from server.dataplane import Classification, DataPlane, Regression, Target
+from server.dataplane import Classification, DataPlane, Regression, ModelSpec
 from server.models.manager import Manager
 from tests.server.aspiring import aspire
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
@@ -97,8 +97,8 @@ def test_multi_inference_is_one_run(directory: Path) -> None:
     manager = Manager(loader.load)
     aspire(manager, "counting", {1: directory})
     tasks = [
-        (Target("counting", signature_name="runs"), CLASSIFY_METHOD),
-        (Target("counting", signature_name="lengths"), REGRESS_METHOD),
+        (ModelSpec("counting", signature_name="runs"), CLASSIFY_METHOD),
+        (ModelSpec("counting", signature_name="lengths"), REGRESS_METHOD),
     ]
     runs, lengths = DataPlane(manager).multi_inference(tasks, EXAMPLES.tolist())
     assert isinstance(runs, Classification)
