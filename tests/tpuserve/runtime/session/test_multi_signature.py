@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from server.dataplane import Classification, DataPlane, Regression, ModelSpec
+from server.dataplane import Classification, DataPlane, ModelSpec, Regression
 from server.models.manager import Manager
 from tests.server.aspiring import aspire
 from tpuserve.errors import InvalidInput, InvalidTensor, ModelExecutionError, SignatureNotFound
