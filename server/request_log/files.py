@@ -1,24 +1,17 @@
-"""Record files of the request log; a full file is followed by a new file.
-
-Source of the framing: tensorflow/core/lib/io/record_writer.h.
-"""
+"""TFRecord files of the request log; a full file is followed by a new file."""
 
 import os
-import struct
 import time
 from collections.abc import Callable, Collection
 from io import FileIO
 from itertools import count
 from pathlib import Path
 
-import google_crc32c
+from tpuserve.saved_model import tfrecord
 
 # The limits of a warm-up file, so that each log file can serve as a warm-up file.
 MAX_RECORDS = 1000
 MAX_BYTES = 64 << 20
-
-_LENGTH = struct.Struct("<Q")
-_CHECKSUM = struct.Struct("<I")
 
 
 class RecordFiles:
@@ -96,7 +89,7 @@ class _RecordFile:
 
     def append(self, record: bytes) -> None:
         # One unbuffered write per record: a crash cuts at most one record.
-        framed = frame(record)
+        framed = tfrecord.frame_record(record)
         try:
             written = self._file.write(framed)
             if written != len(framed):
@@ -109,15 +102,3 @@ class _RecordFile:
 
     def close(self) -> None:
         self._file.close()
-
-
-def frame(record: bytes) -> bytes:
-    """A record as it stands in a file: length and content, each with its checksum."""
-    length = _LENGTH.pack(len(record))
-    return b"".join((length, _checksum(length), record, _checksum(record)))
-
-
-def _checksum(data: bytes) -> bytes:
-    # Masked, because a checksum of data that holds checksums is a weak one.
-    crc: int = google_crc32c.value(data)
-    return _CHECKSUM.pack((((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -132,7 +132,7 @@ class WarmUp:
 def _read_records(path: Path) -> Iterator[bytes]:
     """Yield the records of a file; raise an error after the last readable record."""
     try:
-        for count, record in enumerate(warm_up_file.records(path)):
+        for count, record in enumerate(warm_up_file.read_warm_up_records(path)):
             if count == MAX_RECORDS:
                 raise InvalidInput(
                     f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}"

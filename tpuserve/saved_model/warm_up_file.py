@@ -1,16 +1,14 @@
-"""The requests that a server runs before a model answers clients.
+"""Reads warm-up files: the requests that a server runs before a model receives client requests.
 
-Source: TensorFlow Serving, servables/tensorflow/saved_model_warmup.cc; the framing of records is
-that of tensorflow/core/lib/io/record_writer.h.
+Source: TensorFlow Serving, servables/tensorflow/saved_model_warmup.cc. A warm-up file is a
+TFRecord file of PredictionLog messages.
 """
 
 import os
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import google_crc32c
 from google.protobuf.message import DecodeError
 
 from tpuserve.errors import DamagedSavedModel
@@ -19,13 +17,11 @@ from tpuserve.proto import saved_model_pb2
 from tpuserve.saved_model import dtypes
 from tpuserve.saved_model.proto_file import unreadable_error
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, TensorSpec
+from tpuserve.saved_model.tfrecord import DamagedRecord, read_records
 from tpuserve.saved_model.variables import shape_from_proto
 
 PATH = Path("assets.extra", "tf_serving_warmup_requests")
 EXAMPLES_ALIAS = "inputs"
-
-_LENGTH = struct.Struct("<QI")
-_CHECKSUM_SIZE = 4
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,13 @@ class WarmUpRecord:
     """One request of a warm-up file.
 
     Attributes:
-      kind: the API it is for: "predict", "classify", "regress", "multi_inference",
-        "session_run", "predict_streamed", or "unknown" where the record does not say.
-      signature_name: what it calls; of several, joined by commas; "" for a session run.
-      inputs: alias → the tensor that is sent, its name being the alias. Examples are a string
-        tensor "inputs" of their number. Of a stream, the first request's.
+      kind: the API of the request: "predict", "classify", "regress", "multi_inference",
+        "session_run", "predict_streamed", or "unknown" if the record has none of these.
+      signature_name: the signature of the request; several are joined by commas; "" for a session
+        run.
+      inputs: input alias → its tensor, whose name is the alias. The tf.Examples of a request are
+        one string tensor "inputs" with one element for each tf.Example. A stream has the inputs of
+        its first request.
     """
 
     kind: str
@@ -46,103 +44,86 @@ class WarmUpRecord:
 
 
 def read_warm_up_file(directory: Path) -> tuple[WarmUpRecord, ...]:
-    """The requests in the warm-up file of a SavedModel, in order; none if it has no such file.
+    """Return the requests in the warm-up file of a SavedModel, or nothing without such a file.
 
     Raises:
-      DamagedSavedModel: a record is cut, contradicts its checksum, or is no PredictionLog.
+      DamagedSavedModel: a record is truncated, has a wrong checksum, or is no PredictionLog.
     """
     path = directory / PATH
     if not os.path.lexists(path):
         return ()
-    return tuple(_record(path, number, each) for number, each in enumerate(records(path)))
+    return tuple(
+        _parse_record(path, number, content)
+        for number, content in enumerate(read_warm_up_records(path))
+    )
 
 
-def records(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Each record of a TFRecord file, which for a warm-up file is a serialized PredictionLog.
+def read_warm_up_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yield each record of a warm-up file, a serialised PredictionLog.
 
     Raises:
-      DamagedSavedModel: the file cannot be read, a record is cut, or a checksum is wrong.
+      DamagedSavedModel: the file cannot be read, a record is truncated, or a checksum is wrong.
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            left = os.fstat(file.fileno()).st_size
-            number = 0
-            while left:
-                head = file.read(_LENGTH.size)
-                if len(head) < _LENGTH.size:
-                    raise _damaged(path, number, "the file ends within its length")
-                length, checksum = _LENGTH.unpack(head)
-                if checksum != _masked_crc(head[:8]):
-                    raise _damaged(path, number, "its length has a wrong checksum")
-                left -= _LENGTH.size + length + _CHECKSUM_SIZE
-                if left < 0:
-                    raise _damaged(path, number, f"the file ends {-left} bytes too early")
-                content = file.read(length)
-                checksum = int.from_bytes(file.read(_CHECKSUM_SIZE), "little")
-                if checksum != _masked_crc(content):
-                    raise _damaged(path, number, "its content has a wrong checksum")
-                yield content
-                number += 1
+        yield from read_records(path)
+    except DamagedRecord as error:
+        raise _damaged_record_error(path, error.number, error.reason) from error
     except OSError as error:
         raise unreadable_error(path, error) from error
 
 
-def _masked_crc(data: bytes) -> int:
-    # Masked, because a checksum of data that holds checksums is a weak one.
-    crc: int = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _damaged(path: Path, number: int, why: str) -> DamagedSavedModel:
+def _damaged_record_error(path: Path, number: int, reason: str) -> DamagedSavedModel:
     return DamagedSavedModel(
-        f"record {number} of {path} is damaged: {why}. Export the model again, or remove the "
+        f"record {number} of {path} is damaged: {reason}. Export the model again, or remove the "
         f"file to serve without warm-up."
     )
 
 
-def _record(path: Path, number: int, content: bytes) -> WarmUpRecord:
+def _parse_record(path: Path, number: int, content: bytes) -> WarmUpRecord:
     log = pb.PredictionLog()
     try:
         log.ParseFromString(content)
     except DecodeError as error:
-        raise _damaged(path, number, f"it is no PredictionLog ({error})") from error
+        raise _damaged_record_error(path, number, f"it is no PredictionLog ({error})") from error
     match log.WhichOneof("log_type"):
         case "predict_log":
-            return _predict("predict", log.predict_log.request)
+            return _predict_record("predict", log.predict_log.request)
         case "predict_streamed_log":
             requests = log.predict_streamed_log.request
-            return _predict("predict_streamed", requests[0] if requests else pb.PredictRequest())
+            request = requests[0] if requests else pb.PredictRequest()
+            return _predict_record("predict_streamed", request)
         case "classify_log":
             classify = log.classify_log.request
-            return _examples("classify", [classify.model_spec], classify.input)
+            return _examples_record("classify", [classify.model_spec], classify.input)
         case "regress_log":
             regress = log.regress_log.request
-            return _examples("regress", [regress.model_spec], regress.input)
+            return _examples_record("regress", [regress.model_spec], regress.input)
         case "multi_inference_log":
             multi = log.multi_inference_log.request
-            return _examples("multi_inference", [t.model_spec for t in multi.tasks], multi.input)
+            specs = [task.model_spec for task in multi.tasks]
+            return _examples_record("multi_inference", specs, multi.input)
         case "session_run_log":
-            feed = log.session_run_log.request.feed
-            return WarmUpRecord(
-                "session_run", "", {each.name: _spec(each.name, each.tensor) for each in feed}
-            )
+            feeds = log.session_run_log.request.feed
+            inputs = {feed.name: _tensor_spec(feed.name, feed.tensor) for feed in feeds}
+            return WarmUpRecord("session_run", "", inputs)
     return WarmUpRecord("unknown", "", {})
 
 
-def _predict(kind: str, request: pb.PredictRequest) -> WarmUpRecord:
-    inputs = {alias: _spec(alias, each) for alias, each in sorted(request.inputs.items())}
+def _predict_record(kind: str, request: pb.PredictRequest) -> WarmUpRecord:
+    inputs = {alias: _tensor_spec(alias, proto) for alias, proto in sorted(request.inputs.items())}
     return WarmUpRecord(kind, request.model_spec.signature_name or DEFAULT_SIGNATURE, inputs)
 
 
-def _examples(kind: str, called: list[pb.ModelSpec], sent: pb.Input) -> WarmUpRecord:
-    names = ", ".join(each.signature_name or DEFAULT_SIGNATURE for each in called)
-    with_context = sent.WhichOneof("kind") == "example_list_with_context"
-    count = len((sent.example_list_with_context if with_context else sent.example_list).examples)
-    return WarmUpRecord(
-        kind, names, {EXAMPLES_ALIAS: TensorSpec(EXAMPLES_ALIAS, "string", (count,))}
-    )
+def _examples_record(kind: str, model_specs: list[pb.ModelSpec], message: pb.Input) -> WarmUpRecord:
+    names = ", ".join(spec.signature_name or DEFAULT_SIGNATURE for spec in model_specs)
+    if message.WhichOneof("kind") == "example_list_with_context":
+        count = len(message.example_list_with_context.examples)
+    else:
+        count = len(message.example_list.examples)
+    spec = TensorSpec(EXAMPLES_ALIAS, "string", (count,))
+    return WarmUpRecord(kind, names, {EXAMPLES_ALIAS: spec})
 
 
-def _spec(name: str, proto: saved_model_pb2.TensorProto) -> TensorSpec:
+def _tensor_spec(name: str, proto: saved_model_pb2.TensorProto) -> TensorSpec:
     return TensorSpec(name, dtypes.dtype_name(proto.dtype), shape_from_proto(proto.tensor_shape))

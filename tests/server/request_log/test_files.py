@@ -12,7 +12,10 @@ NOON = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
 
 
 def contents(directory: Path) -> dict[str, list[bytes]]:
-    return {path.name: list(warm_up_file.records(path)) for path in sorted(directory.iterdir())}
+    return {
+        path.name: list(warm_up_file.read_warm_up_records(path))
+        for path in sorted(directory.iterdir())
+    }
 
 
 def name(number: int) -> str:
@@ -70,7 +73,7 @@ def test_file_of_an_earlier_server_is_left_as_it_is(tmp_path: Path) -> None:
     files.write("m", str(tmp_path / "log"), b"one")
     files.close()
     assert (tmp_path / name(0)).read_bytes() == b"cut by a crash"
-    assert list(warm_up_file.records(tmp_path / name(1))) == [b"one"]
+    assert list(warm_up_file.read_warm_up_records(tmp_path / name(1))) == [b"one"]
 
 
 def test_missing_directory_is_made(tmp_path: Path) -> None:

@@ -36,7 +36,11 @@ class Setting:
 
     def records(self) -> list[bytes]:
         self.log.close(10)
-        return [each for path in self.directory.iterdir() for each in warm_up_file.records(path)]
+        return [
+            each
+            for path in self.directory.iterdir()
+            for each in warm_up_file.read_warm_up_records(path)
+        ]
 
     def count(self, status: str) -> int:
         start = f':tensorflow:serving:request_log_count{{model_name="m",status_code="{status}"}} '

@@ -76,7 +76,7 @@ def test_what_one_run_logs_warms_up_the_next(tmp_path: Path) -> None:
     assert server.stop()
 
     (log,) = (tmp_path / "logs").iterdir()
-    assert len(list(warm_up_file.records(log))) == 1
+    assert len(list(warm_up_file.read_warm_up_records(log))) == 1
     (base_path / "4" / warm_up_file.PATH).parent.mkdir(parents=True)
     shutil.copy(log, base_path / "4" / warm_up_file.PATH)
     loader = FakeLoader()

@@ -215,6 +215,6 @@ def test_a_damaged_warm_up_file_is_a_problem_of_a_described_model(
 def test_damage_within_a_record_is_a_problem_of_a_described_model(
     directory: Path, mutations: list[Mutation]
 ) -> None:
-    (record, _) = warm_up_file.records(WORDS / warm_up_file.PATH)
+    (record, _) = warm_up_file.read_warm_up_records(WORDS / warm_up_file.PATH)
     (directory / warm_up_file.PATH).write_bytes(tf_records(mutated(record, mutations)))
     assert inspect(directory) is not None

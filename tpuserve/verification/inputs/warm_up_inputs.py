@@ -43,7 +43,7 @@ def read_warm_up_inputs(
     from tensorflow_serving.apis import prediction_log_pb2
 
     by_signature: dict[str, list[dict[str, Array]]] = {}
-    for number, record in enumerate(warm_up_file.records(path)):
+    for number, record in enumerate(warm_up_file.read_warm_up_records(path)):
         log = prediction_log_pb2.PredictionLog()
         try:
             log.ParseFromString(record)
