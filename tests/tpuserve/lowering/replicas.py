@@ -1,4 +1,4 @@
-"""Computations of several replicas, lowered in the graph that they are built in, and run."""
+"""Helpers that lower and run a computation of several replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 def config() -> Any:
-    """Lets TPU ops be in the graph, unused."""
+    """Return a ConfigProto that allows TPU ops in the graph as long as no run needs them."""
     return v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
 
 
@@ -23,27 +23,30 @@ def run(
     compiled: bool = True,
     times: int = 1,
 ) -> tuple[list[Any], Any]:
-    """What each replica returns for its inputs, and the variables afterwards.
+    """Lower and run a computation of several replicas.
 
     Args:
-      computation: returns one tensor.
-      inputs: for each replica its arguments.
-      compiled: whether XLA compiles.
-      times: how often it runs.
+      computation: the computation of one replica; returns one tensor.
+      inputs: inputs[r] are the arguments of replica r.
+      compiled: whether XLA compiles the clusters.
+      times: how often the computation runs.
+
+    Returns:
+      The result of each replica, and variable name → value after the last run.
     """
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=True):
         _, outputs = tpu.split_compile_and_replicate(
-            computation, [[tf.constant(each) for each in one] for one in inputs]
+            computation, [[tf.constant(value) for value in values] for values in inputs]
         )
-        twins = lower_in_place([each[0] for each in outputs], compiled=compiled).targets
+        targets = lower_in_place([results[0] for results in outputs], compiled=compiled).targets
         with v1.Session(config=config()) as session:
             session.run(v1.global_variables_initializer())
             for _ in range(times):
-                results = session.run(twins)
-            variables = {each.op.name: each for each in v1.global_variables()}
+                results = session.run(targets)
+            variables = {variable.op.name: variable for variable in v1.global_variables()}
             return results, session.run(variables)
 
 
 def variable(name: str = "v", value: float = 0.0) -> Any:
-    """A scalar variable."""
+    """Return a scalar variable."""
     return v1.get_variable(name, [], initializer=v1.constant_initializer(value))

@@ -20,7 +20,7 @@ def graph() -> Iterator[Any]:
 
 
 def lowered(computation: Callable[..., Any], *inputs: Any) -> Any:
-    """The results of a computation of one replica."""
+    """Return the results of a computation of one replica."""
     _, outputs = build_and_lower(
         lambda: tpu.split_compile_and_replicate(computation, [list(inputs)])
     )
@@ -33,17 +33,17 @@ def run(*fetches: Any) -> Any:
         return session.run(fetches)
 
 
-def test_what_is_built_is_a_tpus_and_what_is_left_is_none(graph: Any) -> None:
-    built: list[str] = []
+def test_computation_is_built_with_tpu_ops_and_leaves_none_in_the_graph(graph: Any) -> None:
+    op_types: list[str] = []
 
     def build() -> Any:
         outputs = tpu.split_compile_and_replicate(lambda x: x * 2.0, [[1.0], [2.0]])
-        built.extend(each.type for each in v1.get_default_graph().get_operations())
+        op_types.extend(operation.type for operation in v1.get_default_graph().get_operations())
         return outputs
 
     _, outputs = build_and_lower(build)
-    assert {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput"} <= {*built}
-    assert not [each for each in graph.get_operations() if each.type.startswith("TPU")]
+    assert {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput"} <= {*op_types}
+    assert not [op for op in graph.get_operations() if op.type.startswith("TPU")]
     assert run(outputs) == ([[2.0], [4.0]],)
     assert is_lowered(graph)
 
@@ -56,14 +56,14 @@ def test_results_have_the_names_and_shapes_that_they_have_on_a_tpu() -> None:
     assert (second.name, second.shape) == ("net/output_1_shard_0:0", [])
 
 
-def test_variables_of_a_computation_are_those_of_the_graph(graph: Any) -> None:
+def test_variables_of_a_computation_belong_to_the_graph(graph: Any) -> None:
     def computation() -> Any:
         step = v1.train.get_or_create_global_step()
         with v1.variable_scope("net"):
             return replicas.variable("v", 2.0) + tf.cast(step, tf.float32)
 
     lowered(computation)
-    assert [each.name for each in v1.global_variables()] == ["global_step:0", "net/v:0"]
+    assert [variable.name for variable in v1.global_variables()] == ["global_step:0", "net/v:0"]
     assert v1.train.get_global_step() is v1.global_variables()[0]
     with v1.variable_scope("net", reuse=True):
         assert run(*lowered(lambda: replicas.variable("v") * 3.0)) == (6.0,)
@@ -75,7 +75,7 @@ def test_tensors_of_a_computation_are_in_no_collection_of_the_graph() -> None:
     assert run(loss) == (4.0,)
 
 
-def test_it_waits_for_what_it_is_told_to_inside_or_around() -> None:
+def test_control_dependencies_inside_and_around_a_computation_hold() -> None:
     v = replicas.variable(value=1.0)
     update = v.assign(10.0)
 
@@ -89,7 +89,7 @@ def test_it_waits_for_what_it_is_told_to_inside_or_around() -> None:
     assert run(around) == run(inside) == (20.0,)
 
 
-def test_an_update_is_made_by_those_runs_alone_that_ask_for_it() -> None:
+def test_update_runs_only_if_its_result_is_fetched() -> None:
     v = replicas.variable(value=1.0)
     computed = lowered(lambda: (v.assign_add(5.0), tf.constant(3.0)))
     with v1.Session() as session:
@@ -99,7 +99,7 @@ def test_an_update_is_made_by_those_runs_alone_that_ask_for_it() -> None:
 
 
 @pytest.mark.parametrize("is_v2", [True, False])
-def test_it_may_be_in_a_loop_or_a_branch_of_the_host(
+def test_computation_may_be_in_a_loop_or_branch_of_the_host(
     is_v2: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tensorflow.python.ops import control_flow_util
@@ -118,7 +118,7 @@ def test_it_may_be_in_a_loop_or_a_branch_of_the_host(
     assert run(chosen) == (60.0,)
 
 
-def test_loops_and_gradients_of_a_computation_are_its_own() -> None:
+def test_gradients_through_loops_inside_of_a_computation() -> None:
     v = replicas.variable(value=3.0)
 
     def computation() -> Any:
@@ -131,14 +131,14 @@ def test_loops_and_gradients_of_a_computation_are_its_own() -> None:
     assert run(*lowered(computation)) == (27.0,)
 
 
-def test_gradients_from_outside_are_refused() -> None:
+def test_gradients_requested_outside_of_the_computation_are_refused() -> None:
     v = replicas.variable(value=3.0)
     (result,) = lowered(lambda: v * v)
     with pytest.raises(UnsupportedOnTpu, match="'output_0_shard_0'.*Compute them inside"):
         tf.gradients(result, [v])
 
 
-def test_an_update_of_a_variable_that_is_no_resource_is_refused() -> None:
+def test_update_of_a_reference_variable_is_refused() -> None:
     v = v1.Variable(1.0, use_resource=False)
     assert run(*lowered(lambda: v * 2.0)) == (2.0,)
     with pytest.raises(UnsupportedOnTpu, match="'AssignAdd'.*use_resource=True"):

@@ -28,7 +28,7 @@ def test_no_tpu_op_attribute_or_device_is_left() -> None:
     assert not [node.device for node in lowered if "TPU" in node.device]
 
 
-def test_the_graph_passed_in_is_left_as_it_is() -> None:
+def test_graph_passed_in_is_not_changed() -> None:
     graph = graph_def()
     before = graph.SerializeToString(deterministic=True)
     lower(graph)
@@ -40,7 +40,7 @@ def test_a_graph_without_tpu_ops_is_returned_equal() -> None:
     assert lower(graph) == graph
 
 
-def test_every_computation_must_compile_unless_told_otherwise() -> None:
+def test_every_computation_must_compile_unless_compiled_is_false() -> None:
     def compiled(graph: GraphDef) -> list[str]:
         return [node.op for node in graph.node if "_XlaMustCompile" in node.attr]
 
@@ -48,22 +48,22 @@ def test_every_computation_must_compile_unless_told_otherwise() -> None:
     assert compiled(lower(graph_def(), compiled=False)) == []
 
 
-def test_the_parts_around_a_host_part_must_compile_and_all_give_the_same() -> None:
+def test_clusters_around_an_outside_compilation_must_compile_and_results_agree() -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         text = v1.tpu.outside_compilation(tf.strings.as_string, x, precision=1)
         return {"text": text, "y": x * 2.0}
 
     lowered = lower(graph_def(build))
-    (part,) = [node for node in all_nodes(lowered) if "_XlaMustCompile" in node.attr]
+    (cluster,) = [node for node in all_nodes(lowered) if "_XlaMustCompile" in node.attr]
     (call,) = [node.name for node in lowered.node if node.op == "StatefulPartitionedCall"]
-    assert call != part.name
+    assert call != cluster.name
     with tf.Graph().as_default(), v1.Session() as session:
         tf.graph_util.import_graph_def(lowered, name="")
         results = session.run([f"{call}:0", f"{call}:1"], {"x:0": [[1.5]]})
     assert results == [[[b"1.5"]], [[3.0]]]
 
 
-def test_an_op_with_no_form_on_a_cpu_is_named_with_its_function() -> None:
+def test_op_that_cannot_be_lowered_is_named_with_its_function() -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": v1.tpu.cross_replica_sum(x, name="sum_up")}
 
@@ -71,14 +71,14 @@ def test_an_op_with_no_form_on_a_cpu_is_named_with_its_function() -> None:
         lower(graph_def(build))
 
 
-def test_a_call_of_a_missing_function_is_refused() -> None:
+def test_call_of_a_missing_function_is_refused() -> None:
     graph = graph_def()
     del graph.library.function[:]
     with pytest.raises(LoweringError, match="which is not in the graph"):
         lower(graph)
 
 
-def test_an_op_that_xla_refuses_is_refused_when_it_runs_and_named() -> None:
+def test_op_that_xla_cannot_compile_is_named_when_it_runs() -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": tf.strings.to_number(tf.strings.as_string(x))}
 
@@ -90,7 +90,7 @@ def test_an_op_that_xla_refuses_is_refused_when_it_runs_and_named() -> None:
             session.run(f"{call}:0", {"x:0": np.ones([1, 1], np.float32)})
 
 
-def test_a_string_at_the_border_of_a_computation_is_refused_by_name() -> None:
+def test_string_result_of_a_computation_is_refused_by_name() -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"text": tf.strings.as_string(x)}
 
@@ -98,20 +98,20 @@ def test_a_string_at_the_border_of_a_computation_is_refused_by_name() -> None:
         lower(graph_def(build))
 
 
-def test_attributes_that_an_export_left_out_have_their_defaults() -> None:
+def test_attributes_that_an_export_removed_have_their_defaults() -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         best = v1.tpu.outside_compilation(tf.argmax, x * 2.0, axis=1)
         return {"best": tf.reduce_sum(tf.one_hot(best, 1) * x, axis=1)}
 
     graph = graph_def(build)
-    (node,) = (each for each in all_nodes(graph) if each.op == "ArgMax")
+    (node,) = (node for node in all_nodes(graph) if node.op == "ArgMax")
     del node.attr["output_type"]
     with tf.Graph().as_default(), v1.Session() as session:
         (y,) = tf.import_graph_def(lower(graph), return_elements=["TPUPartitionedCall:0"])
         assert session.run(y, {"import/x:0": [[3.0], [4.0]]}).tolist() == [3.0, 4.0]
 
 
-def test_a_computation_in_a_function_that_anything_else_calls_is_compiled_too() -> None:
+def test_computation_in_a_function_that_a_batch_function_calls_is_compiled() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None], name="x")
         batched = tf.nondifferentiable_batch_function(1, 2, 0, [2], autograph=False)

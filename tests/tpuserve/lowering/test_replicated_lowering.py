@@ -19,21 +19,21 @@ both = pytest.mark.parametrize("compiled", [True, False])
 
 
 @both
-def test_a_sum_over_all_replicas_is_on_each_of_them(compiled: bool) -> None:
+def test_sum_over_all_replicas_reaches_every_replica(compiled: bool) -> None:
     results, _ = replicas.run(
         lambda x: v1.tpu.cross_replica_sum(x * 2.0), [[1.0], [10.0], [100.0]], compiled=compiled
     )
     assert results == [222.0, 222.0, 222.0]
 
 
-def test_a_sum_over_groups_stays_within_each() -> None:
+def test_sum_over_groups_stays_within_each_group() -> None:
     results, _ = replicas.run(
         lambda x: v1.tpu.cross_replica_sum(x, [[0, 2], [1, 3]]), [[1.0], [10.0], [100.0], [1000.0]]
     )
     assert results == [101.0, 1010.0, 101.0, 1010.0]
 
 
-def test_all_to_all_gives_every_replica_its_piece_of_all() -> None:
+def test_all_to_all_gives_each_replica_its_slice_of_every_tensor() -> None:
     def computation(x: Any) -> Any:
         return tpu_ops.all_to_all(
             x, concat_dimension=0, split_dimension=0, split_count=2, group_assignment=[[0, 1]]
@@ -43,7 +43,7 @@ def test_all_to_all_gives_every_replica_its_piece_of_all() -> None:
     np.testing.assert_array_equal(results, [[1.0, 3.0], [2.0, 4.0]])
 
 
-def test_a_permute_moves_values_and_leaves_zeros() -> None:
+def test_permute_moves_values_and_leaves_zeros() -> None:
     results, _ = replicas.run(
         lambda x: tpu_ops.collective_permute(x, [[0, 1], [1, 2]]), [[1.0], [2.0], [3.0]]
     )
@@ -51,7 +51,7 @@ def test_a_permute_moves_values_and_leaves_zeros() -> None:
 
 
 @both
-def test_an_update_that_differs_is_made_once_with_the_first_replicas_value(compiled: bool) -> None:
+def test_update_that_differs_runs_once_with_replica_0s_value(compiled: bool) -> None:
     def computation(x: Any) -> Any:
         v = replicas.variable(value=1.0)
         before = v.read_value()
@@ -64,7 +64,7 @@ def test_an_update_that_differs_is_made_once_with_the_first_replicas_value(compi
 
 
 @both
-def test_a_read_after_an_update_sees_it_on_every_replica(compiled: bool) -> None:
+def test_read_after_an_update_sees_the_update_on_every_replica(compiled: bool) -> None:
     def computation(x: Any) -> Any:
         v = replicas.variable(value=1.0)
         with tf.control_dependencies([v.assign_add(5.0, read_value=False)]):
@@ -76,7 +76,7 @@ def test_a_read_after_an_update_sees_it_on_every_replica(compiled: bool) -> None
 
 
 @both
-def test_every_replica_reads_before_any_update(compiled: bool) -> None:
+def test_every_replica_reads_a_variable_before_its_update(compiled: bool) -> None:
     def computation(x: Any) -> Any:
         v = replicas.variable(value=0.0)
         gradient = v1.tpu.cross_replica_sum(v.read_value() + x)
@@ -92,12 +92,12 @@ def test_every_replica_reads_before_any_update(compiled: bool) -> None:
     assert variables == {"v": 60.0}
 
 
-def test_shapes_from_variables_and_other_computations_are_known_to_xla() -> None:
+def test_xla_knows_shapes_from_variables_and_other_clusters() -> None:
     def computation(x: Any) -> Any:
         v = v1.get_variable("v", [2, 3], initializer=v1.ones_initializer())
         flat = tf.reshape(x, [-1])
         total = v1.tpu.cross_replica_sum(flat)
-        # Both shapes come from outside of the computation that uses them.
+        # Both shapes come from outside of the cluster that uses them.
         return tf.reshape(total, tf.shape(v)) + tf.reshape(flat, tf.shape(v) + tf.shape(x) - [3, 2])
 
     results, _ = replicas.run(computation, [[np.ones([3, 2])], [np.ones([3, 2])]])
@@ -115,7 +115,9 @@ def test_seeded_random_ops_differ_between_replicas_and_repeat_in_a_new_run() -> 
 
 
 @both
-def test_a_part_on_the_host_runs_for_each_replica_between_compiled_parts(compiled: bool) -> None:
+def test_outside_compilation_runs_for_each_replica_between_compiled_clusters(
+    compiled: bool,
+) -> None:
     seen: list[float] = []
 
     def note(x: Any) -> Any:
@@ -134,7 +136,7 @@ def test_a_part_on_the_host_runs_for_each_replica_between_compiled_parts(compile
 
 
 @both
-def test_replicas_meet_inside_of_branches_and_loops(compiled: bool) -> None:
+def test_replicas_communicate_inside_of_branches_and_loops(compiled: bool) -> None:
     def computation(x: Any) -> Any:
         def body(count: Any, value: Any) -> Any:
             summed = tf.cond(
@@ -153,7 +155,7 @@ def test_replicas_meet_inside_of_branches_and_loops(compiled: bool) -> None:
     assert results == [8.0, 8.0]
 
 
-def test_a_condition_that_replicas_disagree_on_is_refused_where_they_meet() -> None:
+def test_branch_with_a_collective_is_refused_if_replicas_may_disagree() -> None:
     def computation(x: Any) -> Any:
         return tf.cond(x > 1.5, lambda: v1.tpu.cross_replica_sum(x), lambda: x)
 
@@ -169,7 +171,7 @@ def control_flow_v2() -> Any:
     return patch.context()
 
 
-def test_each_core_has_queues_of_its_own() -> None:
+def test_each_core_has_its_own_infeed_and_outfeed_queue() -> None:
     def computation() -> Any:
         def body(done: Any) -> Any:
             (x,) = tpu_ops.infeed_dequeue_tuple([tf.float32], [[2]])
@@ -183,19 +185,19 @@ def test_each_core_has_queues_of_its_own() -> None:
 
     with tf.Graph().as_default():
         _, outputs = tpu.split_compile_and_replicate(computation, [[], []])
-        place = v1.placeholder(tf.float32, [2])
+        batch = v1.placeholder(tf.float32, [2])
         feeds = [
-            tpu_ops.infeed_enqueue_tuple([place], [[2]], device_ordinal=core) for core in (0, 1)
+            tpu_ops.infeed_enqueue_tuple([batch], [[2]], device_ordinal=core) for core in (0, 1)
         ]
-        taken = [
+        received = [
             tpu_ops.outfeed_dequeue_tuple([tf.float32], [[2]], device_ordinal=core)[0]
             for core in (0, 1)
         ]
-        lowered = lower_in_place([outputs[0][0], *feeds, *taken])
+        lowered = lower_in_place([outputs[0][0], *feeds, *received])
         done, *rest = lowered.targets
         with v1.Session(config=replicas.config()) as session:
             for core, value in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0)):
-                session.run(rest[core], {place: [value, value]})
+                session.run(rest[core], {batch: [value, value]})
             session.run(done)
             first = session.run(rest[2:])
             second = session.run(rest[2:])
@@ -206,7 +208,7 @@ def test_each_core_has_queues_of_its_own() -> None:
     np.testing.assert_array_equal(second, [[20.0, 20.0], [40.0, 40.0]])
 
 
-def test_what_xla_cannot_compile_is_refused_by_name_unless_it_need_not() -> None:
+def test_op_that_xla_cannot_compile_is_refused_by_name_only_when_compiled() -> None:
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
@@ -217,7 +219,7 @@ def test_what_xla_cannot_compile_is_refused_by_name_unless_it_need_not() -> None
 
 
 @both
-def test_a_function_updates_once_and_gives_each_replica_its_own_result(compiled: bool) -> None:
+def test_function_updates_once_and_gives_each_replica_its_own_result(compiled: bool) -> None:
     @tf.function
     def use_and_update(v: Any, x: Any) -> Any:
         before = v.read_value()
@@ -254,7 +256,7 @@ def test_branches_and_loops_update_once_and_give_each_replica_its_own_result(
     assert variables == {"v": 2.0}
 
 
-def test_an_update_on_which_replicas_disagree_is_refused_where_its_result_is_used() -> None:
+def test_update_on_which_replicas_disagree_is_refused_if_its_result_is_used() -> None:
     def computation(x: Any) -> Any:
         v = replicas.variable()
 
@@ -268,7 +270,7 @@ def test_an_update_on_which_replicas_disagree_is_refused_where_its_result_is_use
         replicas.run(computation, [[1.0], [2.0]])
 
 
-def test_a_loop_whose_length_replicas_disagree_on_is_refused_where_they_meet() -> None:
+def test_loop_with_a_collective_is_refused_if_replicas_may_disagree() -> None:
     def computation(x: Any) -> Any:
         return tf.while_loop(lambda y: y < 10.0, lambda y: v1.tpu.cross_replica_sum(y), [x])
 
@@ -277,7 +279,7 @@ def test_a_loop_whose_length_replicas_disagree_on_is_refused_where_they_meet() -
 
 
 @both
-def test_gradients_of_a_function_in_which_replicas_meet(compiled: bool) -> None:
+def test_gradients_of_a_function_with_a_collective(compiled: bool) -> None:
     @tf.function
     def loss(x: Any, weight: Any) -> Any:
         return v1.tpu.cross_replica_sum(x * weight * weight)
@@ -292,7 +294,7 @@ def test_gradients_of_a_function_in_which_replicas_meet(compiled: bool) -> None:
 
 
 @both
-def test_replicas_meet_in_a_branch_of_many(compiled: bool) -> None:
+def test_replicas_communicate_in_one_of_several_branches(compiled: bool) -> None:
     def computation(x: Any) -> Any:
         which = tf.cast(replicas.variable(value=1.0), tf.int32)
         return tf.switch_case(
@@ -305,7 +307,7 @@ def test_replicas_meet_in_a_branch_of_many(compiled: bool) -> None:
 
 
 @both
-def test_each_replica_knows_its_number(compiled: bool) -> None:
+def test_replica_id_differs_between_replicas(compiled: bool) -> None:
     from tensorflow.compiler.tf2xla.python import xla
 
     def computation(x: Any) -> Any:
@@ -317,7 +319,7 @@ def test_each_replica_knows_its_number(compiled: bool) -> None:
 
 
 @both
-def test_a_generator_gives_all_replicas_the_same_and_moves_on_once(compiled: bool) -> None:
+def test_generator_gives_all_replicas_equal_numbers_and_advances_once(compiled: bool) -> None:
     def computation(x: Any) -> Any:
         with tf.init_scope():
             generator = tf.random.Generator.from_state([0, 0, 0], alg="philox")
@@ -326,13 +328,13 @@ def test_a_generator_gives_all_replicas_the_same_and_moves_on_once(compiled: boo
     results, variables = replicas.run(computation, [[0.0], [0.0], [0.0]], compiled=compiled)
     assert results[0] == results[1] == results[2]
     (state,) = variables.values()
-    # Philox's counter moves on by 256 a call.
+    # Philox's counter advances by 256 a call.
     np.testing.assert_array_equal(state, [256, 0, 0])
 
 
 def test_two_parts_of_one_graph_can_be_lowered_one_after_the_other() -> None:
     with tf.Graph().as_default():
-        twins = []
+        targets = []
         for value in (1.0, 2.0):
             _, outputs = tpu.split_compile_and_replicate(
                 lambda x: while_v2.while_loop(
@@ -343,17 +345,19 @@ def test_two_parts_of_one_graph_can_be_lowered_one_after_the_other() -> None:
                 )[1],
                 [[tf.constant(value)]] * 2,
             )
-            twins += lower_in_place([outputs[0][0]]).targets
+            targets += lower_in_place([outputs[0][0]]).targets
         with v1.Session(config=replicas.config()) as session:
-            assert session.run(twins) == [4.0, 8.0]
+            assert session.run(targets) == [4.0, 8.0]
 
 
-def test_a_computation_that_touches_variables_waits_as_one_where_xla_does_not_compile_it() -> None:
+def test_uncompiled_function_that_takes_variables_is_not_inlined() -> None:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
     touching, other = FunctionDef(), FunctionDef()
     touching.signature.input_arg.add(name="handle", type=tf.resource.as_datatype_enum)
     other.signature.input_arg.add(name="x", type=tf.float32.as_datatype_enum)
-    calls = [outlining.make_call("f", each, must_compile=False) for each in (touching, other)]
-    assert [outlining.INLINE in each.attr for each in calls] == [False, True]
-    assert touching.attr["_noinline"].b
+    calls = [
+        outlining.make_call("f", function, must_compile=False) for function in (touching, other)
+    ]
+    assert [outlining.INLINE in call.attr for call in calls] == [False, True]
+    assert touching.attr[outlining.NOT_INLINE].b

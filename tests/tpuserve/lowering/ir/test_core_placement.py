@@ -22,27 +22,27 @@ def metadata(replicas: int, per_replica: int = 1, assignment: tuple[int, ...] = 
     return node
 
 
-def test_replicas_have_the_cores_in_their_order() -> None:
+def test_replicas_without_an_assignment_have_consecutive_cores() -> None:
     assert core_placement.first_cores(metadata(4)) == [0, 1, 2, 3]
     assert core_placement.first_cores(metadata(2, 4)) == [0, 4]
 
 
-def test_replicas_have_the_cores_that_they_are_assigned() -> None:
+def test_replicas_have_their_assigned_cores() -> None:
     node = metadata(4, 2)
-    made = device_assignment(
+    assignment = device_assignment(
         Topology(serialized=node.attr["topology"].s), [1, 1, 1, 2], num_replicas=4
     )
-    assigned = metadata(4, 2, tuple(made.core_assignment.flatten().tolist()))
+    assigned = metadata(4, 2, tuple(assignment.core_assignment.flatten().tolist()))
     # TensorFlow goes round the square.
     assert core_placement.first_cores(assigned) == [0, 2, 6, 4]
 
 
-def test_a_core_that_is_not_there_is_refused() -> None:
+def test_assignment_to_an_unknown_core_is_refused() -> None:
     with pytest.raises(LoweringError, match=r"a core at \[0, 0, 7, 0\], but its topology"):
         core_placement.first_cores(metadata(1, 1, (0, 0, 7, 0)))
 
 
-def test_a_hosts_end_says_its_core_by_ordinal_or_device() -> None:
+def test_host_op_names_its_core_by_ordinal_or_device() -> None:
     node = NodeDef(name="feed", op="InfeedEnqueue", device="/job:worker/device:TPU:3")
     node.attr["device_ordinal"].i = -1
     assert core_placement.target_core(node) == 3
@@ -50,7 +50,7 @@ def test_a_hosts_end_says_its_core_by_ordinal_or_device() -> None:
     assert core_placement.target_core(node) == 5
 
 
-def test_a_hosts_end_that_does_not_say_is_refused() -> None:
+def test_host_op_without_a_core_is_refused() -> None:
     node = NodeDef(name="feed", op="InfeedEnqueue", device="/device:CPU:0")
     node.attr["device_ordinal"].i = -1
     with pytest.raises(LoweringError, match="InfeedEnqueue 'feed' names no TPU core"):
