@@ -4,11 +4,11 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
+from server.frontends.rest.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.asgi_app import RootApp
+from server.frontends.rest.openapi import app
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.transport.access_log_middleware import AccessLogMiddleware
-from server.frontends.rest.v1 import openapi_app
-from server.frontends.rest.v1.v1_api import Api
+from server.frontends.rest.v1.router import Api
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
 
@@ -37,7 +37,7 @@ def build_rest_app(
     front = RootApp(
         Api(dataplane, options, metrics, admission),
         dataplane,
-        openapi_app.build(dataplane, keys is not None),
+        app.build(dataplane, keys is not None),
         options,
         metrics=metrics,
         keys=keys,

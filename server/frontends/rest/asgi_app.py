@@ -8,6 +8,7 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest import errors
+from server.frontends.rest.openapi import app
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.fast_path_protocol import SyncHandler
 from server.frontends.rest.transport.responses import (
@@ -18,8 +19,8 @@ from server.frontends.rest.transport.responses import (
     not_found,
     send_response,
 )
-from server.frontends.rest.v1 import openapi_app, paths
-from server.frontends.rest.v1.v1_api import Api
+from server.frontends.rest.v1 import paths
+from server.frontends.rest.v1.router import Api
 from server.metrics import Metrics
 from tpuserve.errors import Unauthenticated
 
@@ -90,7 +91,7 @@ class RootApp:
             reply = refusal
         elif paths.is_api(path):
             reply = await self._api.answer(path, scope, receive)
-        elif path.startswith(openapi_app.PATHS):
+        elif path.startswith(app.PATHS):
             await self._described(scope, receive, send)
             return None
         else:
@@ -115,7 +116,7 @@ class RootApp:
     def _refusal(self, path: str, method: str, headers: Headers) -> Response | None:
         if self._keys is None or path in self._open_paths:
             return None
-        if method == "GET" and path in openapi_app.OPEN_PATHS:
+        if method == "GET" and path in app.OPEN_PATHS:
             return None
         # A browser sends no key with what it asks before a page's request.
         if method == "OPTIONS" and paths.is_api(path):

@@ -12,7 +12,7 @@ from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
-from server.frontends.rest.v1 import openapi_app
+from server.frontends.rest.openapi import app as openapi_app
 from server.metrics import Metrics
 from server.models.manager import Manager
 from tests.server.aspiring import aspire

@@ -14,10 +14,10 @@ from server.admission.api_keys import ApiKeys
 from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
+from server.frontends.rest.dispatch import workers
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.transport import workers
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
-from server.frontends.rest.v1.v1_api import Api
+from server.frontends.rest.v1.router import Api
 from server.metrics import Metrics
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve

@@ -15,7 +15,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import HTMLResponse
 
 from server.dataplane import DataPlane
-from server.frontends.rest.v1 import openapi
+from server.frontends.rest.openapi import document
 
 _PAGE = "/docs"
 _STATIC = "/docs/static"
@@ -36,7 +36,7 @@ _HTML = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>{escape(openapi.TITLE)}</title>
+<title>{escape(document.TITLE)}</title>
 <link rel="icon" href="{_STATIC}/favicon.png">
 <link rel="stylesheet" href="{_STATIC}/swagger-ui.css">
 </head>
@@ -68,7 +68,7 @@ async function describe(key) {{
   const ui = SwaggerUIBundle({{
     spec: await reply.json(),
     dom_id: "#swagger-ui",
-    onComplete: () => key && ui.preauthorizeApiKey("{openapi.SECURITY}", key),
+    onComplete: () => key && ui.preauthorizeApiKey("{document.SECURITY}", key),
   }});
 }}
 function show(key) {{
@@ -84,10 +84,10 @@ show("");
 
 def build(dataplane: DataPlane, wants_keys: bool = False) -> FastAPI:
     """The application for `PATHS`; what it describes is what is served when it is asked."""
-    app = FastAPI(title=openapi.TITLE, docs_url=None, redoc_url=None, openapi_url=_DESCRIPTION)
+    app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=_DESCRIPTION)
 
     def describe() -> dict[str, Any]:
-        return openapi.describe(dataplane, wants_keys)
+        return document.describe(dataplane, wants_keys)
 
     async def page() -> HTMLResponse:
         return HTMLResponse(_HTML)

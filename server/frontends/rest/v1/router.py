@@ -9,13 +9,13 @@ from server.admission.admission import AdmissionController
 from server.admission.nonblocking import WouldBlock
 from server.dataplane import DataPlane, ModelSpec
 from server.frontends.rest import errors
+from server.frontends.rest.dispatch.adaptive_fast_path import AdaptiveFastPath
+from server.frontends.rest.dispatch.workers import LatencyTracker, Workers
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport import request_body
-from server.frontends.rest.transport.adaptive_fast_path import AdaptiveFastPath
 from server.frontends.rest.transport.fast_path_protocol import SyncHandler
 from server.frontends.rest.transport.request_body import MemoryReservation, RequestBodyReader
 from server.frontends.rest.transport.responses import JSON, Headers, Peer, Response
-from server.frontends.rest.transport.workers import LatencyTracker, Workers
 from server.frontends.rest.v1 import inference, models, paths
 from server.frontends.rest.v1.paths import Route
 from server.metrics import Metrics

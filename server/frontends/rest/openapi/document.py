@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from server.dataplane import DataPlane, ModelSpec
-from server.frontends.rest.v1 import schemas
+from server.frontends.rest.openapi import schemas
 from server.servables.servable import State
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, REGRESS_METHOD

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from server.frontends.rest.transport.workers import LatencyTracker, Workers, runqueue_wait_seconds
+from server.frontends.rest.dispatch.workers import LatencyTracker, Workers, runqueue_wait_seconds
 from tpuserve.errors import DeadlineExceeded
 
 QUICK, SLOW = 0.0001, 0.2

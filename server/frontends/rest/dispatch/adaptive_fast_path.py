@@ -3,9 +3,9 @@
 import math
 
 from server.admission.nonblocking import NonBlocking, WouldBlock
+from server.frontends.rest.dispatch.workers import LatencyTracker
 from server.frontends.rest.transport.fast_path_protocol import SyncHandler
 from server.frontends.rest.transport.responses import Headers, Peer, Response
-from server.frontends.rest.transport.workers import LatencyTracker
 
 # So many in a row that had to wait, and the path's are not quick. Fewer are left over by those
 # that were handed to threads before.

@@ -1,0 +1,1 @@
+"""Dispatches requests to routers: admission, bodies, time limits, threads, metrics."""

@@ -1,0 +1,1 @@
+"""The OpenAPI document of the served models, and the page that shows the document."""
