@@ -304,5 +304,5 @@ def _read_tls(path: str) -> tls.TlsConfig:
 
     found = tls.read_tls_config(Path(path))
     # Told before a model is loaded; and gRPC would not say what is wrong with its keys.
-    rest_tls.context(found)
+    rest_tls.create_ssl_context(found)
     return found

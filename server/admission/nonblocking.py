@@ -1,32 +1,36 @@
-"""Threads that may wait for nothing: one that serves everybody would keep them all waiting."""
+"""Marks threads that must not block, such as the event loop's.
+
+Code that would wait for other requests, for example for a batch to fill, checks
+`blocking_allowed` and raises `WouldBlock` instead of waiting.
+"""
 
 import threading
 from types import TracebackType
 
 
 class WouldBlock(Exception):
-    """A request has to wait for others, in a thread that may not; nothing has come of it yet."""
+    """A request would block a thread that must not block. The request had no effect yet."""
 
 
-class _Thread(threading.local):
+class _ThreadState(threading.local):
     blocking_allowed = True
 
 
-_thread = _Thread()
+_thread_state = _ThreadState()
 
 
 def blocking_allowed() -> bool:
-    """Whether the calling thread may wait for what others do."""
-    return _thread.blocking_allowed
+    """Return whether the calling thread may wait for other requests."""
+    return _thread_state.blocking_allowed
 
 
 class NonBlocking:
-    """A block in which the calling thread may not; WouldWait ends it where it would have to."""
+    """A context in which the calling thread must not block. Not reentrant."""
 
     __slots__ = ()
 
     def __enter__(self) -> None:
-        _thread.blocking_allowed = False
+        _thread_state.blocking_allowed = False
 
     def __exit__(
         self,
@@ -34,4 +38,4 @@ class NonBlocking:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _thread.blocking_allowed = True
+        _thread_state.blocking_allowed = True

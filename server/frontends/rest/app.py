@@ -1,4 +1,6 @@
-"""Builds the REST face out of its parts."""
+"""Composes the REST frontend of its parts."""
+
+from collections.abc import Sequence
 
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
@@ -6,9 +8,11 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.access_log_middleware import AccessLogMiddleware
 from server.frontends.rest.asgi_app import RootApp
-from server.frontends.rest.openapi import app
+from server.frontends.rest.dispatch.dispatcher import Dispatcher
+from server.frontends.rest.dispatch.router import Router
+from server.frontends.rest.openapi.app import build_openapi_app
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.v1.router import Api
+from server.frontends.rest.v1.router import V1Router
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
 
@@ -21,27 +25,31 @@ def build_rest_app(
     keys: ApiKeys | None = None,
     admission: AdmissionController | None = None,
     monitoring_path: str | None = None,
+    extra_routers: Sequence[Router] = (),
 ) -> RootApp | AccessLogMiddleware:
-    """The ASGI application that answers from a data plane.
+    """Build the ASGI application that serves a data plane.
 
     Args:
-      settings: None for the defaults of the flags.
-      metrics: where requests are counted that never reach the data plane, and what is told at
-        `monitoring_path`.
-      keys: who may ask; None for everybody.
-      limits: what each inference is held against, and what readiness is told by. Not to be given
-        to the data plane too: that would count each request twice.
-      monitoring_path: "/monitoring/prometheus/metrics", say; None for nowhere.
+      dataplane: Finds and runs the models.
+      settings: The settings of the server. None means the defaults of the flags.
+      metrics: Counts the requests that never reach the data plane. Served at `monitoring_path`.
+      keys: The accepted API keys. None disables authentication.
+      admission: Bounds the requests in flight and tells readiness. Must not be the data plane's,
+        which would count each request twice.
+      monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
+        means that metrics are not served.
+      extra_routers: The APIs to serve beside TensorFlow Serving's.
     """
-    options = RestConfig.from_settings(settings)
-    front = RootApp(
-        Api(dataplane, options, metrics, admission),
+    config = RestConfig.from_settings(settings)
+    routers = (V1Router(dataplane), *extra_routers)
+    root = RootApp(
+        Dispatcher(routers, config, metrics, admission),
         dataplane,
-        app.build(dataplane, keys is not None),
-        options,
+        build_openapi_app(dataplane, keys is not None),
+        config,
         metrics=metrics,
         keys=keys,
         admission=admission,
         monitoring_path=monitoring_path,
     )
-    return AccessLogMiddleware(front, AccessLog()) if options.access_log else front
+    return AccessLogMiddleware(root, AccessLog()) if config.access_log else root

@@ -1,4 +1,4 @@
-"""The door of the REST face: who may come in, and who answers."""
+"""The root ASGI application: authentication, CORS, health, metrics, and the choice of a handler."""
 
 from functools import partial
 
@@ -8,25 +8,22 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
 from server.frontends.rest import errors
-from server.frontends.rest.openapi import app
+from server.frontends.rest.dispatch.dispatcher import Dispatcher
+from server.frontends.rest.openapi import app as openapi_app
 from server.frontends.rest.rest_config import RestConfig
-from server.frontends.rest.transport.fast_path_protocol import SyncHandler
+from server.frontends.rest.transport.headers import Headers, Peer, get_header
 from server.frontends.rest.transport.responses import (
     TEXT,
-    Headers,
-    Peer,
     Response,
+    SyncHandler,
     not_found,
     send_response,
 )
-from server.frontends.rest.v1 import paths
-from server.frontends.rest.v1.router import Api
 from server.metrics import Metrics
 from tpuserve.errors import Unauthenticated
 
-_READY = b"ready\n"
 HEALTH, READINESS = "/healthz", "/readyz"
-_CORS = (
+_CORS_HEADERS = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
     (b"access-control-allow-headers", b"Content-Type"),
@@ -34,113 +31,124 @@ _CORS = (
 
 
 class RootApp:
-    """The whole face, as one ASGI application."""
+    """The ASGI application that receives all requests over REST."""
 
     def __init__(
         self,
-        api: Api,
+        dispatcher: Dispatcher,
         dataplane: DataPlane,
-        described: ASGIApp,
-        options: RestConfig,
+        openapi: ASGIApp,
+        config: RestConfig,
         *,
         metrics: Metrics | None = None,
         keys: ApiKeys | None = None,
         admission: AdmissionController | None = None,
         monitoring_path: str | None = None,
     ) -> None:
-        """Takes who answers what.
+        """Create the application.
 
         Args:
-          dataplane: tells whether there is a model to be ready with.
-          described: answers for the paths that begin with one of `docs.PATHS`.
-          metrics: told at `monitoring_path`, where both are given.
+          dispatcher: Answers the paths of the routers.
+          dataplane: Tells whether a model is available, for readiness.
+          openapi: Answers the paths that begin with one of `openapi.app.PATHS`.
+          config: The settings of the frontend.
+          metrics: Served at `monitoring_path`, if both are present.
+          keys: The accepted API keys. None disables authentication.
+          admission: Tells whether the server is ready or draining.
+          monitoring_path: The path of the metrics.
         """
-        self._api = api
+        self._dispatcher = dispatcher
         self._dataplane = dataplane
-        self._described = described
+        self._openapi = openapi
         self._metrics = metrics
         self._keys = keys
         self._admission = admission
         self._monitoring_path = monitoring_path if metrics is not None else None
-        self._cors = _CORS if options.allow_origins else ()
+        self._cors_headers = _CORS_HEADERS if config.allow_origins else ()
         self._open_paths = {
-            *((HEALTH, READINESS) if options.open_health else ()),
-            *((monitoring_path,) if options.open_metrics else ()),
+            *((HEALTH, READINESS) if config.open_health else ()),
+            *((monitoring_path,) if config.open_metrics else ()),
         }
 
-    def find(self, url: bytes) -> SyncHandler | None:
-        """What answers the requests that are posted to a URL, where that is quick."""
-        answer = self._api.find(url)
-        if answer is None or (self._keys is None and not self._cors):
-            return answer
-        return partial(self._answer_at_once, answer, url.decode())
+    def find_fast_path(self, url: bytes) -> SyncHandler | None:
+        """Return the synchronous handler of POST requests to a URL, if they are quick."""
+        handler = self._dispatcher.find_fast_path(url)
+        if handler is None or (self._keys is None and not self._cors_headers):
+            return handler
+        return partial(self._handle_synchronously, handler, url.decode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; anything but HTTP is not for us."""
-        await self.answer(scope, receive, send)
+        """Answer one HTTP request. Ignore other ASGI scopes."""
+        await self.handle(scope, receive, send)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Answers one request; how, where that is known here."""
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Answer one request.
+
+        Returns:
+          The response that was sent. None if another application sent the response.
+        """
         if scope["type"] != "http":
             return None
         path = scope["raw_path"].decode("latin-1")
         if query := scope["query_string"]:
             path += "?" + query.decode("latin-1")
-        refusal = self._refusal(path, scope["method"], scope["headers"])
-        if refusal is not None:
-            reply = refusal
-        elif paths.is_api(path):
-            reply = await self._api.answer(path, scope, receive)
-        elif path.startswith(app.PATHS):
-            await self._described(scope, receive, send)
-            return None
-        else:
-            reply = self._answer(path, scope["method"])
-        reply = self._with_origins(reply)
-        await send_response(send, reply)
-        return reply
+        response = self._authenticate(path, scope["method"], scope["headers"])
+        if response is None:
+            if self._dispatcher.is_routed(path):
+                response = await self._dispatcher.dispatch(path, scope, receive)
+            elif path.startswith(openapi_app.PATHS):
+                await self._openapi(scope, receive, send)
+                return None
+            else:
+                response = self._answer_other_path(path, scope["method"])
+        response = self._add_cors_headers(response)
+        await send_response(send, response)
+        return response
 
     def close(self) -> None:
-        """Lets go of what it holds; no request is answered from here on."""
-        self._api.close()
+        """Release all threads. No request may follow."""
+        self._dispatcher.close()
 
-    def _answer_at_once(
-        self, answer: SyncHandler, path: str, headers: Headers, body: bytes, peer: Peer
+    def _handle_synchronously(
+        self, handler: SyncHandler, path: str, headers: Headers, body: bytes, peer: Peer
     ) -> Response | None:
-        reply = self._refusal(path, "POST", headers) or answer(headers, body, peer)
-        return None if reply is None else self._with_origins(reply)
+        response = self._authenticate(path, "POST", headers) or handler(headers, body, peer)
+        return None if response is None else self._add_cors_headers(response)
 
-    def _with_origins(self, reply: Response) -> Response:
-        return reply._replace(headers=(*reply.headers, *self._cors)) if self._cors else reply
+    def _add_cors_headers(self, response: Response) -> Response:
+        if not self._cors_headers:
+            return response
+        return response._replace(headers=(*response.headers, *self._cors_headers))
 
-    def _refusal(self, path: str, method: str, headers: Headers) -> Response | None:
+    def _authenticate(self, path: str, method: str, headers: Headers) -> Response | None:
+        """Return the refusal of a request without a valid API key, else None."""
         if self._keys is None or path in self._open_paths:
             return None
-        if method == "GET" and path in app.OPEN_PATHS:
+        if method == "GET" and path in openapi_app.OPEN_PATHS:
             return None
-        # A browser sends no key with what it asks before a page's request.
-        if method == "OPTIONS" and paths.is_api(path):
+        # Browsers send no key with the CORS request that precedes a page's request.
+        if method == "OPTIONS" and self._dispatcher.is_routed(path):
             return None
-        found = [value for name, value in headers if name == b"authorization"]
+        authorization = get_header(headers, b"authorization")
         try:
-            self._keys.authenticate(found[0].decode("latin-1") if found else None)
+            self._keys.authenticate(
+                None if authorization is None else authorization.decode("latin-1")
+            )
         except Unauthenticated as error:
-            if self._metrics is not None and paths.is_api(path):
-                # By no model: who may not ask must not make up names for series either.
+            if self._metrics is not None and self._dispatcher.is_routed(path):
+                # Without the model's name: strangers must not be able to add metric series.
                 self._metrics.request_done("", "", "REST", error.code.name, 0)
             return errors.response_to_error(error)
         return None
 
-    def _answer(self, path: str, method: str) -> Response:
+    def _answer_other_path(self, path: str, method: str) -> Response:
         if path == HEALTH:
             return Response(200, b"ok\n", TEXT)
         if path == READINESS:
-            why = self._unreadiness()
-            return (
-                Response(503, b"not ready: %s\n" % why, TEXT)
-                if why
-                else Response(200, _READY, TEXT)
-            )
+            reason = self._get_unready_reason()
+            if reason:
+                return Response(503, b"not ready: %s\n" % reason, TEXT)
+            return Response(200, b"ready\n", TEXT)
         if self._monitoring_path and path.partition("?")[0] == self._monitoring_path:
             if path != self._monitoring_path:
                 return errors.error_response(400, f"Unexpected path: {path}")
@@ -150,10 +158,11 @@ class RootApp:
             return Response(200, self._metrics.exposition(), TEXT)
         return not_found()
 
-    def _unreadiness(self) -> bytes:
-        # Whether requests should be sent here, as Kubernetes asks it: while the first models are
-        # loaded nobody listens yet; then one that can be used is enough, since those that cannot
-        # must not keep the others from their requests.
+    def _get_unready_reason(self) -> bytes:
+        """Return why load balancers should send no requests. Empty if the server is ready.
+
+        One available model suffices: a model that cannot be loaded must not block the others.
+        """
         if self._admission is not None and self._admission.is_draining:
             return b"the server is shutting down"
         if self._admission is not None and not self._admission.is_ready:

@@ -1,4 +1,4 @@
-"""Errors as HTTP: a status and {"error": "<message>"}."""
+"""Converts errors to HTTP responses: a status and the body {"error": "<message>"}."""
 
 import logging
 
@@ -28,20 +28,20 @@ HTTP_STATUS: dict[Code, int] = {
     Code.UNAUTHENTICATED: 401,
 }
 _TOO_LARGE = 413
-# Seconds after which a client may try again: what is full or draining is so for no longer.
-_RETRY = (b"retry-after", b"1")
+# Clients may retry after so many seconds.
+_RETRY_AFTER = (b"retry-after", b"1")
 _HEADERS = {
     401: ((b"www-authenticate", b"Bearer"),),
-    429: (_RETRY,),
-    503: (_RETRY,),
+    429: (_RETRY_AFTER,),
+    503: (_RETRY_AFTER,),
 }
 
 
 def response_to_error(error: Exception) -> Response:
-    """What is told of an error.
+    """Convert an error to a response.
 
-    What was raised on purpose is told in its own words; of a fault of the server's the log alone
-    has more than that there was one.
+    A TpuserveError's message becomes the message of the response. Any other error is a fault of
+    the server: its details go to the log alone.
     """
     if isinstance(error, TpuserveError):
         too_large = isinstance(error, RequestTooLarge)
@@ -52,6 +52,12 @@ def response_to_error(error: Exception) -> Response:
 
 
 def error_response(status: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> Response:
-    """An error reply."""
+    """Build the response for an error message.
+
+    Args:
+      status: The HTTP status code.
+      message: The text for the client.
+      code: The canonical status code for metrics.
+    """
     body = responses.encode_error(message)
     return Response(status, body, headers=_HEADERS.get(status, ()), code=code.name)

@@ -1,4 +1,4 @@
-"""What the REST face is told, out of the settings of a server."""
+"""The settings of the REST frontend."""
 
 import os
 from dataclasses import dataclass
@@ -8,16 +8,17 @@ from server.config.settings import Settings
 
 @dataclass(frozen=True)
 class RestConfig:
-    """How requests over REST are taken and answered; the defaults are those of the flags.
+    """The settings of the REST frontend. The defaults are those of the flags.
 
     Attributes:
-      max_request_bytes: of a body, as sent and inflated.
-      timeout_ms: how long a model may take; None for as long as it takes.
-      threads: that models run in.
-      allow_origins: whether every reply says that pages from anywhere may read it.
-      access_log: whether each request is logged.
-      open_metrics, open_health: whether these want no API key.
-      is_batched: whether requests may wait for others, which none may do in the event loop.
+      max_request_bytes: The largest body, as received and as decompressed.
+      timeout_ms: The milliseconds that a model may take. None means no limit.
+      threads: The size of the thread pool that models run in.
+      allow_origins: Whether all responses allow pages of any origin to read them (CORS).
+      access_log: Whether each request is logged.
+      open_metrics: Whether metrics need no API key.
+      open_health: Whether health and readiness need no API key.
+      is_batched: Whether batching is on, so that requests may wait for other requests.
     """
 
     max_request_bytes: int = 256 << 20
@@ -31,7 +32,7 @@ class RestConfig:
 
     @classmethod
     def from_settings(cls, settings: Settings | None) -> "RestConfig":
-        """The options that some settings say."""
+        """Return the configuration for a server's settings. None means the defaults."""
         if settings is None:
             return cls()
         return cls(

@@ -1,38 +1,43 @@
-"""Requests that may have to wait for others, answered at once where they need not."""
+"""The fast path of batched requests: used as long as they do not block the event loop."""
 
 import math
 
 from server.admission.nonblocking import NonBlocking, WouldBlock
 from server.frontends.rest.dispatch.workers import LatencyTracker
-from server.frontends.rest.transport.fast_path_protocol import SyncHandler
-from server.frontends.rest.transport.responses import Headers, Peer, Response
+from server.frontends.rest.transport.headers import Headers, Peer
+from server.frontends.rest.transport.responses import Response, SyncHandler
 
-# So many in a row that had to wait, and the path's are not quick. Fewer are left over by those
-# that were handed to threads before.
-_MOST_WAITS = 64
+# After so many requests in a row that would have blocked, the route counts as slow. Requests that
+# the thread pool still answers cause fewer than that.
+_MAX_BLOCKED_IN_A_ROW = 64
 
-_HASTE = NonBlocking()
+_NON_BLOCKING = NonBlocking()
 
 
 class AdaptiveFastPath:
-    """Answers in the calling thread, which does not wait for others."""
+    """Calls a synchronous handler in the event loop, where the handler must not block."""
 
-    def __init__(self, answer: SyncHandler, pace: LatencyTracker) -> None:
-        """Takes what answers, and whom to tell that it cannot."""
-        self._answer = answer
-        self._pace = pace
-        self._waits = 0
+    def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:
+        """Wrap a handler.
+
+        Args:
+          handler: Raises WouldBlock if it would block.
+          tracker: The latencies of the route. Marked as slow if the handler often would block.
+        """
+        self._handler = handler
+        self._tracker = tracker
+        self._blocked_in_a_row = 0
 
     def __call__(self, headers: Headers, body: bytes, peer: Peer) -> Response | None:
-        """The reply; None where the request has to wait."""
+        """Return the response, or None if the handler would block."""
         try:
-            with _HASTE:
-                reply = self._answer(headers, body, peer)
+            with _NON_BLOCKING:
+                response = self._handler(headers, body, peer)
         except WouldBlock:
-            self._waits += 1
-            if self._waits >= _MOST_WAITS:
-                self._waits = 0
-                self._pace.record(math.inf)
+            self._blocked_in_a_row += 1
+            if self._blocked_in_a_row >= _MAX_BLOCKED_IN_A_ROW:
+                self._blocked_in_a_row = 0
+                self._tracker.record(math.inf)
             return None
-        self._waits = 0
-        return reply
+        self._blocked_in_a_row = 0
+        return response

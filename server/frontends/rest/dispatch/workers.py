@@ -1,4 +1,4 @@
-"""Where models run: in the event loop if they are quick, else in threads."""
+"""Chooses where handlers run: in the event loop if they are quick, else in a thread pool."""
 
 import asyncio
 import math
@@ -11,30 +11,33 @@ from tpuserve.errors import DeadlineExceeded
 
 Result = TypeVar("Result")
 
-# To hand a request to a thread and back costs more than a small model does, and divides what a
-# server of one can answer by four. So a path whose requests are quick is answered in the event
-# loop, until they are not quick any more.
+# Passing a request to a thread and back takes longer than a small model runs, and reduces the
+# requests/s of such a model to a quarter. So a route whose requests are quick runs in the event
+# loop, until its requests become slow.
 _QUICK_SECONDS = 0.001
-# In a thread a run may wait for others, so that the best of some tells how quick it can be.
+# A run in a thread may wait for other threads. So the fastest of several runs decides.
 _FIRST_RUNS = 8
-# Once it was too slow for the event loop it is not tried there for twice as many runs as the time
-# before, up to a bound: on a busy machine it may well be quick again at once. That is forgotten
-# after so many quick ones.
-_MOST_RUNS = 4096
-_FORGIVEN_RUNS = 4096
-# So many slow runs are too many, each of them made up for by ten quick ones. A run of the second
-# length is too slow by itself.
-_MOST_SLOW, _MADE_UP = 4.0, 0.1
-_FAR_TOO_SLOW_SECONDS = 0.05
-# How many quick runs pass from one look at the time that the thread has waited to the next.
-_RUNS_A_LOOK = 64
+# After a route was too slow for the event loop, twice as many runs as the last time go to threads
+# before the next attempt, up to a bound: a busy machine must not switch back and forth. The
+# number is reset after so many quick runs.
+_MAX_RUNS = 4096
+_RUNS_UNTIL_RESET = 4096
+# A route is slow after so many slow runs. Each quick run makes up for a tenth of a slow one. One
+# very slow run suffices.
+_MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
+_VERY_SLOW_SECONDS = 0.05
+# The number of quick runs between two readings of the run-queue wait.
+_RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
-# Larger ones take their time to parse, whatever the model.
+# Larger requests take long to parse, whatever the model.
 _MAX_INLINE_BYTES = 4096
 
 
 def runqueue_wait_seconds() -> float:
-    """The seconds that the calling thread was ready to run and did not; 0 but on Linux."""
+    """Return the seconds that the calling thread was runnable without running. 0 if unknown.
+
+    Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
+    """
     try:
         with open(_SCHEDULER_FILE, "rb") as file:
             return int(file.read().split()[1]) / 1e9
@@ -43,89 +46,95 @@ def runqueue_wait_seconds() -> float:
 
 
 class LatencyTracker:
-    """How quick the requests to one path have been.
+    """Tracks the latencies of a route to predict whether its next request is quick.
 
-    On a busy machine a run takes long now and then through no fault of the model's: what the
-    thread has waited for a processor is taken off.
+    On a busy machine a quick model occasionally takes long. So the time that the thread waited
+    for a CPU is subtracted.
 
     Attributes:
-      is_quick: whether the next one may be expected to be so.
+      is_quick: Whether the next request is expected to be quick.
     """
 
     __slots__ = (
-        "_best",
-        "_left",
-        "_quick_runs",
-        "_read_waited",
-        "_runs",
-        "_slow",
-        "_waited",
+        "_fastest",
+        "_last_wait",
+        "_num_quick_runs",
+        "_num_runs_in_threads",
+        "_read_wait",
+        "_remaining_runs",
+        "_slow_runs",
         "is_quick",
     )
 
-    def __init__(self, read_waited: Callable[[], float] = runqueue_wait_seconds) -> None:
-        """Begins with what is not known to be quick.
+    def __init__(self, read_wait: Callable[[], float] = runqueue_wait_seconds) -> None:
+        """Create a tracker whose route counts as slow.
 
         Args:
-          read_waited: tells the seconds that the calling thread has waited so far.
+          read_wait: Returns the seconds that the calling thread has waited for a CPU so far.
         """
-        self._read_waited = read_waited
-        self._waited: float | None = None
+        self._read_wait = read_wait
+        self._last_wait: float | None = None
         self.is_quick = False
-        self._runs = self._left = _FIRST_RUNS
-        self._best = math.inf
-        self._slow = 0.0
-        self._quick_runs = 0
+        self._num_runs_in_threads = self._remaining_runs = _FIRST_RUNS
+        self._fastest = math.inf
+        self._slow_runs = 0.0
+        self._num_quick_runs = 0
 
     def record(self, seconds: float) -> None:
-        """Takes in how long one has taken."""
+        """Record the duration of one request."""
         if not self.is_quick:
-            self._try(seconds)
+            self._record_in_thread(seconds)
         elif seconds < _QUICK_SECONDS:
-            if not self._quick_runs % _RUNS_A_LOOK:
-                self._waited = self._read_waited()
-            self._quick_runs += 1
-            if self._slow > 0:
-                self._slow -= _MADE_UP
-        elif (seconds := seconds - self._waited_since()) >= _QUICK_SECONDS:
-            self._slow += 1 if seconds < _FAR_TOO_SLOW_SECONDS else _MOST_SLOW
-            if self._slow >= _MOST_SLOW:
-                is_forgiven = self._quick_runs >= _FORGIVEN_RUNS
-                self._runs = _FIRST_RUNS if is_forgiven else min(2 * self._runs, _MOST_RUNS)
-                self._left = self._runs
-                self.is_quick = False
+            if not self._num_quick_runs % _RUNS_PER_READING:
+                self._last_wait = self._read_wait()
+            self._num_quick_runs += 1
+            if self._slow_runs > 0:
+                self._slow_runs -= _CREDIT_PER_QUICK_RUN
+        elif (seconds := seconds - self._wait_since_last_reading()) >= _QUICK_SECONDS:
+            self._slow_runs += 1 if seconds < _VERY_SLOW_SECONDS else _MAX_SLOW_RUNS
+            if self._slow_runs >= _MAX_SLOW_RUNS:
+                self._mark_slow()
 
-    def _waited_since(self) -> float:
-        before, self._waited = self._waited, self._read_waited()
-        return 0.0 if before is None else self._waited - before
+    def _mark_slow(self) -> None:
+        if self._num_quick_runs >= _RUNS_UNTIL_RESET:
+            self._num_runs_in_threads = _FIRST_RUNS
+        else:
+            self._num_runs_in_threads = min(2 * self._num_runs_in_threads, _MAX_RUNS)
+        self._remaining_runs = self._num_runs_in_threads
+        self.is_quick = False
 
-    def _try(self, seconds: float) -> None:
-        self._best = min(self._best, seconds)
-        self._left -= 1
-        if self._left > 0:
+    def _wait_since_last_reading(self) -> float:
+        previous, self._last_wait = self._last_wait, self._read_wait()
+        return 0.0 if previous is None else self._last_wait - previous
+
+    def _record_in_thread(self, seconds: float) -> None:
+        self._fastest = min(self._fastest, seconds)
+        self._remaining_runs -= 1
+        if self._remaining_runs > 0:
             return
-        self.is_quick = self._best < _QUICK_SECONDS
-        # Quick ones run in another thread than this.
-        self._waited = None
-        self._left = self._runs
-        self._best = math.inf
-        self._slow = 0.0
-        self._quick_runs = 0
+        self.is_quick = self._fastest < _QUICK_SECONDS
+        # Quick requests run in another thread than this one.
+        self._last_wait = None
+        self._remaining_runs = self._num_runs_in_threads
+        self._fastest = math.inf
+        self._slow_runs = 0.0
+        self._num_quick_runs = 0
 
 
 class Workers:
-    """The threads of a face.
+    """A thread pool, and the decision which work runs in the event loop instead.
 
     Attributes:
-      may_run_inline: whether what is quick and small needs none.
+      may_run_inline: Whether quick and small requests run in the event loop.
     """
 
     def __init__(self, threads: int, timeout_ms: float | None, may_run_inline: bool = True) -> None:
-        """Takes how many threads there are.
+        """Create the pool.
 
         Args:
-          timeout_ms: after which an answer is not waited for any more.
-          may_run_inline: False where a request may wait for others, as batched ones do.
+          threads: The number of threads.
+          timeout_ms: The milliseconds to wait for a result. None means no limit.
+          may_run_inline: False if requests may wait for other requests, as with batching.
         """
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rest-worker")
         self._timeout_ms = timeout_ms
@@ -135,24 +144,27 @@ class Workers:
         self,
         work: Callable[[], Result],
         size: int,
-        pace: LatencyTracker,
-        dropped: Callable[[], object] = lambda: None,
+        tracker: LatencyTracker,
+        on_dropped: Callable[[], object] = lambda: None,
     ) -> Result:
-        """What some work returns.
+        """Run a function and return its result.
 
         Args:
-          size: of the request, in bytes.
-          dropped: called if the work has not begun when nobody waits for it any more; then it
-            never begins.
+          work: The function. May block.
+          size: The size of the request in bytes.
+          tracker: The latencies of the request's route.
+          on_dropped: Called if the work had not begun when the caller stopped waiting. The work
+            then never begins.
 
         Raises:
-          DeadlineExceeded: it takes longer than it may; if it has begun it goes on, unheard.
+          DeadlineExceeded: The work takes too long. Work that has begun continues, and its result
+            is discarded.
         """
-        if self.may_run_inline and size <= _MAX_INLINE_BYTES and pace.is_quick:
-            return _timed(pace, work)
-        submitted = self._pool.submit(_timed, pace, work)
-        submitted.add_done_callback(lambda it: it.cancelled() and dropped())
-        # Who gives up waiting cancels what has not begun.
+        if self.may_run_inline and size <= _MAX_INLINE_BYTES and tracker.is_quick:
+            return _run_timed(tracker, work)
+        submitted = self._pool.submit(_run_timed, tracker, work)
+        submitted.add_done_callback(lambda future: future.cancelled() and on_dropped())
+        # Cancelling the asyncio future cancels work that has not begun.
         future = asyncio.wrap_future(submitted)
         if self._timeout_ms is None:
             return await future
@@ -165,14 +177,13 @@ class Workers:
             ) from None
 
     def close(self) -> None:
-        """Takes no more work."""
+        """Stop the pool, and drop all work that has not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _timed(pace: LatencyTracker, work: Callable[[], Result]) -> Result:
-    """What some work returns, done in the calling thread; the pace is told how long it takes."""
+def _run_timed(tracker: LatencyTracker, work: Callable[[], Result]) -> Result:
     started = time.perf_counter()
     try:
         return work()
     finally:
-        pace.record(time.perf_counter() - started)
+        tracker.record(time.perf_counter() - started)

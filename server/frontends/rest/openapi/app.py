@@ -82,7 +82,7 @@ show("");
 """
 
 
-def build(dataplane: DataPlane, wants_keys: bool = False) -> FastAPI:
+def build_openapi_app(dataplane: DataPlane, wants_keys: bool = False) -> FastAPI:
     """The application for `PATHS`; what it describes is what is served when it is asked."""
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=_DESCRIPTION)
 

@@ -1,149 +1,143 @@
-"""Small requests answered as soon as they have come: with no task, and nothing in between."""
+"""An HTTP connection with a synchronous fast path for small requests."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from server.frontends.rest.transport.headers import Headers
+from server.frontends.rest.transport.responses import Response, SyncHandler
+from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
+from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
-from server.frontends.rest.transport.responses import Headers, Peer, Response
-from server.frontends.rest.transport.timeouts import ConnectionTimeouts, TimeoutProtocol
-
-SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], Response | None]
-"""The reply to the headers and body of a request; None where that would take long."""
-SyncHandlerLookup: TypeAlias = Callable[[bytes], SyncHandler | None]
-"""What answers the requests to a URL at once; None where they take long."""
-
-_MAX_BYTES = 4096
-# So many of those that one client has sent in a row; the next one gives others their turn.
-_MOST_IN_A_ROW = 16
-# A larger reply is not copied to be sent with its head.
+_MAX_BODY_BYTES = 4096
+# After so many requests of one client in a row, the next one takes uvicorn's path, so that the
+# event loop serves other clients in between.
+_MAX_IN_A_ROW = 16
+# A larger body is not copied to be sent together with its head.
 _MAX_JOINED_BYTES = 1 << 16
 
 
 class FastPathProtocol(TimeoutProtocol):
-    """uvicorn's HTTP protocol, passed by where a request can be answered at once.
+    """uvicorn's HTTP protocol, bypassed for small requests whose handler is quick.
 
-    A request is held back from it until its body has come, and is handed over to it as if
-    nothing had been: once the body is too large, the connection ends, or nobody answers at once.
+    The protocol buffers such a request until its body is complete, and answers it without an
+    asyncio task. uvicorn receives the request as if nothing had happened if the body is too
+    large, the connection ends, or the handler returns None.
+
+    Attributes:
+      find_fast_path: A `SyncHandlerLookup`.
     """
 
-    # A `SyncHandlerLookup`; as such mypy would take it for a method.
-    find: ClassVar[Any] = staticmethod(lambda url: None)
+    # Any, since mypy would take a callable for a method.
+    find_fast_path: ClassVar[Any] = staticmethod(lambda url: None)
 
-    _answer: SyncHandler
-    _head: Headers
-    # What has come of the body of a request that is held back; None where none is.
-    _body: bytes | None = None
-    _in_a_row = 0
+    _handler: SyncHandler
+    _buffered_headers: Headers
+    # The part of the body that has arrived. None if no request is buffered.
+    _buffered_body: bytes | None = None
+    _num_in_a_row = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Lets the application know, if a request has begun."""
-        if self._body is not None:
-            self._hand_over()
+        """Tell the application if a request has begun."""
+        if self._buffered_body is not None:
+            self._pass_to_uvicorn()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Closes the connection, after the request that has begun."""
-        if self._body is not None:
-            self._hand_over()
+        """Close the connection after the request that has begun."""
+        if self._buffered_body is not None:
+            self._pass_to_uvicorn()
         super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Takes in what the client has sent."""
-        self._in_a_row = 0
+        """Parse data from the client."""
+        self._num_in_a_row = 0
         super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """A request's first byte has come."""
-        if self._is_told_again:
+        """Handle the first byte of a request."""
+        if self._is_replaying_head:
             return
-        self._begin()
+        self._start_request()
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        """A request's head has come."""
-        if self._is_told_again:
+        """Handle the end of a request's head: choose the fast path or uvicorn."""
+        if self._is_replaying_head:
             return
         self._is_in_head = False
+        handler = self.find_fast_path(self.url) if self._may_take_fast_path() else None
+        if handler is not None:
+            self._num_in_a_row += 1
+            self._handler = handler
+            self._buffered_body = b""
+            # Trailers of a chunked body go to the new list.
+            self._buffered_headers, self.headers = self.headers, []
+            return
+        self._buffered_headers = self.headers
+        self._remember_framing(self._buffered_headers)
+        self._pass_to_uvicorn()
+
+    def on_body(self, body: bytes) -> None:
+        """Handle a part of a body."""
+        if self._buffered_body is None:
+            super().on_body(body)
+            return
+        self._buffered_body += body
+        if len(self._buffered_body) > _MAX_BODY_BYTES:
+            self._pass_to_uvicorn()
+
+    def on_message_complete(self) -> None:
+        """Handle the end of a request."""
+        if self._buffered_body is not None:
+            response = self._handler(self._buffered_headers, self._buffered_body, self.client)
+            if response is not None:
+                self._buffered_body = None
+                self._send(response)
+                self._await_next_request()
+                return
+            self._pass_to_uvicorn()
+        super().on_message_complete()
+
+    def _may_take_fast_path(self) -> bool:
         cycle, parser = self.cycle, self.parser
-        if (
+        return (
             (cycle is None or cycle.response_complete)
             and parser.get_method() == b"POST"
-            and self._in_a_row < _MOST_IN_A_ROW
+            and self._num_in_a_row < _MAX_IN_A_ROW
             and not self.expect_100_continue
             and not self.flow.write_paused
             and parser.should_keep_alive()
             and parser.get_http_version() == "1.1"
             and not parser.should_upgrade()
             and not self.transport.is_closing()
-        ):
-            answer = self.find(self.url)
-            if answer is not None:
-                self._in_a_row += 1
-                self._answer = answer
-                self._body = b""
-                # What comes behind the body are no headers.
-                self._head, self.headers = self.headers, []
-                return
-        self._head = self.headers
-        self._note_framing(self._head)
-        self._hand_over()
+        )
 
-    def on_body(self, body: bytes) -> None:
-        """A piece of a body has come."""
-        if self._body is None:
-            super().on_body(body)
-            return
-        self._body += body
-        if len(self._body) > _MAX_BYTES:
-            self._hand_over()
-
-    def on_message_complete(self) -> None:
-        """A request has come, whole."""
-        if self._body is not None:
-            reply = self._answer(self._head, self._body, self.client)
-            if reply is not None:
-                self._body = None
-                self._send(reply)
-                self._await_request()
-                return
-            self._hand_over()
-        super().on_message_complete()
-
-    def _hand_over(self) -> None:
-        # To uvicorn, which is told what it has missed.
-        url, body, expects = self.url, self._body, self.expect_100_continue
-        self._body = None
+    def _pass_to_uvicorn(self) -> None:
+        """Replay the callbacks for a buffered request to uvicorn's protocol."""
+        url, body, expect_100_continue = self.url, self._buffered_body, self.expect_100_continue
+        self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # One that expects it is not held back; later it is said in no header.
-        self.expect_100_continue = expects and body is None
-        self.headers.extend(self._head)
+        # A request that expects 100 Continue is never buffered. In a buffered request the flag
+        # comes from a trailer, which has no such meaning.
+        self.expect_100_continue = expect_100_continue and body is None
+        self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = []
         if body:
             HttpToolsProtocol.on_body(self, body)
 
-    def _send(self, reply: Response) -> None:
+    def _send(self, response: Response) -> None:
         self.server_state.total_requests += 1
-        common = (*self.server_state.default_headers, *reply.headers)
+        headers = (*self.server_state.default_headers, *response.headers)
         head = b"%s%scontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (
-            STATUS_LINE[reply.status],
-            b"".join([b"%s: %s\r\n" % each for each in common]),
-            reply.content_type,
-            len(reply.body),
+            STATUS_LINE[response.status],
+            b"".join([b"%s: %s\r\n" % header for header in headers]),
+            response.content_type,
+            len(response.body),
         )
-        if len(reply.body) <= _MAX_JOINED_BYTES:
-            self.transport.write(head + reply.body)
+        if len(response.body) <= _MAX_JOINED_BYTES:
+            self.transport.write(head + response.body)
         else:
-            self.transport.writelines((head, reply.body))
-
-
-def protocol(timeouts: ConnectionTimeouts, find: SyncHandlerLookup | None) -> type[TimeoutProtocol]:
-    """The protocol for some bounds and an application; uvicorn makes its instances itself."""
-    if find is None:
-        return type("BoundPatientProtocol", (TimeoutProtocol,), {"timeouts": timeouts})
-    members = {"timeouts": timeouts, "find": staticmethod(find)}
-    return type("BoundPromptProtocol", (FastPathProtocol,), members)
+            self.transport.writelines((head, response.body))

@@ -1,34 +1,39 @@
-"""When a connection is read: not while a request that has come whole waits for its answer."""
+"""Decides when to read from a connection."""
 
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.flow_control import FlowControl
+from server.frontends.rest.transport.uvicorn_compat import FlowControl
 
 
-class BackpressureFlowControl(FlowControl):
-    """uvicorn's flow control, which reads on only once no whole request is left to answer.
+class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
+    """uvicorn's flow control, without reading while a complete request waits for its answer.
 
-    By itself it reads on at the end of each: who sends many at a time, and takes no answer, would
-    fill the memory with them. And it reads on while one is answered: whoever has said meanwhile
-    that there is no more to come would be hung up on.
+    uvicorn reads on at the end of each request. So a client that sends many requests and reads no
+    response would fill the memory. uvicorn also reads on while a request is answered. So it would
+    close the connection of a client that has closed only its sending side.
 
     Attributes:
-      is_over: whether nothing is read any more.
+      has_ended: Whether nothing is read any more.
     """
 
-    def __init__(self, transport: Any, is_time: Callable[[], bool]) -> None:
-        """Takes a connection, and what tells whether to read on."""
+    def __init__(self, transport: Any, may_read: Callable[[], bool]) -> None:
+        """Create the flow control of a connection.
+
+        Args:
+          transport: The asyncio transport of the connection.
+          may_read: Returns whether the next request may be read.
+        """
         super().__init__(transport)
-        self._is_time = is_time
-        self.is_over = False
+        self._may_read = may_read
+        self.has_ended = False
 
     def resume_reading(self) -> None:
-        """Reads on, if it is time to."""
-        if not self.is_over and self._is_time():
+        """Resume reading if the next request may be read."""
+        if not self.has_ended and self._may_read():
             super().resume_reading()
 
     def end_reading(self) -> None:
-        """Reads no more, from here on."""
-        self.is_over = True
+        """Stop reading for good."""
+        self.has_ended = True
         self.pause_reading()

@@ -1,56 +1,60 @@
-"""The bodies of requests, read and inflated within bounds."""
+"""Reads and decompresses request bodies within bounds on their memory."""
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable
-from types import TracebackType
+from collections.abc import Callable
 
 from starlette.types import Receive
 
-from server.frontends.rest.transport.responses import Header
+from server.frontends.rest.transport.headers import Headers
 from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
 
-# What TensorFlow Serving inflates at most; beyond it, a body is empty.
-MAX_INFLATED_BYTES = 100_000_000
+MAX_DECOMPRESSED_BYTES = 100_000_000
+"""TensorFlow Serving's bound on a decompressed body. It treats larger bodies as empty."""
+# The window size that selects the gzip format, see zlib.decompressobj.
 _GZIP_WINDOW = 31
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 class RequestBodyReader:
-    """Reads bodies, none larger than one bound and all at a time within another.
+    """Reads bodies, with a bound on each body and a bound on all bodies together.
 
-    What counts is held from the first byte until the request is answered, inflated bytes too.
+    Both bounds count bytes as received and as decompressed. A request holds its bytes from the
+    first byte until the request is answered.
     """
 
-    def __init__(self, max_bytes: int, max_bytes_in_all: int | None = None) -> None:
-        """Takes the bounds; that of all bodies is four of the largest unless it is given."""
+    def __init__(self, max_bytes: int, max_total_bytes: int | None = None) -> None:
+        """Create a reader.
+
+        Args:
+          max_bytes: The largest body.
+          max_total_bytes: The bytes that all requests may hold at a time. None means four times
+            `max_bytes`.
+        """
         self._max_bytes = max_bytes
-        self.max_inflated_bytes = min(max_bytes, MAX_INFLATED_BYTES)
-        self._max_in_all = max_bytes_in_all or 4 * max_bytes
-        self._held = 0
+        self.max_decompressed_bytes = min(max_bytes, MAX_DECOMPRESSED_BYTES)
+        self._max_total_bytes = max_total_bytes or 4 * max_bytes
+        self._reserved_bytes = 0
         self._lock = threading.Lock()
 
-    @property
-    def held_bytes(self) -> int:
-        """What all bodies at the moment hold."""
-        return self._held
-
-    def room(self) -> "MemoryReservation":
-        """The room of one request, free again at the end of its block."""
+    def reserve(self) -> "MemoryReservation":
+        """Return an empty reservation for one request."""
         return MemoryReservation(self)
 
     async def read(
-        self, receive: Receive, declared_bytes: int | None, room: "MemoryReservation"
+        self, receive: Receive, declared_bytes: int | None, reservation: "MemoryReservation"
     ) -> bytes:
-        """A body as it was sent.
+        """Read a body as the client sent it.
 
         Args:
-          declared_bytes: what its Content-Length says, if it has one.
+          receive: The ASGI channel of the request.
+          declared_bytes: The value of Content-Length. None if the request has no such header.
+          reservation: Grows by the size of the body.
 
         Raises:
-          RequestTooLarge: it is larger than one may be; the rest of it is not read.
-          TooManyRequests: there is no room for it beside those of others.
-          Cancelled: the client has gone.
+          RequestTooLarge: The body is larger than the bound. The rest of it is not read.
+          TooManyRequests: The bodies of all requests are larger than their bound.
+          Cancelled: The client has disconnected.
         """
         if declared_bytes is not None and declared_bytes > self._max_bytes:
             raise self._too_large()
@@ -59,47 +63,51 @@ class RequestBodyReader:
             body: bytes = message.get("body", b"")
             if len(body) > self._max_bytes:
                 raise self._too_large()
-            room.take(len(body))
+            reservation.grow(len(body))
             return body
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
         while True:
             if message["type"] != "http.request":
-                raise Cancelled("the client has gone")
-            piece = message.get("body", b"")
-            pieces.append(piece)
-            size += len(piece)
-            room.take(len(piece))
+                raise Cancelled("the client has disconnected")
+            chunk = message.get("body", b"")
+            chunks.append(chunk)
+            size += len(chunk)
+            reservation.grow(len(chunk))
             if size > self._max_bytes:
                 raise self._too_large()
             if not message.get("more_body"):
-                return b"".join(pieces)
+                return b"".join(chunks)
             message = await receive()
 
-    def gunzip(self, body: bytes, room: "MemoryReservation") -> bytes:
-        """What a gzip body holds; see `gunzip`.
+    def gunzip(self, body: bytes, reservation: "MemoryReservation") -> bytes:
+        """Decompress a gzip body; see the function `gunzip`.
 
         Raises:
-          TooManyRequests: there is no room for it beside those of others.
+          TooManyRequests: The bodies of all requests are larger than their bound.
         """
-        return gunzip(body, self.max_inflated_bytes, room.take)
+        return gunzip(body, self.max_decompressed_bytes, reservation.grow)
 
-    def take(self, size: int) -> None:
-        """Counts some bytes; TooManyRequests where there is no room for them."""
+    def acquire(self, size: int) -> None:
+        """Count `size` bytes as held.
+
+        Raises:
+          TooManyRequests: The bodies of all requests are larger than their bound.
+        """
         with self._lock:
-            self._held += size
-            if self._held <= self._max_in_all:
+            self._reserved_bytes += size
+            if self._reserved_bytes <= self._max_total_bytes:
                 return
-            self._held -= size
+            self._reserved_bytes -= size
         raise TooManyRequests(
-            "the bodies of requests under way are larger than the server holds at a time. Send "
-            "the request again later."
+            f"the bodies of the requests in flight exceed {self._max_total_bytes} bytes. Send the "
+            f"request again later."
         )
 
-    def give_back(self, size: int) -> None:
-        """Forgets some bytes."""
+    def release(self, size: int) -> None:
+        """Count `size` bytes as free."""
         with self._lock:
-            self._held -= size
+            self._reserved_bytes -= size
 
     def _too_large(self) -> RequestTooLarge:
         return RequestTooLarge(
@@ -109,72 +117,70 @@ class RequestBodyReader:
 
 
 class MemoryReservation:
-    """The bytes that one request holds; a block, or ended by `free`."""
+    """The bytes that one request holds, until `release`."""
 
-    __slots__ = ("_bodies", "_size")
+    __slots__ = ("_reader", "_size")
 
-    def __init__(self, bodies: RequestBodyReader) -> None:
-        self._bodies = bodies
+    def __init__(self, reader: RequestBodyReader) -> None:
+        """Create a reservation of 0 bytes."""
+        self._reader = reader
         self._size = 0
 
-    def take(self, size: int) -> None:
-        """Takes more room; TooManyRequests where there is none."""
-        self._bodies.take(size)
+    def grow(self, size: int) -> None:
+        """Reserve `size` more bytes.
+
+        Raises:
+          TooManyRequests: The bodies of all requests are larger than their bound.
+        """
+        self._reader.acquire(size)
         self._size += size
 
-    def free(self) -> None:
-        """Gives all of it back."""
+    def release(self) -> None:
+        """Free all bytes. Further calls have no effect."""
         if self._size:
-            self._bodies.give_back(self._size)
+            self._reader.release(self._size)
             self._size = 0
-
-    def __enter__(self) -> "MemoryReservation":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
 
 
 def gunzip(
     body: bytes,
-    max_bytes: int = MAX_INFLATED_BYTES,
-    take: Callable[[int], None] = lambda size: None,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    reserve: Callable[[int], None] = lambda size: None,
 ) -> bytes:
-    """What a gzip body holds; empty where it is no gzip, cut short, or larger than it may be.
+    """Decompress a gzip body.
 
-    No more is inflated than that. Source: tensorflow_serving/util/net_http, which treats such a
-    body as an empty one.
+    Source: tensorflow_serving/util/net_http, which treats an invalid body as an empty one.
 
     Args:
-      take: called with the size of each piece before it is kept, and once more with all of it:
-        to join the pieces takes as much again. What it raises ends the work.
+      body: The compressed body.
+      max_bytes: The largest result. Decompression stops beyond it.
+      reserve: Called with the size of each chunk before it is kept. Called once more with the
+        total size, since joining the chunks copies them. An exception ends the decompression.
+
+    Returns:
+      The decompressed body. Empty if the body is not gzip, is incomplete, or exceeds `max_bytes`.
     """
-    inflater = zlib.decompressobj(_GZIP_WINDOW)
-    pieces: list[bytes] = []
+    decompressor = zlib.decompressobj(_GZIP_WINDOW)
+    chunks: list[bytes] = []
     size = 0
     try:
-        while not inflater.eof:
-            piece = inflater.decompress(body, min(_PIECE, max_bytes - size + 1))
-            body = inflater.unconsumed_tail
-            size += len(piece)
-            if size > max_bytes or not (piece or body):
+        while not decompressor.eof:
+            chunk = decompressor.decompress(body, min(_CHUNK_BYTES, max_bytes - size + 1))
+            body = decompressor.unconsumed_tail
+            size += len(chunk)
+            if size > max_bytes or not (chunk or body):
                 return b""
-            take(len(piece))
-            pieces.append(piece)
+            reserve(len(chunk))
+            chunks.append(chunk)
     except zlib.error:
         return b""
-    if len(pieces) > 1:
-        take(size)
-    return b"".join(pieces)
+    if len(chunks) > 1:
+        reserve(size)
+    return b"".join(chunks)
 
 
-def content(headers: Iterable[Header]) -> tuple[int | None, bool]:
-    """What the headers say of a body: its length, and whether it is gzip."""
+def parse_body_headers(headers: Headers) -> tuple[int | None, bool]:
+    """Return the declared length of a body in bytes, if any, and whether the body is gzip."""
     length: int | None = None
     is_gzip = False
     for name, value in headers:

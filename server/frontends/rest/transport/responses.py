@@ -1,22 +1,19 @@
-"""Replies, and how they are sent."""
+"""Responses, and how the server sends them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from starlette.types import Send
 
 from server.codec.array_to_json import JsonText
-
-Header: TypeAlias = tuple[bytes, bytes]
-Headers: TypeAlias = Sequence[Header]
-Peer: TypeAlias = tuple[str, int] | None
+from server.frontends.rest.transport.headers import Headers, Peer
 
 JSON = b"application/json"
 TEXT = b"text/plain"
 HTML = b"text/html"
 
-# More is handed over in pieces, so that it is copied as the client takes it and not at once.
-_PIECE = 1 << 20
+# Larger bodies are sent in chunks, which are copied as the client receives them.
+_CHUNK_BYTES = 1 << 20
 
 _NOT_FOUND = b"""<HTML><HEAD>
 <TITLE>404 Not Found</TITLE>
@@ -27,11 +24,17 @@ _NOT_FOUND = b"""<HTML><HEAD>
 
 
 class Response(NamedTuple):
-    """What a request is answered with.
+    """The response to a request, with what metrics and the access log record of the request.
 
     Attributes:
-      code: the canonical name of what it says, as metrics have it.
-      model, version, signature: what has answered, or was asked; empty or None for nothing.
+      status: The HTTP status code.
+      body: The whole body.
+      content_type: The value of the header Content-Type.
+      headers: Further headers.
+      code: The name of the canonical status code, for example "NOT_FOUND".
+      model: The model that the request addressed. Empty for no model.
+      version: The version that answered or was requested. None for no version.
+      signature: The signature that ran or was requested. Empty for no signature.
     """
 
     status: int
@@ -44,27 +47,37 @@ class Response(NamedTuple):
     signature: str = ""
 
 
+SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], Response | None]
+"""Answers a request, given its headers, body and client, within the event loop.
+
+Returns None if the request must be answered by the application instead.
+"""
+SyncHandlerLookup: TypeAlias = Callable[[bytes], SyncHandler | None]
+"""Returns the handler of POST requests to a URL. None if such requests take long."""
+
+
 def not_found() -> Response:
-    """The page for what is no path of the server's."""
+    """Return the page that TensorFlow Serving sends for unknown paths."""
     return Response(404, _NOT_FOUND, HTML)
 
 
-async def send_response(send: Send, reply: Response) -> None:
-    """Sends a reply, whole."""
+async def send_response(send: Send, response: Response) -> None:
+    """Send a whole response through ASGI."""
     headers = [
-        (b"content-type", reply.content_type),
-        (b"content-length", b"%d" % len(reply.body)),
-        *reply.headers,
+        (b"content-type", response.content_type),
+        (b"content-length", b"%d" % len(response.body)),
+        *response.headers,
     ]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    if len(reply.body) <= _PIECE:
-        await send({"type": "http.response.body", "body": bytes(reply.body)})
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    if len(response.body) <= _CHUNK_BYTES:
+        await send({"type": "http.response.body", "body": bytes(response.body)})
         return
-    for piece, is_last in _pieces(reply.body):
-        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+    for chunk, is_last in _split(response.body):
+        await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
 
 
-def _pieces(body: JsonText) -> Iterator[tuple[bytes, bool]]:
+def _split(body: JsonText) -> Iterator[tuple[bytes, bool]]:
     view = memoryview(body)
-    for start in range(0, len(view), _PIECE):
-        yield bytes(view[start : start + _PIECE]), start + _PIECE >= len(view)
+    for start in range(0, len(view), _CHUNK_BYTES):
+        end = start + _CHUNK_BYTES
+        yield bytes(view[start:end]), end >= len(view)

@@ -1,4 +1,4 @@
-"""The REST face as something to start and stop: uvicorn in a thread of its own."""
+"""Runs uvicorn in a thread of its own."""
 
 import logging
 import math
@@ -10,15 +10,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from server.config.tls import TlsConfig
-from server.frontends.rest.transport import tls as tls_context
-from server.frontends.rest.transport.fast_path_protocol import protocol
+from server.frontends.rest.transport.protocol_factory import build_protocol_class
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.tls import create_ssl_context
 
 logger = logging.getLogger(__name__)
 
 
 class RestServer:
-    """Serves an application on a bound socket."""
+    """Serves an ASGI application on a bound socket."""
 
     def __init__(
         self,
@@ -29,54 +29,56 @@ class RestServer:
         tls: TlsConfig | None = None,
         timeouts: ConnectionTimeouts | None = None,
     ) -> None:
-        """Takes what to serve and where.
+        """Create a server that does not accept connections yet.
 
         Args:
-          listener: bound, not yet listening; closed by `stop`.
-          grace_seconds: how long requests in flight may take once `stop` is called.
-          on_failure: called with the reason should serving end before `stop`.
-          tls: the keys to serve with; None for plain HTTP.
-          patience: how long clients may take; None for the usual.
+          app: The application. Its method `find_fast_path`, if any, finds synchronous handlers.
+          listener: A bound socket that does not listen yet. `stop` closes the socket.
+          grace_seconds: The time that requests in flight may take after `stop`.
+          on_failure: Called with the reason if the server ends before `stop`.
+          tls: The key and certificates. None means plain HTTP.
+          timeouts: The limits for slow clients. None means the defaults.
 
         Raises:
-          InvalidConfig: keys that cannot be used.
+          InvalidConfig: The key or a certificate cannot be used.
         """
+        find_fast_path = getattr(app, "find_fast_path", None)
         config = uvicorn.Config(
             app,
-            http=protocol(timeouts or ConnectionTimeouts(), getattr(app, "find", None)),
+            http=build_protocol_class(timeouts or ConnectionTimeouts(), find_fast_path),
             log_config=None,
             access_log=False,
             lifespan="off",
             ws="none",
             server_header=False,
-            # What a client says of its own address counts for nothing here.
+            # Clients must not be able to choose the address that the access log shows.
             proxy_headers=False,
             timeout_graceful_shutdown=math.ceil(grace_seconds),
         )
         if tls is not None:
             config.load()
-            config.ssl = tls_context.context(tls)
+            config.ssl = create_ssl_context(tls)
         self._app = app
         self._server = uvicorn.Server(config)
         self._listener = listener
         self._on_failure = on_failure
-        # uvicorn takes hold of signals in the main thread only, and those are `server.app`'s.
+        # uvicorn installs signal handlers in the main thread only. Those are `server.app`'s.
         self._thread = threading.Thread(target=self._serve, name="rest")
 
     def start(self) -> None:
-        """Begins to accept; from here on a connection is answered."""
+        """Start to accept connections."""
         self._listener.listen(self._server.config.backlog)
         self._thread.start()
 
     def drain(self) -> None:
-        """Does nothing: readiness and refusals are those of the limits, which all faces share."""
+        """Do nothing: admission control, which all frontends share, refuses requests."""
 
     def stop(self) -> None:
-        """Stops accepting, and lets the requests in flight finish meanwhile."""
+        """Stop accepting connections. Requests in flight continue."""
         self._server.should_exit = True
 
     def join(self) -> None:
-        """Waits until the last request is answered, after `stop`."""
+        """Wait until the last request is answered. Call after `stop`."""
         self._thread.join()
         close = getattr(self._app, "close", None)
         if close is not None:
@@ -86,7 +88,7 @@ class RestServer:
         try:
             self._server.run(sockets=[self._listener])
         except Exception:
-            logger.exception("REST has failed")
+            logger.exception("The REST server has failed")
         finally:
             if not self._server.should_exit:
-                self._on_failure("REST has ended by itself")
+                self._on_failure("The REST server ended unexpectedly")

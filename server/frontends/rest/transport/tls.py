@@ -1,4 +1,4 @@
-"""TLS for the REST face, from the same keys as for gRPC."""
+"""TLS for REST, with the same keys as gRPC."""
 
 import os
 import ssl
@@ -10,40 +10,40 @@ from server.config.tls import TlsConfig
 from tpuserve.errors import InvalidConfig
 
 
-def context(tls: TlsConfig) -> ssl.SSLContext:
-    """The context that a listening socket is wrapped in.
+def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
+    """Create the context of a listening socket.
 
     Raises:
-      InvalidConfig: the key or a certificate is none, or they do not belong together.
+      InvalidConfig: The key or a certificate cannot be parsed, or they do not belong together.
     """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # Python reads these from files alone.
-        with _file(tls.server_cert) as certificate, _file(tls.server_key) as key:
-            made.load_cert_chain(certificate, key, password=_no_password)
+        # Python loads a key and its certificate from files only.
+        with _write_file(tls.server_cert) as certificate, _write_file(tls.server_key) as key:
+            context.load_cert_chain(certificate, key, password=_refuse_password)
         if tls.custom_ca:
-            made.load_verify_locations(cadata=tls.custom_ca.decode("ascii"))
+            context.load_verify_locations(cadata=tls.custom_ca.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         raise InvalidConfig(
             f"--ssl_config_file: the key and certificates cannot be used: {error}. Give the PEM "
             f"text of a certificate and of the key that belongs to it."
         ) from error
     if tls.client_verify:
-        made.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_REQUIRED
         if not tls.custom_ca:
-            made.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    return made
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return context
 
 
-def _no_password() -> str:
-    # Without it OpenSSL would ask whoever sits at the terminal.
+def _refuse_password() -> str:
+    # Without a callback OpenSSL would prompt on the terminal.
     raise ValueError("the key is encrypted")
 
 
 @contextmanager
-def _file(content: bytes) -> Iterator[str]:
-    # Readable by nobody else, and gone as soon as it is read.
+def _write_file(content: bytes) -> Iterator[str]:
+    """Write a temporary file that only this user can read."""
     handle, path = tempfile.mkstemp()
     try:
         with os.fdopen(handle, "wb") as file:

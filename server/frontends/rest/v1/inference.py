@@ -1,4 +1,4 @@
-"""Predict, classify and regress, from body to body."""
+"""Predict, classify and regress: from a parsed request body to an encoded response body."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,77 +10,79 @@ from server.codec.json_parser import Json
 from server.dataplane import DataPlane, ModelSpec
 from tpuserve.errors import InvalidInput, SignatureNotFound
 
-Written: TypeAlias = tuple[JsonText, int]
-"""The JSON of an answer, and the version that it is of."""
+EncodedResult: TypeAlias = tuple[JsonText, int]
+"""The body of a response, and the model version that computed the result."""
 
 
-class Answer(Protocol):
-    """Answers one kind of request; blocks while the model runs."""
+class Operation(Protocol):
+    """Runs one kind of inference. Blocks while the model runs."""
 
     def __call__(
-        self, dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
-    ) -> Written:
-        """The answer to a request.
+        self, dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
+    ) -> EncodedResult:
+        """Run a model.
 
         Args:
-          request: what `read` has found in the body.
-          timeout_ms: how long the model may take; None for as long as it takes.
+          dataplane: Finds and runs the model.
+          model_spec: The model and signature.
+          request: The document from `parse_request`.
+          timeout_ms: The milliseconds that the model may take. None means no limit.
 
         Raises:
-          TpuserveError: whatever is wrong with the request, or with the model.
+          TpuserveError: The request is invalid, or the model failed.
         """
 
 
-def read(body: bytes) -> tuple[Json, str]:
-    """The document in a request's body, and the signature that it names.
+def parse_request(body: bytes) -> tuple[Json, str]:
+    """Parse a request body.
+
+    Returns:
+      The document, and its signature name. The name is "" if the request has none.
 
     Raises:
-      InvalidJson: there is none.
+      InvalidJson: The body is not a JSON object.
     """
     request = json_parser.parse_json(body)
     return request, requests.get_signature_name(request)
 
 
 def _predict(
-    dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
-) -> Written:
+    dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
+) -> EncodedResult:
     try:
         prediction = dataplane.predict(
-            target,
+            model_spec,
             partial(requests.decode_inputs, request),
             timeout_ms=timeout_ms,
         )
     except SignatureNotFound as error:
-        # TensorFlow Serving words this one otherwise over REST.
-        name = target.effective_signature_name
+        # TensorFlow Serving's text over REST differs from that over gRPC.
+        name = model_spec.effective_signature_name
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'
         ) from error
-    encode = (
-        responses.encode_row_format
-        if requests.is_row_format(request)
-        else responses.encode_columnar_format
-    )
-    return encode(prediction.outputs), prediction.version
+    if requests.is_row_format(request):
+        return responses.encode_row_format(prediction.outputs), prediction.version
+    return responses.encode_columnar_format(prediction.outputs), prediction.version
 
 
 def _classify(
-    dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
-) -> Written:
-    found = dataplane.classify(target, examples.decode_examples(request), timeout_ms=timeout_ms)
-    return responses.encode_classifications(found.classes, found.scores), found.version
+    dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
+) -> EncodedResult:
+    result = dataplane.classify(model_spec, examples.decode_examples(request), timeout_ms=timeout_ms)
+    return responses.encode_classifications(result.classes, result.scores), result.version
 
 
 def _regress(
-    dataplane: DataPlane, target: ModelSpec, request: Json, timeout_ms: float | None
-) -> Written:
-    found = dataplane.regress(target, examples.decode_examples(request), timeout_ms=timeout_ms)
-    return responses.encode_regressions(found.values), found.version
+    dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
+) -> EncodedResult:
+    result = dataplane.regress(model_spec, examples.decode_examples(request), timeout_ms=timeout_ms)
+    return responses.encode_regressions(result.values), result.version
 
 
-ANSWERS: Mapping[str, Answer] = {
+OPERATIONS: Mapping[str, Operation] = {
     "predict": _predict,
     "classify": _classify,
     "regress": _regress,
 }
-"""What answers a request, by its verb."""
+"""The operations by their name in a path."""

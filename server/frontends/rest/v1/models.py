@@ -1,4 +1,4 @@
-"""What is served, as JSON: the status of versions, and their metadata."""
+"""Encodes the status and the metadata of models as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,26 +13,32 @@ from tpuserve.errors import TpuserveError
 
 
 def encode_status(versions: Iterable[VersionStatus]) -> bytes:
-    """What proto3 JSON makes of a GetModelStatusResponse: 64-bit integers are strings."""
-    return _write(_status(versions))
+    """Encode the versions of a model as the proto3 JSON of a GetModelStatusResponse.
+
+    Integers of 64 bits are strings in proto3 JSON.
+    """
+    return _encode(_version_list(versions))
 
 
 def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
-    """{"models": [...]}: the name and status of each, by name; TensorFlow Serving has no such.
+    """Encode all models, sorted by name: {"models": [...]}. TensorFlow Serving has no such list.
 
-    Beside the status of its versions a model has one of its own: OK, or why none is known.
+    A model has the status of its versions, and a status of its own. That is OK, or the reason
+    why the model has no version.
     """
-    listed = [
-        {"name": name, **_status(each.versions), "status": _error(each.reason)}
-        for name, each in sorted(models.items())
+    entries = [
+        {"name": name, **_version_list(status.versions), "status": _error(status.reason)}
+        for name, status in sorted(models.items())
     ]
-    return _write({"models": listed})
+    return _encode({"models": entries})
 
 
 def encode_metadata(metadata: Metadata) -> bytes:
-    """What proto3 JSON makes of a GetModelMetadataResponse, defaults and all."""
-    definitions = {name: _message(each) for name, each in sorted(metadata.signature_defs.items())}
-    return _write(
+    """Encode signatures as the proto3 JSON of a GetModelMetadataResponse, defaults included."""
+    definitions = {
+        name: _message_to_dict(message) for name, message in sorted(metadata.signature_defs.items())
+    }
+    return _encode(
         {
             "model_spec": {
                 "name": metadata.model,
@@ -44,8 +50,8 @@ def encode_metadata(metadata: Metadata) -> bytes:
     )
 
 
-def _status(versions: Iterable[VersionStatus]) -> dict[str, Any]:
-    return {"model_version_status": [_version(each) for each in versions]}
+def _version_list(versions: Iterable[VersionStatus]) -> dict[str, Any]:
+    return {"model_version_status": [_version(status) for status in versions]}
 
 
 def _version(status: VersionStatus) -> dict[str, object]:
@@ -62,13 +68,13 @@ def _error(error: TpuserveError | None, note: str = "") -> dict[str, str]:
     return {"error_code": error.code.name, "error_message": str(error)}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message_to_dict(message: Message) -> dict[str, Any]:
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
 
 
-def _write(value: Any) -> bytes:
-    # As libprotobuf does: one space a level, and the end of a line at the end.
+def _encode(value: Any) -> bytes:
+    # libprotobuf's layout: one space a level, and a newline at the end.
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     return text.encode(errors="replace")

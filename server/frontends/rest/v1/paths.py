@@ -1,70 +1,53 @@
-"""Paths as TensorFlow Serving reads them: matched as they are sent, decoded afterwards.
+"""Parses paths as TensorFlow Serving does: matched as sent, percent-decoded afterwards.
 
 The query string is part of the path. Source: tensorflow_serving/model_servers/
 http_rest_api_handler.cc, http_rest_api_util.cc.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
+from server.frontends.rest.dispatch.router import Route
 from tpuserve.errors import InvalidInput
 
 _MAX_VERSION = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_VERSION))
 _VERSION = r"(?:/(?i:versions)/([0-9]+)|/(?i:labels)/([^/:]+))?"
-# Verbs count in lower case alone, everything else in any.
+# Operations must be in lower case. The rest of a path may be in any case.
 _POST = re.compile(rf"(?i:/v1/models)/([^/:]+){_VERSION}:(classify|regress|predict)")
 _GET = re.compile(rf"(?i:/v1/models)(?:/([^/:]+))?{_VERSION}(/metadata)?")
-
-
-@dataclass(frozen=True)
-class Route:
-    """What a path below /v1/ names.
-
-    Attributes:
-      model: empty where the path names none.
-      verb: "predict", "classify", "regress", "metadata"; "status" for what has no verb.
-    """
-
-    model: str
-    version: int | None
-    label: str | None
-    verb: str
-
-
-def is_api(path: str) -> bool:
-    """Whether a path belongs to the API at all."""
-    return path[:4].lower() == "/v1/"
-
-
-@lru_cache(maxsize=1024)
-def route(method: str, path: str) -> Route:
-    """What a path below /v1/ names.
-
-    Args:
-      path: undecoded, with its query string.
-
-    Raises:
-      InvalidInput: no path of the API, or a version beyond 64 bits.
-    """
-    found = {"POST": _POST, "GET": _GET}.get(method, _NOTHING).fullmatch(path)
-    if found is None:
-        raise InvalidInput(f"Malformed request: {method} {path}")
-    name, digits, label, verb = found.groups()
-    return Route(
-        _decoded(name or ""),
-        _parse_version(digits) if digits else None,
-        _decoded(label) if label else None,
-        (verb or "/status").lstrip("/"),
-    )
-
-
 _NOTHING = re.compile(r"(?!)()()()()")
 
 
-def _decoded(text: str) -> str:
+@lru_cache(maxsize=1024)
+def parse_path(method: str, path: str) -> Route:
+    """Parse a path below /v1/.
+
+    Args:
+      method: The HTTP method.
+      path: The path as sent, percent-encoded and with the query string.
+
+    Returns:
+      The route. Its operation is "predict", "classify", "regress", "metadata" or "status".
+
+    Raises:
+      InvalidInput: The API has no such path, or the version exceeds 64 bits.
+    """
+    match = {"POST": _POST, "GET": _GET}.get(method, _NOTHING).fullmatch(path)
+    if match is None:
+        raise InvalidInput(f"Malformed request: {method} {path}")
+    name, digits, label, operation = match.groups()
+    return Route(
+        model=_percent_decode(name or ""),
+        version=_parse_version(digits) if digits else None,
+        label=_percent_decode(label) if label else None,
+        operation=(operation or "/status").lstrip("/"),
+        runs_model=method == "POST",
+    )
+
+
+def _percent_decode(text: str) -> str:
     return unquote_to_bytes(text.encode("latin-1")).decode(errors="replace")
 
 

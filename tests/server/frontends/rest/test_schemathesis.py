@@ -28,7 +28,7 @@ from server.process import ports
 from server.servables.servable import Array, Model
 from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel
-from tests.server.frontends.rest.openapi.test_documented_examples import CountingModel, definition
+from tests.server.frontends.rest.v1.test_classify_regress import CountingModel, definition
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.errors import InvalidTensor
 from tpuserve.saved_model.signature import Signature

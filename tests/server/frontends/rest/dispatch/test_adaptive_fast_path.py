@@ -1,4 +1,4 @@
-"""Batched requests are answered at once where nothing has to wait, and never in others' way."""
+"""Batched requests take the fast path if they do not block, and never delay other requests."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +24,7 @@ BODY = b'{"instances": [2]}'
 ANSWER = b'{\n    "predictions": [3.0\n    ]\n}'
 
 
-def batched(loader: FakeLoader, serve: Serve, timeout_micros: int = 0) -> Address:
+def serve_batched(loader: FakeLoader, serve: Serve, timeout_micros: int = 0) -> Address:
     parameters = BatchingParameters(num_batch_threads=1, batch_timeout_micros=timeout_micros)
     runners = BatchingRunners(parameters)
     manager = Manager(loader, make_runner=runners.wrap)
@@ -34,34 +34,34 @@ def batched(loader: FakeLoader, serve: Serve, timeout_micros: int = 0) -> Addres
     return serve(build_rest_app(DataPlane(manager), settings))
 
 
-def asked(address: Address, times: int) -> None:
+def send_requests(address: Address, times: int) -> None:
     for _ in range(times):
         assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
 
 
-def test_what_is_due_at_once_passes_no_thread(
+def test_batch_that_is_due_at_once_needs_no_thread(
     loader: FakeLoader, serve: Serve, slow_path: list[str]
 ) -> None:
-    address = batched(loader, serve)
-    asked(address, 20)
+    address = serve_batched(loader, serve)
+    send_requests(address, 20)
     slow_path.clear()
-    asked(address, 5)
+    send_requests(address, 5)
     assert slow_path == []
 
 
-def test_what_waits_for_others_is_handed_to_threads_and_soon_not_tried_otherwise(
+def test_requests_that_wait_for_a_batch_run_in_threads(
     loader: FakeLoader, serve: Serve, slow_path: list[str]
 ) -> None:
-    address = batched(loader, serve, timeout_micros=10)
-    asked(address, 150)
+    address = serve_batched(loader, serve, timeout_micros=10)
+    send_requests(address, 150)
     assert slow_path == [PREDICT] * 150
 
 
-def test_nobody_waits_for_a_batch_of_another_model_but_who_must(
+def test_batch_of_another_model_delays_only_requests_that_need_its_thread(
     loader: FakeLoader, serve: Serve, slow_path: list[str]
 ) -> None:
-    address, other = batched(loader, serve), loader.models[4]
-    asked(address, 20)
+    address, other = serve_batched(loader, serve), loader.models[4]
+    send_requests(address, 20)
     slow_path.clear()
     other.gate.clear()
     with ThreadPoolExecutor() as pool:
@@ -72,4 +72,4 @@ def test_nobody_waits_for_a_batch_of_another_model_but_who_must(
             assert ask(address, "GET", "/healthz")[0].status == 200
         assert ask(address, "GET", "/healthz")[0].status == 200
         other.gate.set()
-        assert [each.result()[1] for each in (slow, waiting)] == [ANSWER] * 2
+        assert [future.result()[1] for future in (slow, waiting)] == [ANSWER] * 2

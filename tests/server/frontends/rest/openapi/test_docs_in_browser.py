@@ -21,7 +21,7 @@ from server.servables.servable import Model
 from tests.server.aspiring import aspire
 from tests.server.fakes import FakeModel
 from tests.server.frontends.rest.conftest import Serve
-from tests.server.frontends.rest.openapi.test_documented_examples import definition, spec
+from tests.server.frontends.rest.v1.test_classify_regress import definition, spec
 from tests.server.frontends.rest.wire import Address, ask
 from tpuserve.saved_model.signature import Signature
 

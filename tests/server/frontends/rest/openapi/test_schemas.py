@@ -1,7 +1,7 @@
 """What the schemas of tensors demand, and what they leave open."""
 
 from server.frontends.rest.openapi import schemas
-from tests.server.frontends.rest.openapi.test_documented_examples import definition, spec
+from tests.server.frontends.rest.v1.test_classify_regress import definition, spec
 from tpuserve.saved_model.signature import Signature, TensorSpec
 
 

@@ -1,4 +1,4 @@
-"""What is answered at once is answered as uvicorn would have it, and takes nothing from others."""
+"""The fast path answers as uvicorn would, and does not delay other requests."""
 
 import json
 import socket
@@ -15,9 +15,10 @@ from server.config.settings import Settings
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
 from server.frontends.rest.dispatch import workers
+from server.frontends.rest.dispatch.dispatcher import Dispatcher
 from server.frontends.rest.rest_config import RestConfig
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
-from server.frontends.rest.v1.router import Api
+from server.frontends.rest.v1.router import V1Router
 from server.metrics import Metrics
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.rest.conftest import Serve
@@ -36,22 +37,22 @@ LAST = HEAD % (len(BODY), b"Connection: close\r\n") + BODY
 
 @pytest.fixture
 def slow_path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of the requests that were not answered at once, on however busy a machine."""
-    for name, seconds in (("_QUICK_SECONDS", 0.5), ("_FAR_TOO_SLOW_SECONDS", 1)):
+    """Collect the paths that the fast path did not answer, on any busy machine."""
+    for name, seconds in (("_QUICK_SECONDS", 0.5), ("_VERY_SLOW_SECONDS", 1)):
         monkeypatch.setattr(workers, name, seconds)
-    seen: list[str] = []
-    answer = Api.answer
+    paths: list[str] = []
+    dispatch = Dispatcher.dispatch
 
-    async def noted(self: Api, path: str, *others: Any) -> Any:
-        seen.append(path)
-        return await answer(self, path, *others)
+    async def recording_dispatch(self: Dispatcher, path: str, *args: Any) -> Any:
+        paths.append(path)
+        return await dispatch(self, path, *args)
 
-    monkeypatch.setattr(Api, "answer", noted)
-    return seen
+    monkeypatch.setattr(Dispatcher, "dispatch", recording_dispatch)
+    return paths
 
 
-def quicken(address: Address, headers: dict[str, str] | None = None) -> None:
-    """Asks as often as it takes to be known as quick."""
+def warm_up(address: Address, headers: dict[str, str] | None = None) -> None:
+    """Send as many requests as mark the route as quick."""
     for _ in range(20):
         assert ask(address, "POST", PREDICT, BODY, headers)[1] == ANSWER
 
@@ -59,20 +60,20 @@ def quicken(address: Address, headers: dict[str, str] | None = None) -> None:
 @pytest.fixture
 def address(dataplane: DataPlane, serve: Serve, slow_path: list[str]) -> Address:
     address = serve(build_rest_app(dataplane))
-    quicken(address)
+    warm_up(address)
     slow_path.clear()
     return address
 
 
 def test_answer_is_that_of_uvicorn(address: Address, slow_path: list[str]) -> None:
-    prompt, body = ask(address, "POST", PREDICT, BODY)
+    fast, body = ask(address, "POST", PREDICT, BODY)
     assert slow_path == []
-    usual, same_body = ask(address, "POST", PREDICT, BODY, {"Connection": "close"})
+    slow, same_body = ask(address, "POST", PREDICT, BODY, {"Connection": "close"})
     assert slow_path == [PREDICT]
     assert body == same_body == ANSWER
-    expected = [each for each in usual.getheaders() if each[0] not in ("date", "connection")]
-    assert [each for each in prompt.getheaders() if each[0] != "date"] == expected
-    assert prompt.getheader("date")
+    expected = [header for header in slow.getheaders() if header[0] not in ("date", "connection")]
+    assert [header for header in fast.getheaders() if header[0] != "date"] == expected
+    assert fast.getheader("date")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_body_may_come_in_pieces(address: Address, slow_path: list[str]) -> None
     ],
     ids=["large", "expects", "old", "last"],
 )
-def test_what_is_not_for_at_once_is_left_to_uvicorn(
+def test_unusual_requests_are_left_to_uvicorn(
     address: Address, slow_path: list[str], data: bytes
 ) -> None:
     with socket.create_connection(address, timeout=30) as client:
@@ -118,13 +119,13 @@ def test_what_is_not_for_at_once_is_left_to_uvicorn(
     assert slow_path[0] == PREDICT
 
 
-def test_spellings_of_a_path_are_not_kept_without_end(dataplane: DataPlane) -> None:
-    api = Api(dataplane, RestConfig())
+def test_number_of_remembered_paths_is_bounded(dataplane: DataPlane) -> None:
+    dispatcher = Dispatcher([V1Router(dataplane)], RestConfig())
     for number in range(3000):
-        letters = "".join(f"%{ord(each) ^ 1:02x}" for each in f"{number:04}")
-        assert api.find(f"/v1/models/{letters}:predict".encode()) is None
-    assert len(api._at_once) <= 1024 >= len(api._paces)
-    api.close()
+        letters = "".join(f"%{ord(digit) ^ 1:02x}" for digit in f"{number:04}")
+        assert dispatcher.find_fast_path(f"/v1/models/{letters}:predict".encode()) is None
+    assert len(dispatcher._fast_paths) <= 1024 >= len(dispatcher._trackers)
+    dispatcher.close()
 
 
 def test_chunked_body_is_read(address: Address, slow_path: list[str]) -> None:
@@ -135,23 +136,25 @@ def test_chunked_body_is_read(address: Address, slow_path: list[str]) -> None:
     assert slow_path == []
 
 
-def test_error_is_told_and_the_connection_goes_on(address: Address) -> None:
+def test_connection_continues_after_an_error(address: Address) -> None:
     wrong = HEAD % (2, b"") + b"{]"
     replies = send(address, wrong + REQUEST + LAST)
     assert replies.startswith(b"HTTP/1.1 400")
     assert replies.count(b"HTTP/1.1 200") == 2
 
 
-def test_client_that_leaves_half_way_does_no_harm(address: Address) -> None:
+def test_client_that_disconnects_within_a_request_does_no_harm(address: Address) -> None:
     for _ in range(3):
         with socket.create_connection(address, timeout=30) as client:
             client.sendall(REQUEST[:-3])
     assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
 
 
-def test_idle_connection_is_closed_after_a_while(dataplane: DataPlane, serve: Serve) -> None:
+def test_idle_connection_is_closed_after_the_keep_alive_timeout(
+    dataplane: DataPlane, serve: Serve
+) -> None:
     address = serve(build_rest_app(dataplane), ConnectionTimeouts(headers_seconds=0.2))
-    quicken(address)
+    warm_up(address)
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(REQUEST)
         received = client.recv(65536)
@@ -164,7 +167,7 @@ def test_idle_connection_is_closed_after_a_while(dataplane: DataPlane, serve: Se
         assert client.recv(1) == b""
 
 
-def test_keys_limits_origins_metrics_and_log_hold(
+def test_keys_admission_origins_metrics_and_log_apply_to_the_fast_path(
     dataplane: DataPlane,
     serve: Serve,
     tmp_path: Path,
@@ -179,7 +182,7 @@ def test_keys_limits_origins_metrics_and_log_hold(
         build_rest_app(dataplane, settings, metrics=metrics, admission=admission, keys=keys)
     )
     right = {"Authorization": "Bearer sesame"}
-    quicken(address, right)
+    warm_up(address, right)
     slow_path.clear()
     caplog.clear()
     reply, _ = ask(address, "POST", PREDICT, BODY, right)
@@ -191,13 +194,13 @@ def test_keys_limits_origins_metrics_and_log_hold(
     admission.drain()
     assert ask(address, "POST", PREDICT, BODY, right)[0].status == 503
     assert slow_path == []
-    lines = [json.loads(each.getMessage()) for each in caplog.records]
-    assert [each["status"] for each in lines] == [200, 401, 429, 503]
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [line["status"] for line in lines] == [200, 401, 429, 503]
     assert (lines[0]["version"], lines[0]["signature"]) == (3, "serving_default")
     assert b'request_count{model_name="half",status="UNAVAILABLE"} 1' in metrics.exposition()
 
 
-def test_path_that_has_become_slow_is_handed_to_threads(
+def test_route_that_became_slow_runs_in_threads(
     address: Address, loader: FakeLoader, slow_path: list[str]
 ) -> None:
     model = loader.models[3]

@@ -1,4 +1,4 @@
-"""Bodies are held within bounds: each, and all together."""
+"""Request bodies stay within the bound of one body and the bound of all bodies."""
 
 import asyncio
 import gzip
@@ -11,65 +11,81 @@ from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
 
 
 class Client:
-    """Sends pieces, one whenever it is asked to."""
+    """Sends one chunk for each call. None stands for a disconnect."""
 
-    def __init__(self, *pieces: bytes | None) -> None:
-        self._pieces = list(pieces)
+    def __init__(self, *chunks: bytes | None) -> None:
+        self._chunks = list(chunks)
 
     async def __call__(self) -> dict[str, Any]:
-        piece = self._pieces.pop(0)
+        chunk = self._chunks.pop(0)
         await asyncio.sleep(0)
-        if piece is None:
+        if chunk is None:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": piece, "more_body": bool(self._pieces)}
+        return {"type": "http.request", "body": chunk, "more_body": bool(self._chunks)}
 
 
-def read(bodies: RequestBodyReader, client: Client, declared_bytes: int | None = None) -> bytes:
-    with bodies.room() as room:
-        return asyncio.run(bodies.read(client, declared_bytes, room))
+def read_body(
+    bodies: RequestBodyReader, client: Client, declared_bytes: int | None = None
+) -> bytes:
+    reservation = bodies.reserve()
+    try:
+        return asyncio.run(bodies.read(client, declared_bytes, reservation))
+    finally:
+        reservation.release()
 
 
-def test_pieces_are_joined() -> None:
-    assert read(RequestBodyReader(6), Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
+def assert_free(bodies: RequestBodyReader, free_bytes: int) -> None:
+    """Check that exactly so many bytes can be reserved."""
+    bodies.acquire(free_bytes)
+    with pytest.raises(TooManyRequests):
+        bodies.acquire(1)
+    bodies.release(free_bytes)
+
+
+def test_chunks_are_joined() -> None:
+    assert read_body(RequestBodyReader(6), Client(b"ab", b"cd", b"ef"), 6) == b"abcdef"
 
 
 @pytest.mark.parametrize("declared", [None, 7])
-def test_more_than_one_may_have_is_refused(declared: int | None) -> None:
+def test_body_beyond_the_bound_is_refused(declared: int | None) -> None:
     with pytest.raises(RequestTooLarge, match="more than 6 bytes"):
-        read(RequestBodyReader(6), Client(b"abcd", b"efg"), declared)
+        read_body(RequestBodyReader(6), Client(b"abcd", b"efg"), declared)
     with pytest.raises(RequestTooLarge):
-        read(RequestBodyReader(6), Client(b"abcdefg"), declared)
+        read_body(RequestBodyReader(6), Client(b"abcdefg"), declared)
 
 
-def test_client_that_goes_away_is_cancelled() -> None:
-    bodies = RequestBodyReader(6)
+def test_request_of_a_client_that_disconnects_is_cancelled() -> None:
+    bodies = RequestBodyReader(6, 6)
     with pytest.raises(Cancelled):
-        read(bodies, Client(b"abcd", None))
-    assert bodies.held_bytes == 0
+        read_body(bodies, Client(b"abcd", None))
+    assert_free(bodies, 6)
 
 
-def test_all_together_are_bounded_until_they_are_answered() -> None:
+def test_all_bodies_together_are_bounded_until_they_are_answered() -> None:
     bodies = RequestBodyReader(4, 5)
-    with bodies.room() as first:
-        assert asyncio.run(bodies.read(Client(b"ab", b"cd"), None, first)) == b"abcd"
-        for client in (Client(b"ef"), Client(b"e", b"f")):
-            with pytest.raises(TooManyRequests, match="Send the request again later"):
-                read(bodies, client)
-        assert bodies.held_bytes == 4
-    assert read(bodies, Client(b"ef")) == b"ef"
-    assert bodies.held_bytes == 0
+    first = bodies.reserve()
+    assert asyncio.run(bodies.read(Client(b"ab", b"cd"), None, first)) == b"abcd"
+    for client in (Client(b"ef"), Client(b"e", b"f")):
+        with pytest.raises(TooManyRequests, match="Send the request again later"):
+            read_body(bodies, client)
+    assert_free(bodies, 1)
+    first.release()
+    assert read_body(bodies, Client(b"ef")) == b"ef"
+    assert_free(bodies, 5)
 
 
-def test_inflated_bytes_count_among_those_of_all_bodies() -> None:
+def test_decompressed_bytes_count_against_the_bound_of_all_bodies() -> None:
     bodies = RequestBodyReader(1 << 22, 5 << 20)
     small = gzip.compress(bytes(1 << 21), mtime=0)
-    with bodies.room() as first, bodies.room() as second:
-        # Pieces of a megabyte, and once more all of them while they are joined.
-        assert len(bodies.gunzip(small, first)) == 1 << 21
-        assert bodies.held_bytes == 4 << 20
-        with pytest.raises(TooManyRequests):
-            bodies.gunzip(small, second)
-    assert bodies.held_bytes == 0
+    first, second = bodies.reserve(), bodies.reserve()
+    # Two chunks of a megabyte, and once more both while they are joined.
+    assert len(bodies.gunzip(small, first)) == 1 << 21
+    assert_free(bodies, 1 << 20)
+    with pytest.raises(TooManyRequests):
+        bodies.gunzip(small, second)
+    first.release()
+    second.release()
+    assert_free(bodies, 5 << 20)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +99,5 @@ def test_inflated_bytes_count_among_those_of_all_bodies() -> None:
         (b"", b""),
     ],
 )
-def test_gzip_is_inflated_up_to_its_bound(body: bytes, expected: bytes) -> None:
+def test_gzip_is_decompressed_up_to_its_bound(body: bytes, expected: bytes) -> None:
     assert gunzip(body, 6) == expected

@@ -80,4 +80,4 @@ def test_client_must_show_a_certificate_where_that_is_asked(
 )
 def test_keys_that_cannot_be_used_are_refused_at_once(wrong: TlsConfig) -> None:
     with pytest.raises(InvalidConfig, match="--ssl_config_file: the key and certificates cannot"):
-        tls_context.context(wrong)
+        tls_context.create_ssl_context(wrong)

@@ -1,0 +1,69 @@
+"""The interface between the dispatcher and the routes of a REST API."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from server.frontends.rest.transport.headers import Headers
+from server.frontends.rest.transport.responses import Response
+
+
+@dataclass(frozen=True)
+class Route:
+    """The endpoint that a request addresses.
+
+    Attributes:
+      model: The model's name. Empty if the path names no model.
+      version: The model version. None if the path names no version.
+      label: The version label. None if the path names no label.
+      operation: What to do, for example "predict" or "status".
+      runs_model: Whether a body is read and a model runs. Such requests take a slot of admission
+        control and have their own label in the latency metrics.
+    """
+
+    model: str = ""
+    version: int | None = None
+    label: str | None = None
+    operation: str = ""
+    runs_model: bool = False
+
+
+class Router(Protocol):
+    """The routes of one REST API, for example TensorFlow Serving's below /v1/.
+
+    The dispatcher applies admission control, API keys, gzip, time limits, the access log and
+    metrics to all routers.
+    """
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of all paths, in lower case and with a slash at the end.
+
+        Paths are matched without regard to case.
+        """
+
+    def parse_route(self, method: str, path: str) -> Route:
+        """Return the endpoint that a request addresses.
+
+        Args:
+          method: The HTTP method.
+          path: The path as sent, percent-encoded and with the query string.
+
+        Raises:
+          TpuserveError: The API has no such path. Becomes the response.
+        """
+
+    def handle(
+        self, route: Route, headers: Headers, body: bytes, *, timeout_ms: float | None
+    ) -> Response:
+        """Answer one request. Runs in any thread, several calls at a time.
+
+        Args:
+          route: The result of `parse_route`.
+          headers: The headers of the request, with names in lower case.
+          body: The raw body, decompressed if it was gzip. Empty unless `route.runs_model`.
+          timeout_ms: The milliseconds left for the answer. None means no limit.
+
+        Raises:
+          WouldBlock: The call would block a thread that must not block.
+          Exception: Any other exception becomes an error response, see `rest.errors`.
+        """

@@ -1,0 +1,218 @@
+"""An HTTP connection that enforces the limits for slow clients."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from server.frontends.rest.transport.flow_control import BackpressureFlowControl
+from server.frontends.rest.transport.headers import Header
+from server.frontends.rest.transport.timeouts import ConnectionTimeouts
+from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
+
+# These headers tell where a request ends.
+_FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
+# uvicorn's text.
+_INVALID_REQUEST = "Invalid HTTP request received."
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request with 400. An ASGI application."""
+    body = _INVALID_REQUEST.encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 400, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
+    """uvicorn's HTTP protocol with timeouts for slow clients.
+
+    A request for a protocol upgrade, such as HTTP/2, is answered as HTTP/1.1.
+    """
+
+    timeouts = ConnectionTimeouts()
+    flow: BackpressureFlowControl
+    headers: list[Header]
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the timers of a new connection."""
+        super().connection_made(transport)
+        self.flow = BackpressureFlowControl(transport, self._may_read_next_request)
+        self._last_received = self._request_started = time.monotonic()
+        self._head_bytes = 0
+        self._unsent_bytes = 0
+        self._is_in_head = True
+        # Whether the fast path has answered, and no byte of the next request has arrived.
+        self._is_idle = False
+        # The offset of the data behind a head that requests an upgrade.
+        self._upgrade_offset: int | None = None
+        self._is_replaying_head = False
+        self._framing_headers: list[Header] = []
+        self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse data from the client."""
+        if self.flow.has_ended:
+            return
+        self._last_received = time.monotonic()
+        self._is_idle = False
+        if self._is_in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        while self._upgrade_offset is not None and not self.transport.is_closing():
+            data, self._upgrade_offset = data[self._upgrade_offset :], None
+            self._continue_without_upgrade(data)
+        if self._is_in_head and self._head_bytes > self.timeouts.max_header_bytes:
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.send_400_response(_INVALID_REQUEST)
+            else:
+                self._abort()
+
+    def on_message_begin(self) -> None:
+        """Handle the first byte of a request."""
+        if self._is_replaying_head:
+            return
+        self._start_request()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Handle the end of a request's head."""
+        if self._is_replaying_head:
+            return
+        self._is_in_head = False
+        self._remember_framing(self.headers)
+        super().on_headers_complete()
+        # The application holds this list. Trailers of a chunked body must not extend it.
+        self.headers = []
+
+    def on_message_complete(self) -> None:
+        """Handle the end of a request."""
+        if self.parser.should_upgrade():
+            # The body follows: the parser takes it for data of the other protocol.
+            return
+        super().on_message_complete()
+        if not self._may_read_next_request():
+            self.flow.pause_reading()
+        self._is_in_head = True
+        self._head_bytes = 0
+        self._request_started = self._last_received
+
+    def _may_read_next_request(self) -> bool:
+        # Without queued requests, `cycle` is the request that is being answered.
+        cycle = self.cycle
+        if self.pipeline:
+            return False
+        return cycle is None or cycle.more_body or cycle.response_complete
+
+    def _remember_framing(self, headers: Iterable[Header]) -> None:
+        if self.parser.should_upgrade():
+            self._framing_headers = [header for header in headers if header[0] in _FRAMING_HEADERS]
+
+    def _unsupported_upgrade_warning(self) -> None:
+        # uvicorn calls this where the parser stopped. No warning: some clients offer HTTP/2 with
+        # every request.
+        error = sys.exc_info()[1]
+        assert isinstance(error, httptools.HttpParserUpgrade)
+        self._upgrade_offset = error.args[0]
+
+    def _continue_without_upgrade(self, data: bytes) -> None:
+        """Parse the data behind a head that requests an upgrade, as if it requested none."""
+        self.parser = httptools.HttpRequestParser(self)
+        with contextlib.suppress(AttributeError):
+            # As in HttpToolsProtocol.__init__.
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
+        self._is_replaying_head = True
+        try:
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n" % b"".join(lines))
+        except httptools.HttpParserError:
+            self.send_400_response(_INVALID_REQUEST)
+            return
+        finally:
+            self._is_replaying_head = False
+        if data:
+            super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse invalid data after the responses to earlier requests, and end the connection."""
+        self.flow.end_reading()
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            super().send_400_response(msg)
+        elif not cycle.more_body:
+            # All earlier requests are complete. Their last response ends the connection.
+            cycle.keep_alive = False
+        elif self.pipeline:
+            # The incomplete request is the latest in the queue, which is at index 0.
+            self.pipeline[0] = (cycle, _refuse)
+        else:
+            # Stop the application that answers the incomplete request.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+            else:
+                super().send_400_response(msg)
+
+    def _start_request(self) -> None:
+        self._request_started = self._last_received
+        self._is_idle = False
+
+    def _await_next_request(self) -> None:
+        # Called after a response that bypassed uvicorn, which would start its keep-alive timer.
+        self._is_in_head = True
+        self._head_bytes = 0
+        self._is_idle = True
+
+    @property
+    def _check_interval(self) -> float:
+        timeouts = self.timeouts
+        shortest = min(timeouts.headers_seconds, timeouts.idle_seconds, self.timeout_keep_alive)
+        return float(shortest) / 4
+
+    def _check_timeouts(self) -> None:
+        # Checked periodically, so that a request in time needs no timer.
+        now = time.monotonic()
+        unsent_bytes = self.transport.get_write_buffer_size()
+        is_client_stuck = bool(unsent_bytes) and unsent_bytes == self._unsent_bytes
+        self._unsent_bytes = unsent_bytes
+        keep_alive = self.timeout_keep_alive
+        if self._is_overdue(now, is_client_stuck):
+            self._abort()
+        elif self._is_idle and now - self._last_received > keep_alive and not unsent_bytes:
+            self.transport.close()
+        else:
+            self._timer = self.loop.call_later(self._check_interval, self._check_timeouts)
+
+    def _is_overdue(self, now: float, is_client_stuck: bool) -> bool:
+        if is_client_stuck:
+            return now - self._last_received > self.timeouts.idle_seconds
+        if not self._is_in_head:
+            return (
+                now - self._last_received > self.timeouts.idle_seconds
+                and not self.flow.read_paused
+                or now - self._request_started > self.timeouts.body_seconds
+            )
+        # A complete request is being answered. The server has its own time limit for that.
+        if self.cycle is not None and not self.cycle.response_complete:
+            return False
+        # Between two requests the keep-alive timeout applies instead.
+        is_kept_alive = self._is_idle or self.timeout_keep_alive_task is not None
+        return now - self._request_started > self.timeouts.headers_seconds and not is_kept_alive
+
+    def _abort(self) -> None:
+        if self.cycle is not None:
+            # Stop the application: no further bytes may be sent.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.abort()

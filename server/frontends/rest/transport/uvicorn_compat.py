@@ -1,0 +1,208 @@
+"""Gathers what is used of uvicorn beside its public API, and checks that it is as expected.
+
+`TimeoutProtocol` and `FastPathProtocol` subclass uvicorn's HTTP protocol, and
+`BackpressureFlowControl` subclasses its flow control. Other releases of uvicorn may differ.
+"""
+
+import inspect
+import sys
+from collections.abc import Coroutine, Iterable
+from operator import attrgetter
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+# Any: uvicorn may lack these, and `is_compatible` checks what is used of them.
+HttpToolsProtocol: Any
+FlowControl: Any
+STATUS_LINE: Any
+httptools: Any
+try:
+    import httptools
+    from uvicorn.protocols.http.flow_control import FlowControl
+    from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+except ImportError:
+    httptools = HttpToolsProtocol = FlowControl = STATUS_LINE = None
+
+# Methods that are called or overridden, and their parameters after self.
+_PROTOCOL_METHODS: dict[str, tuple[str, ...]] = {
+    "connection_made": ("transport",),
+    "connection_lost": ("exc",),
+    "data_received": ("data",),
+    "on_message_begin": (),
+    "on_headers_complete": (),
+    "on_body": ("body",),
+    "on_message_complete": (),
+    "send_400_response": ("msg",),
+    "shutdown": (),
+    "_unsupported_upgrade_warning": (),
+}
+_FLOW_CONTROL_METHODS: dict[str, tuple[str, ...]] = {
+    "__init__": ("transport",),
+    "pause_reading": (),
+    "resume_reading": (),
+}
+# Attributes of a protocol that is connected and has received a request.
+_PROTOCOL_ATTRIBUTES = (
+    "client",
+    "expect_100_continue",
+    "flow.read_paused",
+    "flow.write_paused",
+    "headers",
+    "loop",
+    "parser",
+    "pipeline",
+    "server_state.default_headers",
+    "server_state.total_requests",
+    "timeout_keep_alive",
+    "timeout_keep_alive_task",
+    "transport",
+    "url",
+    "cycle.disconnected",
+    "cycle.keep_alive",
+    "cycle.message_event.set",
+    "cycle.more_body",
+    "cycle.response_complete",
+    "cycle.response_started",
+)
+_HEAD = b"POST /path?query HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+_UPGRADE = b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+
+
+def is_compatible() -> bool:
+    """Return whether the installed uvicorn is as the subclasses of its protocol expect."""
+    try:
+        return (
+            _has_methods(HttpToolsProtocol, _PROTOCOL_METHODS)
+            and _has_methods(FlowControl, _FLOW_CONTROL_METHODS)
+            and STATUS_LINE[200] == b"HTTP/1.1 200 OK\r\n"
+            and _receives_requests_as_expected()
+            and _reports_upgrades_as_expected()
+            and _pauses_reading_as_expected()
+        )
+    except Exception:
+        # A release may differ in any way.
+        return False
+
+
+def _has_methods(owner: Any, methods: dict[str, tuple[str, ...]]) -> bool:
+    return all(
+        tuple(inspect.signature(getattr(owner, name)).parameters) == ("self", *parameters)
+        for name, parameters in methods.items()
+    )
+
+
+def _has_attributes(owner: Any, names: Iterable[str]) -> bool:
+    try:
+        for name in names:
+            attrgetter(name)(owner)
+    except AttributeError:
+        return False
+    return True
+
+
+def _receives_requests_as_expected() -> bool:
+    """Check the parser's callbacks, the state of a request, and the queue of later requests."""
+    calls: list[str] = []
+
+    class Recorder(HttpToolsProtocol):  # type: ignore[misc]
+        def on_message_begin(self) -> None:
+            calls.append("begin")
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            calls.append("headers")
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            calls.append(f"body of {len(body)}")
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            calls.append("complete")
+            super().on_message_complete()
+
+    protocol = _connect(Recorder)
+    protocol.data_received(_HEAD)
+    first = protocol.cycle
+    is_body_awaited = first.more_body
+    protocol.data_received(b"{}")
+    if calls != ["begin", "headers", "body of 2", "complete"] or not is_body_awaited:
+        return False
+    if not _has_attributes(protocol, _PROTOCOL_ATTRIBUTES) or first.more_body:
+        return False
+    protocol.data_received(_HEAD)
+    return bool(
+        protocol.url == b"/path?query"
+        and protocol.headers == [(b"host", b"x"), (b"content-length", b"2")]
+        and protocol.cycle is not first
+        and not first.response_complete
+        and protocol.flow.read_paused
+        # The latest request comes first, with the application that answers it.
+        and protocol.pipeline[0] == (protocol.cycle, protocol.app)
+    )
+
+
+def _reports_upgrades_as_expected() -> bool:
+    """Check that an upgrade is reported while its exception, with an offset, is handled."""
+    offsets: list[Any] = []
+
+    class Recorder(HttpToolsProtocol):  # type: ignore[misc]
+        def _unsupported_upgrade_warning(self) -> None:
+            error = sys.exc_info()[1]
+            assert isinstance(error, httptools.HttpParserUpgrade)
+            offsets.append(error.args[0])
+
+    _connect(Recorder).data_received(_UPGRADE + b"further data")
+    return offsets == [len(_UPGRADE)]
+
+
+def _pauses_reading_as_expected() -> bool:
+    transport = _Transport()
+    flow = FlowControl(transport)
+    flow.pause_reading()
+    was_paused = flow.read_paused and not transport.is_reading
+    flow.resume_reading()
+    return bool(was_paused and not flow.read_paused and transport.is_reading)
+
+
+async def _application(scope: Any, receive: Any, send: Any) -> None:
+    """Stand for an ASGI application. Never runs."""
+
+
+class _Task:
+    def add_done_callback(self, callback: Any) -> None:
+        pass
+
+
+class _Loop:
+    """An event loop that runs nothing."""
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None], **options: Any) -> _Task:
+        coroutine.close()
+        return _Task()
+
+
+class _Transport:
+    """A connection without a peer."""
+
+    is_reading = True
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+
+def _connect(protocol_class: Any) -> Any:
+    config = uvicorn.Config(
+        _application, http=protocol_class, ws="none", lifespan="off", log_config=None
+    )
+    protocol = protocol_class(config, ServerState(), {}, _Loop())
+    protocol.connection_made(_Transport())
+    return protocol
