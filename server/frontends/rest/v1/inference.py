@@ -69,7 +69,9 @@ def _predict(
 def _classify(
     dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
 ) -> EncodedResult:
-    result = dataplane.classify(model_spec, examples.decode_examples(request), timeout_ms=timeout_ms)
+    result = dataplane.classify(
+        model_spec, examples.decode_examples(request), timeout_ms=timeout_ms
+    )
     return responses.encode_classifications(result.classes, result.scores), result.version
 
 
