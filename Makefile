@@ -6,10 +6,10 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast check lint types format dev bench-train bench-serve protos clean
+.PHONY: help demo test test-fast test-other-processors check lint types format dev bench-train bench-serve protos clean
 
 help:  ## Show what there is to make.
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
 
 demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute and a half.
 	$(BIN)/tpuserve demo
@@ -19,6 +19,9 @@ test: .venv/dev.stamp  ## Run all tests.
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
 	$(BIN)/pytest -m "not slow"
+
+test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other processors would.
+	$(BIN)/python -m tools.other_processors
 
 check: lint types test  ## All that CI runs.
 

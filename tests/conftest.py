@@ -1,13 +1,14 @@
 """What all tests share: a quiet TensorFlow, and none at all for fast tests."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-_SLOW_FILE = "\npytestmark = pytest.mark.slow\n"
+_SLOW_FILE = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.slow\b", re.MULTILINE)
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,9 +25,13 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves files of slow tests alone when only fast ones are run: they import TensorFlow."""
-    is_slow = collection_path.suffix == ".py" and _SLOW_FILE in collection_path.read_text()
-    return True if is_slow and config.getoption("markexpr") == "not slow" else None
+    """Leave out files without a test of the kind that runs: most of them import TensorFlow."""
+    kind = config.getoption("markexpr")
+    if collection_path.suffix != ".py" or kind not in ("not slow", "numeric"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    has_none = _SLOW_FILE.search(text) if kind == "not slow" else "pytest.mark.numeric" not in text
+    return True if has_none else None
 
 
 @pytest.fixture(autouse=True)

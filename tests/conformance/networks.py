@@ -13,6 +13,9 @@ import trainer
 v1 = tf.compat.v1
 ROWS = 8
 FEATURES = 4
+# Adam divides by the size of a gradient plus this. A rounding error of 1e-8 in a gradient, whatever
+# the gradient's size, then moves a weight by 0.05 * 1e-8 / 1e-3 at most.
+_EPSILON = 1e-3
 
 _random = np.random.default_rng(0)
 _X = _random.normal(size=[5 * ROWS, FEATURES]).astype(np.float32)
@@ -165,7 +168,7 @@ def _clipped(loss: Any) -> Any:
 
 def _accumulated(loss: Any) -> Any:
     """Gradients of two steps, applied in every second."""
-    optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.05))
+    optimizer = trainer.CrossShardOptimizer(v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))
     step = v1.train.get_global_step()
     pairs = optimizer.compute_gradients(loss)
     sums = [
@@ -209,7 +212,7 @@ def _of_tensorflow(loss: Any) -> Any:
 
 ALL = [
     Network("momentum", _perceptron, _with(lambda: v1.train.MomentumOptimizer(0.1, 0.9))),
-    Network("adam", _perceptron, _with(lambda: v1.train.AdamOptimizer(0.05))),
+    Network("adam", _perceptron, _with(lambda: v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))),
     Network("rmsprop", _perceptron, _with(lambda: v1.train.RMSPropOptimizer(0.01))),
     Network("decayed_rate", _perceptron, _with(_decayed)),
     Network("clipped_gradients", _perceptron, _clipped),
@@ -217,7 +220,7 @@ ALL = [
     Network("optimizer_of_tensorflow", _perceptron, _of_tensorflow),
     Network("batch_norm", _batch_norm, is_alike=True),
     Network("cross_replica_norm", _cross_replica_norm),
-    Network("embedding", _embedding, _with(lambda: v1.train.AdamOptimizer(0.05))),
+    Network("embedding", _embedding, _with(lambda: v1.train.AdamOptimizer(0.05, epsilon=_EPSILON))),
     Network("branches", _branches, is_alike=True),
     Network("while_loop", _loop),
     Network("dynamic_rnn", _recurrent),

@@ -19,19 +19,20 @@ v1 = tf.compat.v1
 
 _STEPS = 100
 _BATCH = 16
-# Where a ReLU or a maximum is undecided, rounding decides it, and training at greater rates soon
-# makes a visible difference of that: also between two kernels of one CPU.
-_RATE = 0.002
+# Devices sum in different orders. The difference, about 1e-7 of a loss, must not grow in 100 steps:
+# so activations and pooling are smooth (rounding decides which side of a ReLU or which maximum is
+# taken where both are equal), and the rate is small.
+_RATE = 0.01
 
 
 def _model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """The MNIST CNN without dropout."""
+    """The MNIST CNN, narrower, smooth and without dropout."""
     image = tf.reshape(features["image"], [-1, 28, 28, 1])
-    conv1 = v1.layers.conv2d(image, 32, 5, padding="same", activation=tf.nn.relu)
-    pool1 = v1.layers.max_pooling2d(conv1, 2, 2)
-    conv2 = v1.layers.conv2d(pool1, 64, 5, padding="same", activation=tf.nn.relu)
-    pool2 = v1.layers.max_pooling2d(conv2, 2, 2)
-    dense = v1.layers.dense(tf.reshape(pool2, [-1, 7 * 7 * 64]), 128, activation=tf.nn.relu)
+    conv1 = v1.layers.conv2d(image, 8, 5, padding="same", activation=tf.nn.tanh)
+    pool1 = v1.layers.average_pooling2d(conv1, 2, 2)
+    conv2 = v1.layers.conv2d(pool1, 16, 5, padding="same", activation=tf.nn.tanh)
+    pool2 = v1.layers.average_pooling2d(conv2, 2, 2)
+    dense = v1.layers.dense(tf.reshape(pool2, [-1, 7 * 7 * 16]), 32, activation=tf.nn.tanh)
     logits = v1.layers.dense(dense, 10)
     loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
     optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(_RATE))
@@ -78,6 +79,7 @@ def losses_of_cpu(
 @pytest.mark.parametrize(
     "device", [*(cores(each, compiled=True) for each in (1, 2, 4, 8)), cores(8)], ids=str
 )
+@pytest.mark.numeric
 def test_every_loss_is_the_cpus(
     device: Device,
     input_fn: Callable[..., Any],

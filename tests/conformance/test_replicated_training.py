@@ -10,7 +10,7 @@ from tests.conformance import networks
 from tests.conformance.devices import CPU, Device, cores, variables
 from tests.conformance.networks import Network
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _STEPS = 5
 

@@ -56,6 +56,7 @@ def documented(name: str, start: str) -> str:
 
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
+@pytest.mark.numeric
 def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
     half_plus_two: Path, tag_set: tags.TagSet
 ) -> None:
@@ -73,6 +74,7 @@ def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
     assert line.split(": ")[1].strip() in documented("ask_grpc.py", "half_plus_two version")
 
 
+@pytest.mark.numeric
 def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
     tmp_path: Path,
 ) -> None:

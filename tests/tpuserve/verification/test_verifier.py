@@ -51,6 +51,7 @@ def test_equal_metagraphs_pass(doubled: Path) -> None:
     )
 
 
+@pytest.mark.numeric
 def test_metagraphs_that_differ_fail_with_the_difference(tmp_path: Path) -> None:
     directory = exports.write(tmp_path / "export", double, off_by_a_thousandth)
     np.savez(tmp_path / "x.npz", x=np.array([[1, 4]], np.float32))

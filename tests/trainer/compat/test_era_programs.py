@@ -16,6 +16,7 @@ either_way = pytest.mark.parametrize("cores", [0, 8])
 
 
 @either_way
+@pytest.mark.numeric
 def test_bert_like_classifier_trains_evaluates_predicts_and_exports(
     cores: int, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ def test_bert_like_classifier_trains_evaluates_predicts_and_exports(
 
 
 @either_way
+@pytest.mark.numeric
 def test_resnet_like_trains_and_evaluates_its_checkpoints_in_turn(
     cores: int, tmp_path: Path
 ) -> None:

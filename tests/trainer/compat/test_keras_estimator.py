@@ -36,6 +36,7 @@ def test_an_estimator_goes_on_from_the_weights_of_the_model(tmp_path: Path) -> N
     assert estimator.evaluate(ones)["loss"] == 1.0
 
 
+@pytest.mark.numeric
 def test_an_estimator_of_a_model_becomes_one_for_a_tpu(tmp_path: Path) -> None:
     model = compiled()
     estimator = model_to_estimator(model, model_dir=str(tmp_path))

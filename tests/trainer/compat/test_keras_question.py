@@ -10,7 +10,7 @@ import pytest
 from tests.trainer import exports
 from tests.trainer.compat import era
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 OPTIMIZERS = ("sgd", "adam", "native")
 

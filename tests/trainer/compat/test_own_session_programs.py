@@ -28,6 +28,7 @@ def test_without_a_tpu_it_is_told_what_to_do() -> None:
     )
 
 
+@pytest.mark.numeric
 def test_loops_on_all_cores_train_as_one_machine_does(tmp_path: Path) -> None:
     said = era.run("own_session/train_loop.py", f"--model_dir={tmp_path}", cores=8)
     x = np.arange(32).reshape(16, 2) / 16

@@ -78,6 +78,7 @@ def eight_rows() -> Any:
     return input_fn().unbatch().repeat().batch(8)
 
 
+@pytest.mark.numeric
 def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_path: Path) -> None:
     plain(tmp_path / "plain").train(eight_rows, steps=6)
     with tpuserve.emulated_tpu(cores=4):
@@ -88,6 +89,7 @@ def test_training_on_four_cores_gives_the_weights_of_the_plain_estimator(tmp_pat
     assert np.abs(variable(tmp_path / "tpu", "logits/bias")).max() > 0.01
 
 
+@pytest.mark.numeric
 def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimator(
     tmp_path: Path,
 ) -> None:

@@ -39,6 +39,7 @@ class Momentum:
         return list(self.session.run([self.w, self.global_step]))
 
 
+@pytest.mark.numeric
 def test_steps_in_one_run_are_the_same_as_one_by_one() -> None:
     one_by_one, looped = Momentum(1), Momentum(10)
     for _ in range(13):
@@ -55,6 +56,7 @@ def test_each_run_makes_as_many_steps_as_it_is_fed() -> None:
         assert looped.state()[1] == total
 
 
+@pytest.mark.numeric
 def test_the_loss_and_every_other_tensor_are_those_of_the_last_step() -> None:
     one_by_one, looped = Momentum(1), Momentum(10)
     losses = [one_by_one.run(1, one_by_one.loss) for _ in range(7)]

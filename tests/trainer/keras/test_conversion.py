@@ -13,7 +13,7 @@ from tests.trainer.keras import models
 from tpuserve.errors import CheckpointMismatch, InvalidSetting, InvalidType
 from trainer import to_keras
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _each_kind = pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind.__name__)
 

@@ -18,6 +18,7 @@ _each_kind = pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind
 
 
 @_each_kind
+@pytest.mark.numeric
 def test_both_metagraphs_answer_what_the_model_does(
     kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,11 @@
-"""The MNIST CNN: model.fit, the estimator on the CPU and on four cores make the same steps."""
+"""A CNN on images like MNIST's: model.fit and the estimator make the same steps.
+
+Different kernels sum in different orders, so the steps differ by rounding: about 1e-7 of a value in
+each. The problem makes such a difference shrink and not grow from step to step. Its first loss is
+that of guessing, about log(10); activations and pooling are smooth, so rounding never decides which
+branch is taken; and the rates are small. Ten steps then differ by 3e-7 between SSE4.1, AVX-512 and
+TensorFlow without oneDNN, a thirtieth of what the tests allow.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +16,7 @@ import pytest
 from tests.trainer.keras import models
 from trainer import to_keras
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _random = np.random.RandomState(0)
 _IMAGES = _random.rand(10 * 16, 28, 28, 1).astype("float32") - 0.5
@@ -17,7 +24,7 @@ _DIGITS = _random.randint(0, 10, 10 * 16).astype("int32")
 
 _OPTIMIZERS = {
     "SGD": lambda kind: kind.optimizers.SGD(0.05),
-    "Momentum": lambda kind: kind.optimizers.SGD(0.05, momentum=0.9),
+    "Momentum": lambda kind: kind.optimizers.SGD(0.01, momentum=0.9),
     "Adam": lambda kind: kind.optimizers.Adam(0.001),
 }
 
@@ -31,17 +38,20 @@ def _cnn(kind: Any, optimizer: Any) -> Any:
     model = kind.Sequential(
         [
             layers.Input((28, 28, 1)),
-            layers.Conv2D(8, 5, padding="same", activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Conv2D(16, 5, padding="same", activation="relu"),
-            layers.MaxPooling2D(),
+            layers.Conv2D(8, 5, padding="same", activation="tanh"),
+            layers.AveragePooling2D(2),
+            layers.Conv2D(16, 5, padding="same", activation="tanh"),
+            layers.AveragePooling2D(2),
             layers.Flatten(),
-            layers.Dense(32, activation="relu"),
+            layers.Dense(32, activation="tanh"),
             layers.Dropout(0.0),
             layers.Dense(10),
         ]
     )
-    return models.with_weights(models.compiled_model(kind, model, optimizer, metrics=["accuracy"]))
+    models.with_weights(models.compiled_model(kind, model, optimizer, metrics=["accuracy"]))
+    # Divided by the root of the number of inputs, so that no activation saturates.
+    model.set_weights([w / np.sqrt(max(1, np.prod(w.shape[:-1]))) for w in model.get_weights()])
+    return model
 
 
 @pytest.mark.parametrize("optimizer", _OPTIMIZERS.values(), ids=_OPTIMIZERS)
@@ -62,6 +72,6 @@ def test_an_epoch_of_the_mnist_cnn_is_that_of_fit(
         with models.emulated(cores, compiled=is_compiled):
             made.train(models.of(_batches), steps=10)
             found = made.evaluate(models.of(_batches))
-        assert models.losses(place) == pytest.approx(expected, rel=1e-4)
-        assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-4)
-        models.assert_same(to_keras(made), fitted, 1e-4)
+        assert models.losses(place) == pytest.approx(expected, rel=1e-5)
+        assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-5)
+        models.assert_same(to_keras(made), fitted, 1e-5)

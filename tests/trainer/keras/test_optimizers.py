@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.trainer.keras import models
 from trainer import CrossShardOptimizer, to_keras
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 _BOTH = {
     "SGD nesterov": lambda o: o.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.1),

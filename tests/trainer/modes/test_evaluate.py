@@ -45,6 +45,7 @@ def test_evaluation_ends_with_its_input(trained: trainer.TPUEstimator) -> None:
     assert trained.evaluate(programs.ones(batches=5))["mean_y"] == 0.75
 
 
+@pytest.mark.numeric
 def test_the_last_smaller_batch_counts_row_by_row_in_a_metric(
     trained: trainer.TPUEstimator,
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_checkpoint_that_is_not_there_is_an_error(trained: trainer.TPUEstimato
         trained.evaluate(programs.ones(), steps=1, checkpoint_path="nowhere")
 
 
+@pytest.mark.numeric
 def test_the_loss_counts_each_row_alike_in_a_last_smaller_batch(
     trained: trainer.TPUEstimator,
 ) -> None:

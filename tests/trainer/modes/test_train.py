@@ -107,6 +107,7 @@ def test_checkpoints_are_written_between_loops(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.numeric
 def test_summaries_of_model_fn_and_loop_reach_tensorboard(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, iterations_per_loop=4, save_summary_steps=4)
     estimator.train(programs.ones(), max_steps=8)
@@ -157,6 +158,7 @@ def test_tensors_can_be_the_input_as_well_as_a_dataset(tmp_path: Path) -> None:
     assert state(tmp_path) == (1 - 0.5**4, 4)
 
 
+@pytest.mark.numeric
 def test_an_adam_optimizer_with_a_batch_norm_trains_in_the_loop(tmp_path: Path) -> None:
     from trainer import CrossShardOptimizer, TPUEstimatorSpec
 
@@ -299,6 +301,7 @@ def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path
             use()
 
 
+@pytest.mark.numeric
 def test_scripts_find_in_the_log_what_tf_estimator_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,6 +37,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> str:
     return export(half_plus_two, {"x": ROWS}, tmp_path_factory.mktemp("half"))
 
 
+@pytest.mark.numeric
 def test_a_function_answers_the_same_from_both_metagraphs(exported: str) -> None:
     answer = answers.both(exported, x=np.array([1, 2, 5], np.float32))
     np.testing.assert_allclose(answer["output"], [2.5, 3.0, 4.5])
@@ -70,6 +71,7 @@ def test_tensorflows_loader_of_version_1_takes_either_metagraph(
     assert set(loaded.meta_info_def.tags) == tag_set
 
 
+@pytest.mark.numeric
 def test_tensorflows_loader_of_version_2_takes_the_metagraph_for_the_cpu(exported: str) -> None:
     loaded = tf.saved_model.load(exported, tags=["serve"])
     answer = loaded.signatures["serving_default"](x=tf.constant([5.0]))
@@ -106,6 +108,7 @@ def test_variables_that_the_first_call_makes_are_made_once(tmp_path: Path) -> No
     assert answers.both(directory, x=np.array([[1, 2]], np.float32))["y"] == [[21.0]]
 
 
+@pytest.mark.numeric
 def test_python_loops_and_branches_over_tensors_become_those_of_the_graph(tmp_path: Path) -> None:
     class Model(tf.Module):
         def __init__(self) -> None:
@@ -130,6 +133,7 @@ def test_python_loops_and_branches_over_tensors_become_those_of_the_graph(tmp_pa
     assert answer["count"] == 4
 
 
+@pytest.mark.numeric
 def test_a_loop_of_a_model_that_was_read_from_a_file_is_compiled(tmp_path: Path) -> None:
     def doubled(x: Any, times: int = 3) -> Any:
         for _ in tf.range(times):
@@ -170,6 +174,7 @@ def test_host_parts_stay_on_the_host(tmp_path: Path) -> None:
     assert answer["class"].tolist() == [b"1", b"0"]
 
 
+@pytest.mark.numeric
 def test_a_batch_config_puts_a_batch_function_around_the_tpu_part(tmp_path: Path) -> None:
     directory = export(
         half_plus_two, {"x": ROWS}, tmp_path, batch_config=BatchConfig(1, 4, 0, [2, 4])

@@ -10,7 +10,7 @@ from tests.tpuserve.export import answers
 from tpuserve.export import BatchConfig, export, on_tpu
 from tpuserve.saved_model import metagraph
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 keras = pytest.importorskip("keras")
 both_keras = pytest.mark.parametrize("package", [tf_keras, keras], ids=["tf_keras", "keras"])

@@ -53,6 +53,7 @@ _WAYS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("way", _WAYS, ids=str)
 @pytest.mark.parametrize("count", [1, 8, 11])
+@pytest.mark.numeric
 def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -> None:
     with slope.emulated(4):
         found = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(count))
@@ -61,12 +62,14 @@ def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -
     assert found["loss"] == pytest.approx(np.mean(x**2) / 8)
 
 
+@pytest.mark.numeric
 def test_steps_beyond_the_input_take_what_there_is(trained: Path) -> None:
     with slope.emulated():
         found = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
     assert found["mean"] == pytest.approx(3.5 / 2)
 
 
+@pytest.mark.numeric
 def test_hosts_evaluate_together(trained: Path) -> None:
     way = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
     with tpuserve.emulated_tpu(4, 2, compiled=False):

@@ -50,6 +50,7 @@ def _summaries(directory: Path) -> Any:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.numeric
 def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Path) -> None:
     with slope.emulated(4, compiled=compiled):
         made = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
@@ -59,6 +60,7 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
     assert [losses[each] for each in sorted(losses)] == pytest.approx(slope.losses(6))
 
 
+@pytest.mark.numeric
 def test_a_host_call_of_every_third_step_counts_from_each_loops_first(tmp_path: Path) -> None:
     with slope.emulated():
         every = {"experimental_host_call_every_n_steps": 3}
@@ -118,6 +120,7 @@ def test_every_replica_drops_out_units_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.numeric
 def test_a_part_of_the_model_runs_on_the_host(compiled: bool, tmp_path: Path) -> None:
     seen: list[float] = []
 

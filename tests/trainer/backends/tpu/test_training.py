@@ -20,6 +20,7 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("iterations", [1, 3, 100, "1s"])
+@pytest.mark.numeric
 def test_steps_are_exact_whatever_a_loop_makes(iterations: int | str, tmp_path: Path) -> None:
     with slope.emulated():
         made = slope.estimator(tmp_path, tpu_config={"iterations_per_loop": iterations})
@@ -32,6 +33,7 @@ def test_steps_are_exact_whatever_a_loop_makes(iterations: int | str, tmp_path: 
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.numeric
 def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_path: Path) -> None:
     with slope.emulated(compiled=compiled):
         slope.estimator(tmp_path).train(slope.ones(6))
@@ -39,6 +41,7 @@ def test_training_that_ends_with_its_input_keeps_every_step(compiled: bool, tmp_
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**6)
 
 
+@pytest.mark.numeric
 def test_cores_beyond_the_first_of_a_replica_stay_idle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -51,6 +54,7 @@ def test_cores_beyond_the_first_of_a_replica_stay_idle(
     assert "the first of its 2 emulated cores; the others stay idle" in caplog.text
 
 
+@pytest.mark.numeric
 def test_input_partition_dims_leave_a_replica_its_whole_rows(tmp_path: Path) -> None:
     def input_fn(params: Any) -> Any:
         batch = tf.ones([params["batch_size"], 2])
@@ -173,6 +177,7 @@ def _logging(tensors: Any, lines: list[Any]) -> Any:
 _LOGGED = [slope.losses(8)[step] for step in (3, 7)]
 
 
+@pytest.mark.numeric
 def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
     by_tensor: list[Any] = []
     by_name: list[Any] = []
@@ -194,6 +199,7 @@ def test_the_models_hooks_log_by_tensor_and_by_name(tmp_path: Path) -> None:
         assert [each[double] for each in lines] == pytest.approx([2 * each for each in _LOGGED])
 
 
+@pytest.mark.numeric
 def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
     lines: list[Any] = []
     with slope.emulated():
@@ -221,6 +227,7 @@ def test_a_variable_that_is_no_number_is_named_with_what_to_do(tmp_path: Path) -
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
 
 
+@pytest.mark.numeric
 def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, y: Any, **_: Any) -> dict[str, Any]:
         v1.summary.scalar("slope", w)
@@ -243,6 +250,7 @@ def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
     assert len(histograms) == 2
 
 
+@pytest.mark.numeric
 def test_an_estimator_spec_will_do_in_training(tmp_path: Path) -> None:
     with slope.emulated():
         made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec)
@@ -252,6 +260,7 @@ def test_an_estimator_spec_will_do_in_training(tmp_path: Path) -> None:
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
+@pytest.mark.numeric
 def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
     with slope.emulated():
         made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec, eval_on_tpu=False)
@@ -259,6 +268,7 @@ def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
         assert made.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
 
 
+@pytest.mark.numeric
 def test_a_scaffold_fn_is_called_outside(tmp_path: Path) -> None:
     def more(mode: str, w: Any, **_: Any) -> dict[str, Any]:
         def scaffold_fn() -> Any:
@@ -274,6 +284,7 @@ def test_a_scaffold_fn_is_called_outside(tmp_path: Path) -> None:
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
+@pytest.mark.numeric
 def test_training_starts_warm(tmp_path: Path) -> None:
     with slope.emulated():
         slope.estimator(tmp_path / "first").train(slope.ones(), steps=2)

@@ -58,6 +58,7 @@ def _run(fetches: Any, feed: Any = None) -> Any:
         ),
     ],
 )
+@pytest.mark.numeric
 def test_losses_of_sequences_are_averaged_or_summed(options: Any, expected: Any) -> None:
     weights = tf.constant([[1.0, 1.0, 0.0], [1.0, 0.5, 1.0]])
     targets = tf.ones([2, 3], tf.int32)
@@ -72,6 +73,7 @@ def test_a_sequence_without_weights_has_no_loss_and_both_ways_are_refused() -> N
         seq2seq.sequence_loss(logits, targets, tf.ones([1, 2]), sum_over_batch=True)
 
 
+@pytest.mark.numeric
 def test_weights_of_losses_may_be_those_of_examples() -> None:
     x, y = tf.constant([[0.3, 0.6], [0.9, 0.2]]), tf.constant([[0.0, 1.0], [1.0, 1.0]])
     weights, column = tf.constant([1.0, 2.0]), tf.constant([[1], [0]])
@@ -85,6 +87,7 @@ def test_weights_of_losses_may_be_those_of_examples() -> None:
     np.testing.assert_allclose(_run(found), [0.3875, 0.35, 0.6803637, 0.775], rtol=1e-6)
 
 
+@pytest.mark.numeric
 def test_hinge_losses_are_one_each_and_in_no_collection() -> None:
     x, y = tf.constant([[0.3, 0.6], [0.9, 0.2]]), tf.constant([[0.0, 1.0], [1.0, 1.0]])
     found = losses.hinge_loss(x, y)
@@ -93,6 +96,7 @@ def test_hinge_losses_are_one_each_and_in_no_collection() -> None:
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.numeric
 def test_momentum_of_lars_remembers_the_rates_of_its_steps(nesterov: bool) -> None:
     # Without a trust coefficient, as for "bias": m is 0.5 g, then 0.9 m + 0.25 g; g is 2.
     b = v1.get_variable("bias", initializer=10.0)
@@ -111,6 +115,7 @@ def test_momentum_of_lars_remembers_the_rates_of_its_steps(nesterov: bool) -> No
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.numeric
 def test_f1_is_that_of_the_best_threshold_of_all_batches() -> None:
     p, y = v1.placeholder(tf.float32, [None]), v1.placeholder(tf.int64, [None])
     value, update = metrics.f1_score(y, p)
@@ -122,6 +127,7 @@ def test_f1_is_that_of_the_best_threshold_of_all_batches() -> None:
         np.testing.assert_allclose([first, session.run(value)], [0.8, 8 / 9], rtol=1e-6)
 
 
+@pytest.mark.numeric
 def test_streaming_metrics_take_predictions_first() -> None:
     p, y = tf.constant([0.9, 0.8, 0.1]), tf.constant([True, False, True])
     updates = [
@@ -172,6 +178,7 @@ def test_predictions_come_before_labels_where_they_did() -> None:
         framework.assert_scalar(tf.constant([1, 2]), message="rate")
 
 
+@pytest.mark.numeric
 def test_the_train_op_of_slim_scales_and_then_clips_each_gradient() -> None:
     w = v1.get_variable("w", initializer=[3.0, 4.0])
     train = slim.learning.create_train_op(

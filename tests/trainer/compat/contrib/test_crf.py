@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.compat.contrib import crf
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 INPUTS = np.array(
     [[[1.0, 0.0], [0.0, 2.0], [3.0, 2.5]], [[0.0, 1.0], [0.5, 0.0], [9.0, 9.0]]], np.float32

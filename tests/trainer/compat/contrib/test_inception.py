@@ -10,6 +10,7 @@ pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
 
 
+@pytest.mark.numeric
 def test_inception_has_the_variables_and_points_of_checkpoints() -> None:
     with tf.Graph().as_default() as graph, v1.Session() as session:
         pictures = tf.zeros([1, 139, 139, 3])

@@ -29,6 +29,7 @@ def _names() -> list[str]:
     return [each.op.name for each in v1.global_variables()]
 
 
+@pytest.mark.numeric
 def test_units_see_the_last_dimension_and_are_relus() -> None:
     x = tf.constant([[[1.0, -2.0]], [[3.0, 1.0]]])
     made = layers.fully_connected(
@@ -107,6 +108,7 @@ def test_convolutions_count_what_they_cover() -> None:
     assert found[3] == [[1, 1], [1, 1]]
 
 
+@pytest.mark.numeric
 def test_pools_and_shapes() -> None:
     x = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
     found = _run(
@@ -133,6 +135,7 @@ def test_half_of_all_is_dropped_and_the_rest_doubled() -> None:
     assert abs(found.mean() - 1.0) < 0.1
 
 
+@pytest.mark.numeric
 def test_norms_are_those_of_their_axes() -> None:
     # Rows of 1, 2, 3: a mean of 2 and a variance of 2/3.
     x = tf.constant([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
@@ -154,6 +157,7 @@ def test_norms_are_those_of_their_axes() -> None:
 
 
 @pytest.mark.parametrize(("fused", "sample"), [(None, 4 / 3), (False, 1.0)])
+@pytest.mark.numeric
 def test_batch_norm_is_that_of_the_batch_and_then_of_the_averages(
     fused: bool | None, sample: float
 ) -> None:
@@ -187,12 +191,14 @@ def test_batch_norm_updates_in_place_and_by_a_tensor() -> None:
         assert session.run(mean) == 1.5
 
 
+@pytest.mark.numeric
 def test_weights_of_examples_count_in_batch_norm() -> None:
     x = tf.constant([[1.0], [3.0], [100.0]])
     made = layers.batch_norm(x, batch_weights=tf.constant([1.0, 1.0, 0.0]), epsilon=1e-9)
     np.testing.assert_allclose(_run(made)[:2], [[-1], [1]], rtol=1e-5)
 
 
+@pytest.mark.numeric
 def test_initializers_have_the_spread_of_their_papers() -> None:
     shape = [3, 3, 20, 30]
     glorot = _run(layers.xavier_initializer(seed=1)(shape))
@@ -204,6 +210,7 @@ def test_initializers_have_the_spread_of_their_papers() -> None:
         layers.variance_scaling_initializer(mode="FAN")
 
 
+@pytest.mark.numeric
 def test_regularizers_add_up() -> None:
     w = tf.constant([1.0, -2.0])
     both = layers.l1_l2_regularizer(0.1, 0.5)
@@ -276,6 +283,7 @@ def _loss() -> tuple[Any, Any]:
         ("Adam", {}, [2.9, 3.9]),
     ],
 )
+@pytest.mark.numeric
 def test_a_loss_is_optimized(optimizer: Any, options: dict[str, Any], expected: Any) -> None:
     step = v1.train.create_global_step()
     w, loss = _loss()

@@ -122,6 +122,7 @@ def test_embeddings_are_variables_of_the_model() -> None:
     assert _names(framework.get_model_variables()) == ["EmbedSequence/embeddings"]
 
 
+@pytest.mark.numeric
 def test_losses_of_weights_have_the_names_that_summaries_show() -> None:
     w = tf.constant([1.0, -2.0, 3.0])
     both = layers.l1_l2_regularizer(0.1, 0.3)(w)
@@ -162,6 +163,7 @@ def test_optimize_loss_names_its_summaries_after_the_variables() -> None:
     }
 
 
+@pytest.mark.numeric
 def test_a_multiplier_may_name_the_tensor_of_a_variable() -> None:
     w = v1.get_variable("w", initializer=3.0)
     train = layers.optimize_loss(

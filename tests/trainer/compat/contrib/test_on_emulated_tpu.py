@@ -14,7 +14,7 @@ import tpuserve
 import trainer
 from trainer.compat import contrib
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 v1 = tf.compat.v1
 
 STEPS = 4

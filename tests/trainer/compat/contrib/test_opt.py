@@ -112,12 +112,14 @@ RULES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize("name", RULES)
+@pytest.mark.numeric
 def test_two_steps_are_those_of_the_paper(name: str, resource: bool) -> None:
     make, moves = RULES[name]
     found = _steps(make, resource)
     np.testing.assert_allclose(found, np.add(moves, [3.0, 4.0]), rtol=2e-5)
 
 
+@pytest.mark.numeric
 def test_lars_leaves_the_rate_where_a_norm_is_zero() -> None:
     made = _steps(lambda: opt.LARSOptimizer(0.1, 0.9), True, start=(0.0, 0.0))
     np.testing.assert_allclose(made[0], -0.1 * G, rtol=1e-5)

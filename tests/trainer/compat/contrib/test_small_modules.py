@@ -85,6 +85,7 @@ def test_variables_are_restored_from_checkpoints_and_arrays(tmp_path: Path) -> N
         framework.assign_from_checkpoint(path, [missing])
 
 
+@pytest.mark.numeric
 def test_a_train_op_clips_and_counts() -> None:
     w = v1.get_variable("w", initializer=[3.0, 4.0])
     loss = tf.reduce_sum(w * [3.0, 4.0])
@@ -116,6 +117,7 @@ def test_a_predictor_goes_from_arrays_to_arrays(tmp_path: Path) -> None:
         predictor.from_saved_model(path, "other")
 
 
+@pytest.mark.numeric
 def test_correlation_grows_from_batch_to_batch() -> None:
     x, y = (v1.placeholder(tf.float32, [None]) for _ in range(2))
     value, update = metrics.streaming_pearson_correlation(x, y)
@@ -129,6 +131,7 @@ def test_correlation_grows_from_batch_to_batch() -> None:
     np.testing.assert_allclose(found, [16 / math.sqrt(2 * 392 / 3), 8.0], rtol=1e-6)
 
 
+@pytest.mark.numeric
 def test_metrics_and_losses_take_predictions_first() -> None:
     value, update = metrics.streaming_precision(tf.constant([1, 1]), tf.constant([1, 0]))
     values, updates = metrics.aggregate_metric_map({"precision": (value, update)})
@@ -144,6 +147,7 @@ def test_metrics_and_losses_take_predictions_first() -> None:
     np.testing.assert_allclose(_run(found), [math.log(2), math.log(2), 4.0], rtol=1e-6)
 
 
+@pytest.mark.numeric
 def test_the_loss_of_a_sequence_leaves_padding_out() -> None:
     logits = tf.constant([[[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [9.0, -9.0]]])
     weights = tf.constant([[1.0, 1.0], [1.0, 0.0]])

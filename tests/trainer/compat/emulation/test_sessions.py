@@ -44,6 +44,7 @@ def test_a_computation_runs_by_every_name_of_rewrite(api: Any) -> None:
     assert (type(started), stopped) == (bytes, None)
 
 
+@pytest.mark.numeric
 def test_replicas_train_together() -> None:
     x = tf.constant([[1.0], [2.0]])
     (losses,) = v1.tpu.shard(
@@ -77,6 +78,7 @@ def test_an_operation_is_run_and_gives_nothing() -> None:
         assert session.run(v) == 5.0
 
 
+@pytest.mark.numeric
 def test_a_monitored_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     x = tf.ones([8, 1])
     (losses,) = v1.tpu.shard(

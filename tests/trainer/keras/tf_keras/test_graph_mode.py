@@ -18,6 +18,7 @@ from trainer.keras.model.unsupported_options import REFUSED
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.numeric,
     # About the engine of TensorFlow 1.
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]

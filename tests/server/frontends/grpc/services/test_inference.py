@@ -45,6 +45,7 @@ def client(model: RecordingModel) -> Iterator[Client]:
     manager.close(1)
 
 
+@pytest.mark.numeric
 def test_classes_of_each_example(client: Client) -> None:
     sent = example(x=1)
     reply = client.classify(example_list([sent, sent]), **CLASSIFY)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.trainer.backends.tpu import slope
 from tests.trainer.programs import variable
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
 v1 = tf.compat.v1
 

@@ -1,0 +1,46 @@
+"""What `make test-other-processors` sets takes effect: each probe sees the instructions in use.
+
+A fused multiply-add rounds once where two instructions round twice, so the result of one
+multiplication and addition tells whether the code that ran has it. SSE4 code has none.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+pytestmark = [pytest.mark.slow, pytest.mark.numeric]
+
+_CPU_HAS_FMA = " fma " in Path("/proc/cpuinfo").read_text()
+# Its square, 1 + 2**-11 + 2**-24, does not fit into the 24 bits of a float32.
+_A = np.float32(1 + 2**-12)
+_SQUARE = np.float32(_A * _A)
+
+
+def test_xla_uses_the_instructions_that_its_flag_allows() -> None:
+    multiply_add = tf.function(lambda x, y: x * x + y, jit_compile=True)
+    rest = multiply_add(tf.fill([64], _A), tf.fill([64], -_SQUARE)).numpy()
+    is_fused = _CPU_HAS_FMA and "xla_cpu_max_isa=SSE4_2" not in os.environ.get("XLA_FLAGS", "")
+    np.testing.assert_array_equal(rest != 0, is_fused)
+
+
+def test_onednn_uses_the_instructions_that_its_variable_allows() -> None:
+    rows = np.zeros([64, 16], np.float32)
+    rows[:, :2] = [1, _A]
+    weights = np.zeros([16, 16], np.float32)
+    weights[:2] = [[-_SQUARE], [_A]]
+    is_fused = _CPU_HAS_FMA and os.environ.get("ONEDNN_MAX_CPU_ISA") != "SSE41"
+    np.testing.assert_array_equal((tf.constant(rows) @ weights).numpy() != 0, is_fused)
+
+
+def test_tensorflow_uses_onednn_where_it_may() -> None:
+    from tensorflow.python.framework.test_util import IsMklEnabled
+
+    assert IsMklEnabled() == (os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0")
+
+
+def test_there_are_as_many_threads_as_processors_that_may_be_used() -> None:
+    asked = os.environ.get("TPUSERVE_TEST_PROCESSORS")
+    assert asked is None or len(os.sched_getaffinity(0)) == int(asked)
