@@ -1,1 +1,1 @@
-"""Serves SavedModels to TensorFlow Serving clients: one data plane, a REST and a gRPC face."""
+"""Serves SavedModelLoader to TensorFlow Serving clients: one data plane, a REST and a gRPC face."""

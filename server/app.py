@@ -27,7 +27,7 @@ from server.models.servable_loader import Retries
 from server.process import logs, malloc, ports
 from server.process.signals import StopSignals
 from server.request_log import RequestLog
-from server.servables.saved_model_loader import SavedModels
+from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import Load
 from tpuserve.errors import TpuserveError, Unavailable
 
@@ -234,7 +234,7 @@ def run(
     signal, and 1 after a failure.
 
     Args:
-      load: turns a version's directory into a model; None loads SavedModels.
+      load: turns a version's directory into a model; None loads SavedModelLoader.
       ignored: flags that were given and have no effect, which the log is to say.
       signals: those that are listened to already; None to begin with it here.
 
@@ -259,13 +259,13 @@ def run(
     settings, platform = _with_platform(settings)
     if settings.mixed_precision not in ("", "bfloat16"):
         logger.warning("--mixed_precision=%s: only bfloat16 is known", settings.mixed_precision)
-    saved_models = SavedModels(settings, platform.session_config if platform else b"")
+    saved_models = SavedModelLoader(settings, platform.session_config if platform else b"")
     server = Server(settings, load or saved_models, on_failure, saved_models.executor, platform)
     is_closed = False
 
     def before_serving() -> None:
         serving()
-        saved_models.serving()
+        saved_models.mark_serving()
 
     try:
         server.start(before_serving)

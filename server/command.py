@@ -128,7 +128,7 @@ serve = _Serve(
     "serve",
     callback=_run_alone,
     params=_options(),
-    help="""Serve SavedModels over TensorFlow Serving's REST and gRPC.
+    help="""Serve SavedModelLoader over TensorFlow Serving's REST and gRPC.
 
     Flags mean what they mean to tensorflow_model_server. SIGTERM or Ctrl-C stops the server once
     the requests in flight are answered.""",

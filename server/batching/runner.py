@@ -16,7 +16,7 @@ from server.config import batching_parameters as files
 from server.config.batching_parameters import PER_MODEL_FILE, BatchingParameters
 from server.metrics import Metrics
 from server.servables.multi_signature import SupportsMultiRun
-from server.servables.servable import Array, Model, Runner
+from server.servables.servable import Array, InferenceRunner, Model
 from tpuserve.errors import TpuserveError
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import Signature
@@ -189,7 +189,7 @@ class BatchingRunners:
         )
         self._metrics.watch_queue(parameters.thread_pool_name, lambda: self._scheduler.waiting)
 
-    def wrap(self, model: Model, directory: Path, name: str = "") -> Runner:
+    def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
         """What runs the requests of a version: the model itself where it is not batched.
 
         Raises:

@@ -12,7 +12,7 @@ from server.dataplane import classify, examples, regress
 from server.dataplane.model_spec import ModelSpec
 from server.dataplane.results import Classification, Regression
 from server.servables.multi_signature import SupportsMultiRun
-from server.servables.servable import Array, Runner
+from server.servables.servable import Array, InferenceRunner
 from tpuserve.errors import InvalidInput, UnsupportedModel
 from tpuserve.saved_model.signature import CLASSIFY_METHOD, REGRESS_METHOD, Signature
 
@@ -88,7 +88,7 @@ def make_plan(
 
 
 def run_plan(
-    runner: Runner, plan: MultiInferencePlan, serialized: Array, timeout_ms: float | None
+    runner: InferenceRunner, plan: MultiInferencePlan, serialized: Array, timeout_ms: float | None
 ) -> Mapping[str, Mapping[str, Array]]:
     """Compute the outputs of a plan, in one session run where the runner supports that.
 

@@ -125,7 +125,7 @@ class Manager:
                 del self._timers[timer]
                 if is_gone:
                     # The version is no longer aspired: there is no further try.
-                    servable.cancelled()
+                    servable.mark_cancelled()
                 else:
                     # The files have changed: try again at once.
                     self._loads.submit(self._load, servable, self._retries.count)
@@ -230,7 +230,7 @@ class Manager:
             timers, servables = dict(self._timers), self._all()
         for timer, servable in timers.items():
             timer.cancel()
-            servable.cancelled()
+            servable.mark_cancelled()
         self._loads.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + timeout_seconds
         for servable in servables:
@@ -243,14 +243,14 @@ class Manager:
 
     def _load(self, servable: Servable, tries_left: int) -> None:
         assert servable.directory is not None
-        fingerprint = directory_fingerprint.of(servable.directory)
+        fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
         with self._condition:
             # One step under the lock: otherwise a new aspiration would mistake a version that is
             # about to end for a version that is loading.
             if not self._is_aspired(servable):
-                servable.cancelled()
+                servable.mark_cancelled()
                 return
-            servable.loading()
+            servable.mark_loading()
         logger.info("%s: loading %s", servable, servable.directory)
         try:
             with self._during_move():
@@ -262,10 +262,10 @@ class Manager:
             return
         except BaseException:
             logger.exception("%s: the load was interrupted", servable)
-            servable.cancelled()
+            servable.mark_cancelled()
             raise
         logger.info("%s: %s", servable, model.choice)
-        servable.available(model, runner)
+        servable.mark_available(model, runner)
         with self._condition:
             if self._is_closed:
                 self._begin_unload(servable)
@@ -283,7 +283,7 @@ class Manager:
                 if self._timers.pop(timer, None) is None:
                     return
                 if self._is_closed:
-                    servable.failed(error)
+                    servable.mark_failed(error)
                 else:
                     self._loads.submit(self._load, servable, tries_left - 1)
 
@@ -292,7 +292,7 @@ class Manager:
         with self._condition:
             self._fingerprints[servable] = (fingerprint, fingerprint)
             is_last = tries_left <= 0 or self._is_closed or not self._is_aspired(servable)
-            servable.failed(error, is_final=is_last)
+            servable.mark_failed(error, is_final=is_last)
             if not is_last:
                 self._timers[timer] = servable
                 timer.start()
@@ -305,7 +305,7 @@ class Manager:
             if fingerprints is None or servable.directory is None or not self._has_failed(servable):
                 continue
             at_failure, at_last_poll = fingerprints
-            now = directory_fingerprint.of(servable.directory)
+            now = directory_fingerprint.directory_fingerprint(servable.directory)
             # The same at two polls: a directory that is still being copied is not read.
             if now != at_failure and now == at_last_poll:
                 changed.append(servable)

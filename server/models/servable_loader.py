@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from server.servables.servable import Load, Model, Runner, Servable
+from server.servables.servable import InferenceRunner, Load, Model, Servable
 from tpuserve.errors import Code, ModelLoadError, TpuserveError
 
-MakeRunner: TypeAlias = Callable[[Model, Path, str], Runner]
+MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
 WarmUp: TypeAlias = Callable[[Model, Path], None]
 
 # Errors with these codes recur on every load of the same files; other errors may be transient.
@@ -54,7 +54,7 @@ class ServableLoader:
     make_runner: MakeRunner = lambda model, directory, name: model
     warm_up: WarmUp | None = None
 
-    def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, Runner]:
+    def load_servable(self, servable: Servable, directory: Path) -> tuple[Model, InferenceRunner]:
         """Load and warm up a version.
 
         Returns:
@@ -78,7 +78,9 @@ class ServableLoader:
                 f"{servable} cannot be loaded from {directory}: {_one_line(error)}"
             ) from error
 
-    def _warm_up_and_make_runner(self, servable: Servable, model: Model, directory: Path) -> Runner:
+    def _warm_up_and_make_runner(
+        self, servable: Servable, model: Model, directory: Path
+    ) -> InferenceRunner:
         # The warm-up comes before the version is available, so that no request meets a cold model.
         if self.warm_up is not None:
             self.warm_up(model, directory)

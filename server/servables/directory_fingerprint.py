@@ -1,4 +1,4 @@
-"""What a directory looks like from outside, to see that it has changed."""
+"""Fingerprints of directories, for detecting that a version's files have changed."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,23 @@ from typing import TypeAlias
 Fingerprint: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
-def of(directory: Path) -> Fingerprint:
-    """Name, size and time of each file below a directory; nothing where there is none."""
-    found = []
-    for place, _, names in os.walk(directory):
+def directory_fingerprint(directory: Path) -> Fingerprint:
+    """Return path, size and modification time of each file below a directory.
+
+    A directory that does not exist has an empty fingerprint.
+
+    Returns:
+      Sorted (path, size in bytes, modification time in nanoseconds) of each file.
+    """
+    entries = []
+    for parent, _, names in os.walk(directory):
         for name in names:
-            path = os.path.join(place, name)
+            path = os.path.join(parent, name)
             try:
                 status = os.stat(path)
             except OSError:
-                # Gone since it was listed, or a link to nowhere.
-                found.append((path, -1, -1))
+                # The file was removed after it was listed, or is a broken link.
+                entries.append((path, -1, -1))
             else:
-                found.append((path, status.st_size, status.st_mtime_ns))
-    return tuple(sorted(found))
+                entries.append((path, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(entries))

@@ -1,4 +1,4 @@
-"""What loads a version as the settings say: the right metagraph, on this machine's hardware."""
+"""The loader of SavedModel and TensorFlow Lite versions, configured by the server's settings."""
 
 import logging
 import os
@@ -17,57 +17,61 @@ _OVERRIDES_FILE = Path("assets.extra", "saved_model_config.pb")
 logger = logging.getLogger(__name__)
 
 
-class SavedModels:
-    """Loads versions; the first one brings TensorFlow, and the TPU system where there is one.
+class SavedModelLoader:
+    """Loads versions. The first load imports TensorFlow and initialises a TPU system, if any.
 
     Attributes:
-      aside: runs what can wait for requests.
+      executor: runs the parts of loads and warm-ups that can wait for requests.
     """
 
     def __init__(self, settings: Settings, session_config: bytes = b"") -> None:
-        """Takes what to load, and how.
+        """Create a loader.
 
         Args:
-          session_config: a serialised ConfigProto, to which that of the settings is added.
+          settings: the settings of the server.
+          session_config: a serialised ConfigProto that the settings' session options override.
         """
         self._settings = settings
         self.executor = ThrottledExecutor(settings.num_load_threads or LOAD_THREADS)
         self._session_config = session_config
-        self._is_prepared = False
+        self._is_runtime_ready = False
         self._is_serving = False
         self._has_loaded = False
-        self._preparing = threading.Lock()
+        self._runtime_lock = threading.Lock()
 
-    def serving(self) -> None:
-        """From here on requests are answered, and loads keep out of their way."""
+    def mark_serving(self) -> None:
+        """Declare that the server answers requests: later loads leave processor time to them."""
         self._is_serving = True
         self.executor.enable()
 
     def __call__(self, directory: Path) -> Model:
-        """The model of a version.
+        """Load the model in a version's directory.
 
         Raises:
-          TpuserveError: it cannot be loaded, or must not be.
+          TpuserveError: the model cannot be loaded, or the settings forbid the model.
         """
-        self._prepare()
+        self._prepare_runtime()
         settings = self._settings
         if not settings.allow_links:
-            symlinks.check(directory)
+            symlinks.check_no_escaping_symlinks(directory)
         if settings.prefer_tflite_model and (directory / TFLITE_FILE).is_file():
             from server.servables import tflite_loader
 
-            return tflite_loader.load(directory / TFLITE_FILE, _interpreters(settings))
+            return tflite_loader.load_tflite_model(
+                directory / TFLITE_FILE, _num_interpreters(settings)
+            )
         if (directory / _OVERRIDES_FILE).is_file():
             logger.warning(
-                "%s is not read, and what it says of the session has no effect. Give "
+                "%s is ignored: this server does not support session options per model. Use "
                 "--tensorflow_session_config_file for all models.",
                 directory / _OVERRIDES_FILE,
             )
         from tpuserve import devices
         from tpuserve.runtime import load_plan, loader, subprocess_prepare
 
-        # The runtime makes its threads with the first model; they are as the one that asks.
-        aside = self.executor if self._has_loaded else _here
+        # The first model runs inline: TensorFlow creates its thread pools with the first model, and
+        # their threads inherit the priority of the thread that loads the model.
+        executor = self.executor if self._has_loaded else _run_inline
         model = loader.load(
             directory,
             settings.saved_model_tags,
@@ -79,18 +83,17 @@ class SavedModels:
             make_plan=subprocess_prepare.make_load_plan_in_subprocess
             if self._is_serving
             else load_plan.make_load_plan,
-            executor=aside,
+            executor=executor,
         )
         self._has_loaded = True
         return model
 
-    def _prepare(self) -> None:
-        # One thread does it for all, and the others wait: nothing loads before the TPU is up.
-        with self._preparing:
-            if self._is_prepared:
+    def _prepare_runtime(self) -> None:
+        # Other loads wait: no model loads before the TPU system is initialised.
+        with self._runtime_lock:
+            if self._is_runtime_ready:
                 return
-            # Imported here because it brings TensorFlow, which a server that cannot start does
-            # without.
+            # TensorFlow is imported here, so that a server that cannot start fails without it.
             from tpuserve import devices
             from tpuserve.runtime import gc_control, tf_logging
 
@@ -101,17 +104,17 @@ class SavedModels:
             self._session_config = session_options.build_session_config(
                 self._settings, self._session_config
             )
-            hardware = devices.find_tpu_system()
-            is_real = hardware.has_tpu and not hardware.is_emulated
+            tpu_system = devices.find_tpu_system()
+            is_real = tpu_system.has_tpu and not tpu_system.is_emulated
             if is_real and not self._settings.skip_initialize_tpu:
                 devices.initialise_tpu_system()
-            self._is_prepared = True
+            self._is_runtime_ready = True
 
 
-def _interpreters(settings: Settings) -> int:
+def _num_interpreters(settings: Settings) -> int:
     pools = settings.num_tflite_pools or os.cpu_count() or 1
     return pools * max(1, settings.num_tflite_interpreters_per_pool)
 
 
-def _here(work: Callable[[], Result]) -> Result:
+def _run_inline(work: Callable[[], Result]) -> Result:
     return work()

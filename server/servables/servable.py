@@ -1,4 +1,4 @@
-"""One version of a model: its state, and who is using it."""
+"""A servable: one version of a model, its state and its reference count."""
 
 import logging
 import threading
@@ -18,8 +18,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 logger = logging.getLogger(__name__)
 
 
-class Runner(Protocol):
-    """What computes the answer to a request: a model itself, or a batcher around it."""
+class InferenceRunner(Protocol):
+    """Computes the outputs of requests: a model, or a batching runner around a model."""
 
     def run(
         self,
@@ -29,61 +29,69 @@ class Runner(Protocol):
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, Array]:
-        """The outputs for some inputs, by alias; called from many threads.
+        """Compute the outputs of a signature. Thread-safe.
 
         Args:
-          timeout_ms: how long it may take; None for as long as it takes.
+          signature_name: the name of the signature.
+          inputs: alias → array.
+          output_names: the aliases of the outputs to compute; None for all outputs.
+          timeout_ms: the time limit in milliseconds; None for no limit.
+
+        Returns:
+          Alias → array.
         """
 
 
-class Model(Runner, Protocol):
-    """What is served: `tpuserve.runtime.loader.LoadedModel`, or anything like it."""
+class Model(InferenceRunner, Protocol):
+    """A loaded model, such as a `tpuserve.runtime.LoadedModel`."""
 
     @property
     def choice(self) -> object:
-        """Which metagraph it is, on what device, and why; shown by `str`.
+        """The selected metagraph, its device and the reason; `str` formats the selection.
 
-        One that is not what was wanted has a `fallback` that says so in a sentence.
+        A selection that is not the requested one has an attribute `fallback` with the reason.
         """
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
-        """Name → what it takes and gives."""
+        """Signature name → signature."""
 
     @property
     def signature_defs(self) -> Mapping[str, Any]:
-        """Name → the whole SignatureDef message, as the SavedModel holds it."""
+        """Signature name → SignatureDef message of the SavedModel."""
 
     def close(self) -> None:
-        """Frees what it holds; `run` is not called from here on."""
+        """Free the model's resources; `run` must not be called afterwards."""
 
 
 Load: TypeAlias = Callable[[Path], Model]
 
 
 class State(Enum):
-    """The life of a version. Source: tensorflow_serving/apis/get_model_status.proto."""
+    """The state of a version. Source: tensorflow_serving/apis/get_model_status.proto."""
 
     START = 10
-    """Known, before any work on it has begun."""
+    """The version is known; its load has not started."""
     LOADING = 20
-    """Its model is being loaded or warmed up, or the next try is waited for; nobody can use it."""
+    """The model is loading, warming up or waiting for a retry; requests cannot use it."""
     AVAILABLE = 30
-    """After its model is loaded: requests are answered."""
+    """The model is loaded and answers requests."""
     UNLOADING = 40
-    """No new request gets it; reported before the requests in flight have finished."""
+    """New requests are refused; reported before the requests in flight have finished."""
     END = 50
-    """Its model is closed, or was never loaded."""
+    """The model is closed, or was never loaded."""
 
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """What can be told about one version.
+    """The status of one version.
 
     Attributes:
-      error: why it could not be loaded; None where nothing went wrong.
-      note: what is worth knowing about a version that works, as that it runs another metagraph
-        than was wanted; shown as the error message with code OK. Empty for nothing.
+      version: the version number.
+      state: the state of the version.
+      error: why the version could not be loaded; None for no error.
+      note: a remark on a version that works, for example that another metagraph than the requested
+        one runs; reported as the error message with code OK. Empty for no remark.
     """
 
     version: int
@@ -93,7 +101,7 @@ class VersionStatus:
 
 
 class Servable:
-    """One version of a model, with a count of the requests that use it."""
+    """One version of a model, with a count of the requests that use the version."""
 
     def __init__(
         self,
@@ -102,10 +110,13 @@ class Servable:
         directory: Path | None = None,
         on_change: Callable[["Servable", State], None] = lambda servable, state: None,
     ) -> None:
-        """Makes a version that is known and not yet loaded.
+        """Create a version in the state START.
 
         Args:
-          on_change: called after each change of the state, with no lock of this object held.
+          name: the name of the model.
+          version: the version number.
+          directory: the directory of the version; None for a model without files.
+          on_change: called after each change of the state; no lock of this object is held then.
         """
         self.name = name
         self.version = version
@@ -115,74 +126,78 @@ class Servable:
         self._error: TpuserveError | None = None
         self._note = ""
         self._model: Model | None = None
-        self._runner: Runner | None = None
-        self._users = 0
-        # The lock itself is what requests take: through the condition it costs twice as much.
+        self._runner: InferenceRunner | None = None
+        self._num_users = 0
+        # Requests take the lock directly: entering the condition costs twice as much.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._condition = threading.Condition(self._lock)
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}"
 
     @property
     def state(self) -> State:
-        """Its state at the moment."""
+        """The current state."""
         return self._state
 
     @property
     def status(self) -> VersionStatus:
-        """Its state at the moment, and what is to be told with it."""
-        with self._changed:
+        """The current status."""
+        with self._condition:
             return VersionStatus(self.version, self._state, self._error, self._note)
 
     @property
     def model(self) -> Model:
-        """The loaded model, for one who holds the version through `try_acquire`."""
-        assert self._model is not None, f"{self} is used without having been acquired"
+        """The loaded model; only for callers that hold the version by `try_acquire`."""
+        assert self._model is not None, f"{self} is used without try_acquire"
         return self._model
 
     @property
-    def runner(self) -> Runner:
-        """What runs requests of this version, for one who holds it: the model, or its batcher."""
-        assert self._runner is not None, f"{self} is used without having been acquired"
+    def runner(self) -> InferenceRunner:
+        """The runner of requests: the model, or a batching runner around the model."""
+        assert self._runner is not None, f"{self} is used without try_acquire"
         return self._runner
 
-    def loading(self) -> None:
-        """Work on it has begun."""
+    def mark_loading(self) -> None:
+        """Enter the state LOADING."""
         self._enter(State.LOADING)
 
-    def available(self, model: Model, runner: Runner | None = None) -> None:
-        """From here on requests get this model."""
+    def mark_available(self, model: Model, runner: InferenceRunner | None = None) -> None:
+        """Enter the state AVAILABLE: requests use this model from now on."""
         self._model, self._runner = model, runner or model
         self._note = str(getattr(model.choice, "fallback", ""))
         self._enter(State.AVAILABLE, None)
 
-    def failed(self, error: TpuserveError, *, is_final: bool = True) -> None:
-        """It cannot be loaded; where that is not final, it is tried again in the same state."""
+    def mark_failed(self, error: TpuserveError, *, is_final: bool = True) -> None:
+        """Record a failed load; enter the state END unless the load will be retried."""
         self._enter(State.END if is_final else self._state, error)
 
-    def cancelled(self) -> None:
-        """It is no longer wanted, and was never loaded."""
+    def mark_cancelled(self) -> None:
+        """Enter the state END: the version is no longer aspired and was never loaded."""
         self._enter(State.END)
 
     def try_acquire(self) -> bool:
-        """Whether the caller may use the model now; who may must `release` it afterwards."""
+        """Acquire the model if it is available; the caller must call `release` afterwards.
+
+        Returns:
+          Whether the model is available.
+        """
         with self._lock:
             if self._state is not State.AVAILABLE:
                 return False
-            self._users += 1
+            self._num_users += 1
             return True
 
     def release(self) -> None:
-        """Ends one use."""
+        """Release the model after `try_acquire`."""
         with self._lock:
-            self._users -= 1
+            self._num_users -= 1
             if self._state is not State.AVAILABLE:
-                self._changed.notify_all()
+                self._condition.notify_all()
 
     def begin_unload(self) -> bool:
-        """From here on no new request gets it; whether it was available until now."""
-        with self._changed:
+        """Refuse new requests; return whether the version was available until now."""
+        with self._condition:
             if self._state is not State.AVAILABLE:
                 return False
             self._state = State.UNLOADING
@@ -190,37 +205,34 @@ class Servable:
         return True
 
     def finish_unload(self, timeout_seconds: float | None = None) -> None:
-        """Closes the model once nobody uses it any more; blocks until then.
+        """Wait until no request uses the model, then close the model.
 
         Args:
-          timeout_seconds: how long to wait for users; None for ever. A model that is still in
-            use then is left as it is: closing it under a running request would crash that.
+          timeout_seconds: how long to wait for requests; None for no limit. A model that is still
+            in use then stays open, because closing would crash the running request.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._users == 0, timeout_seconds):
-                logger.warning("%s: still used by %d requests, not closed", self, self._users)
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._num_users == 0, timeout_seconds):
+                logger.warning(
+                    "%s: not closed because %d requests still use it", self, self._num_users
+                )
                 return
             model, runner = self._model, self._runner
             if self._state is not State.UNLOADING or model is None:
                 return
             self._model = self._runner = None
-        # A batcher ends before the model that it runs.
+        # A batching runner is closed before its model.
         close = getattr(runner, "close", None)
         if runner is not model and close is not None:
             close()
         model.close()
-        # Let go of here, so that the memory is back when the end is told.
+        # Drop the references, so that the memory is free before the state END is reported.
         del model, runner, close
         self._enter(State.END)
         logger.info("%s: unloaded", self)
 
-    def unload(self, timeout_seconds: float | None = None) -> None:
-        """Both halves of it, if it is available."""
-        if self.begin_unload():
-            self.finish_unload(timeout_seconds)
-
     def _enter(self, state: State, *error: TpuserveError | None) -> None:
-        with self._changed:
+        with self._condition:
             self._state = state
             if error:
                 self._error = error[0]

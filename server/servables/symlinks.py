@@ -1,4 +1,4 @@
-"""Links that lead out of where a model's files are to be."""
+"""Refusal of symbolic links that lead out of a model's base path."""
 
 import os
 from pathlib import Path
@@ -6,26 +6,26 @@ from pathlib import Path
 from tpuserve.errors import UnsafePath
 
 
-def check(directory: Path) -> None:
-    """Refuses a version with a file that in truth lies outside of the model's base path.
+def check_no_escaping_symlinks(directory: Path) -> None:
+    """Check that every file of a version lies inside the model's base path.
 
     Args:
-      directory: of the version; its parent is the base path, which may be a link itself.
+      directory: the version's directory. Its parent is the base path, which may be a link itself.
 
     Raises:
-      UnsafePath: the directory, or a file or directory below it, is a link out.
+      UnsafePath: the directory, or a file or directory below it, is a link that leads outside.
     """
     base = os.path.realpath(directory.parent)
-    _check(str(directory), base)
-    for place, directories, names in os.walk(directory):
+    _check_path(str(directory), base)
+    for parent, directories, names in os.walk(directory):
         for name in (*directories, *names):
-            _check(os.path.join(place, name), base)
+            _check_path(os.path.join(parent, name), base)
 
 
-def _check(path: str, base: str) -> None:
+def _check_path(path: str, base: str) -> None:
     real = os.path.realpath(path)
     if os.path.commonpath([real, base]) != base:
         raise UnsafePath(
             f"{path} leads to {real}, which is outside of the base path {base}. Put the files "
-            f"there, or serve with --allow_links if you trust the link."
+            f"inside the base path, or serve with --allow_links if you trust the link."
         )

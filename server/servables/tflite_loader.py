@@ -1,4 +1,4 @@
-"""A TensorFlow Lite model, served as TensorFlow Serving does with --prefer_tflite_model."""
+"""The loader of TensorFlow Lite models, for --prefer_tflite_model."""
 
 import re
 import warnings
@@ -20,31 +20,32 @@ from tpuserve.saved_model import dtypes
 from tpuserve.saved_model import signature as signatures
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, TensorSpec
 
-# The metadata with a flexbuffer map of name → serialized SignatureDef.
-METADATA = b"signature_defs_metadata"
-# What the interpreter says of such, and how it names one.
+# The name of the metadata entry with a flexbuffer map: signature name → serialised SignatureDef.
+SIGNATURE_METADATA = b"signature_defs_metadata"
+# How the interpreter's error messages name TensorFlow ops.
 _SELECT_OPS = "Select TensorFlow op"
 _SELECT_OP = re.compile(r"\(Flex(\w+)\)")
 
 
 class TfLiteModel:
-    """A model run by interpreters, each of which runs one request at a time.
+    """A TensorFlow Lite model with several interpreters; an interpreter runs one request at a time.
 
     Attributes:
-      choice: what runs, for the log.
-      signatures, signature_defs: as of `LoadedModel`.
+      choice: the runtime and device of the model, for the log.
+      signatures: signature name → signature.
+      signature_defs: signature name → SignatureDef message.
     """
 
     def __init__(self, interpreters: Sequence[Any], signature_defs: Mapping[str, Any]) -> None:
-        """Takes interpreters of one model, with their tensors allocated."""
+        """Create a model from interpreters whose tensors are allocated."""
         self.choice = f"TensorFlow Lite on CPU ({len(interpreters)} interpreters)"
         self.signature_defs = signature_defs
-        self.signatures = {name: _signature(each) for name, each in signature_defs.items()}
+        self.signatures = {name: _signature(proto) for name, proto in signature_defs.items()}
         self._inputs = _by_name(interpreters[0].get_input_details())
         self._outputs = _by_name(interpreters[0].get_output_details())
-        self._free: SimpleQueue[Any] = SimpleQueue()
-        for each in interpreters:
-            self._free.put(each)
+        self._idle: SimpleQueue[Any] = SimpleQueue()
+        for interpreter in interpreters:
+            self._idle.put(interpreter)
 
     def run(
         self,
@@ -54,99 +55,107 @@ class TfLiteModel:
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, Array]:
-        """The outputs for some inputs, by alias; errors as of `LoadedModel.run`.
+        """Compute the outputs of a signature; errors are those of `LoadedModel.run`.
 
         Args:
-          timeout_ms: has no effect: an interpreter cannot be stopped.
+          signature_name: the name of the signature.
+          inputs: alias → array.
+          output_names: the aliases of the outputs to compute; None for all outputs.
+          timeout_ms: ignored, because an interpreter cannot be stopped.
+
+        Returns:
+          Alias → array.
         """
         signature = signatures.find_signature(self.signatures, signature_name)
         signature.check_inputs(inputs.keys())
-        wanted = list(signature.outputs if output_names is None else output_names)
-        signature.check_outputs(wanted)
-        fed = [
-            (self._inputs[_plain(signature.inputs[alias].name)], array)
+        aliases = list(signature.outputs if output_names is None else output_names)
+        signature.check_outputs(aliases)
+        feeds = [
+            (self._inputs[_op_name(signature.inputs[alias].name)], array)
             for alias, array in inputs.items()
         ]
-        for detail, array in fed:
+        for detail, array in feeds:
             _check_type(array, detail)
-        interpreter = self._free.get()
+        interpreter = self._idle.get()
         try:
-            return self._run(interpreter, fed, signature, wanted)
+            return self._invoke(interpreter, feeds, signature, aliases)
         except (ValueError, RuntimeError) as error:
-            # An interpreter says no more than that; shapes are what a request can get wrong.
+            # The error has no code. A request's shapes are the only cause left.
             raise InvalidTensor(" ".join(str(error).split())) from error
         finally:
-            self._free.put(interpreter)
+            self._idle.put(interpreter)
 
     def close(self) -> None:
-        """Lets go of the interpreters."""
-        while not self._free.empty():
-            self._free.get()
+        """Release the interpreters."""
+        while not self._idle.empty():
+            self._idle.get()
 
-    def _run(
+    def _invoke(
         self,
         interpreter: Any,
-        fed: Sequence[tuple[Any, Array]],
+        feeds: Sequence[tuple[Any, Array]],
         signature: Signature,
-        wanted: Sequence[str],
+        aliases: Sequence[str],
     ) -> dict[str, Array]:
         resized = False
-        for detail, array in fed:
+        for detail, array in feeds:
             index, shape = detail["index"], list(np.shape(array))
             if shape != _shape(interpreter, index):
                 interpreter.resize_tensor_input(index, shape)
                 resized = True
         if resized:
             interpreter.allocate_tensors()
-        for detail, array in fed:
+        for detail, array in feeds:
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
-        found = {}
-        for alias in wanted:
-            detail = self._outputs.get(_plain(signature.outputs[alias].name))
+        outputs = {}
+        for alias in aliases:
+            detail = self._outputs.get(_op_name(signature.outputs[alias].name))
             if detail is None:
                 raise ModelExecutionError(f"the model has no tensor for its output {alias}")
-            found[alias] = interpreter.get_tensor(detail["index"])
-        return found
+            outputs[alias] = interpreter.get_tensor(detail["index"])
+        return outputs
 
 
-def load(path: Path, interpreters: int) -> TfLiteModel:
-    """The model of a .tflite file, with so many interpreters.
+def load_tflite_model(path: Path, num_interpreters: int) -> TfLiteModel:
+    """Load a .tflite file.
 
-    Signatures are those of its metadata; without any there is one, "serving_default", with the
-    names of the tensors as aliases.
+    The signatures come from the file's metadata. A file without metadata gets one signature,
+    "serving_default", with the names of the tensors as aliases.
 
     Raises:
-      DamagedSavedModel: the file cannot be read as such a model.
-      UnsupportedModel: it needs TensorFlow besides.
+      DamagedSavedModel: the file is not a TensorFlow Lite model.
+      UnsupportedModel: the model needs ops of TensorFlow.
     """
     import tensorflow as tf
 
     try:
         content = path.read_bytes()
-        made = []
+        interpreters = []
         with warnings.catch_warnings():
-            # The module is to move elsewhere some day.
+            # TensorFlow announces that this module will move to another package.
             warnings.simplefilter("ignore")
-            for _ in range(interpreters):
+            for _ in range(num_interpreters):
                 interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
                 interpreter.allocate_tensors()
-                made.append(interpreter)
-        found = _metadata(content) or {DEFAULT_SIGNATURE: _made_up(made[0])}
-        return TfLiteModel(made, found)
+                interpreters.append(interpreter)
+        signature_defs = _signatures_from_metadata(content) or {
+            DEFAULT_SIGNATURE: _signature_from_tensors(interpreters[0])
+        }
+        return TfLiteModel(interpreters, signature_defs)
     except (OSError, ValueError, RuntimeError, IndexError, TypeError, KeyError) as error:
         text = " ".join(str(error).split())
         if _SELECT_OPS in text:
-            names = ", ".join(_SELECT_OP.findall(text)) or "not named"
+            op_names = ", ".join(_SELECT_OP.findall(text)) or "not named"
             raise UnsupportedModel(
-                f"{path} holds select ops, which are TensorFlow's own ({names}), and TensorFlow "
-                f"Lite's interpreter does not run those here. Convert the model with built-in ops "
+                f"{path} holds select ops, which are TensorFlow's own ({op_names}), and TensorFlow "
+                f"Lite's interpreter does not run them here. Convert the model with built-in ops "
                 f"alone, or serve its SavedModel without --prefer_tflite_model."
             ) from error
         raise DamagedSavedModel(f"cannot load {path}: {text}. Convert the model again.") from error
 
 
-def _metadata(content: bytes) -> dict[str, Any]:
+def _signatures_from_metadata(content: bytes) -> dict[str, Any]:
     from flatbuffers import flexbuffers
     from tensorflow.core.protobuf import meta_graph_pb2
     from tensorflow.lite.python import schema_py_generated as schema
@@ -154,64 +163,64 @@ def _metadata(content: bytes) -> dict[str, Any]:
     model = schema.Model.GetRootAsModel(content, 0)
     for position in range(model.MetadataLength()):
         entry = model.Metadata(position)
-        if entry.Name() != METADATA:
+        if entry.Name() != SIGNATURE_METADATA:
             continue
         data = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
         entries = flexbuffers.GetRoot(data).AsMap
-        # Not read as text: a serialized message is none.
+        # The values are serialised messages and not text.
         return {
-            key.AsKey: meta_graph_pb2.SignatureDef.FromString(_bytes(value))
+            key.AsKey: meta_graph_pb2.SignatureDef.FromString(_flexbuffer_bytes(value))
             for key, value in zip(entries.Keys, entries.Values, strict=True)
         }
     return {}
 
 
-def _bytes(value: Any) -> bytes:
+def _flexbuffer_bytes(value: Any) -> bytes:
     return bytes(value.AsStringBytes if value.IsString else value.AsBlob)
 
 
-def _made_up(interpreter: Any) -> Any:
+def _signature_from_tensors(interpreter: Any) -> Any:
     from tensorflow.core.protobuf import meta_graph_pb2
 
-    made = meta_graph_pb2.SignatureDef(method_name=PREDICT_METHOD)
+    signature_def = meta_graph_pb2.SignatureDef(method_name=PREDICT_METHOD)
     for details, tensors in (
-        (interpreter.get_input_details(), made.inputs),
-        (interpreter.get_output_details(), made.outputs),
+        (interpreter.get_input_details(), signature_def.inputs),
+        (interpreter.get_output_details(), signature_def.outputs),
     ):
-        for each in details:
-            info = tensors[each["name"]]
-            info.name = each["name"]
-            info.dtype = _type_number(each["dtype"])
-            for size in each["shape_signature"]:
+        for detail in details:
+            info = tensors[detail["name"]]
+            info.name = detail["name"]
+            info.dtype = _type_number(detail["dtype"])
+            for size in detail["shape_signature"]:
                 info.tensor_shape.dim.add(size=int(size))
-    return made
+    return signature_def
 
 
-def _type_number(kind: Any) -> int:
+def _type_number(dtype: Any) -> int:
     import tensorflow as tf
 
-    return int(tf.as_dtype(kind).as_datatype_enum)
+    return int(tf.as_dtype(dtype).as_datatype_enum)
 
 
 def _signature(proto: Any) -> Signature:
     return Signature(
-        inputs={name: _spec(each) for name, each in sorted(proto.inputs.items())},
-        outputs={name: _spec(each) for name, each in sorted(proto.outputs.items())},
+        inputs={name: _tensor_spec(info) for name, info in sorted(proto.inputs.items())},
+        outputs={name: _tensor_spec(info) for name, info in sorted(proto.outputs.items())},
         method_name=proto.method_name,
     )
 
 
-def _spec(proto: Any) -> TensorSpec:
-    sizes = tuple(None if each.size < 0 else int(each.size) for each in proto.tensor_shape.dim)
+def _tensor_spec(proto: Any) -> TensorSpec:
+    sizes = tuple(None if dim.size < 0 else int(dim.size) for dim in proto.tensor_shape.dim)
     shape = None if proto.tensor_shape.unknown_rank else sizes
     return TensorSpec(proto.name, dtypes.dtype_name(proto.dtype), shape)
 
 
 def _by_name(details: Sequence[Any]) -> dict[str, Any]:
-    return {_plain(each["name"]): each for each in details}
+    return {_op_name(detail["name"]): detail for detail in details}
 
 
-def _plain(name: str) -> str:
+def _op_name(name: str) -> str:
     return name.removesuffix(":0")
 
 

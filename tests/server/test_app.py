@@ -411,7 +411,7 @@ def test_request_that_outlasts_the_grace_period_does_not_keep_the_process(
         status, said = process.finish()
         assert reply.exception() or reply.result().status_code >= 500
     assert status == 0
-    assert "still used by 1 requests, not closed" in said
+    assert "not closed because 1 requests still use it" in said
 
 
 def test_signals_are_kept_from_before_the_first_request_can_come(

@@ -11,7 +11,7 @@ import pytest
 from server.batching.runner import BatchingRunners
 from server.config.batching_parameters import BatchingParameters
 from server.servables.multi_signature import SupportsMultiRun
-from server.servables.servable import Array, Runner
+from server.servables.servable import Array, InferenceRunner
 from tests.server.fakes import FakeModel
 
 # A batch is run when it has four rows, and otherwise not before the test's end.
@@ -52,7 +52,7 @@ class AllAtOnce(OneBySignature):
         return {name: self._run(name, inputs) for name in wanted}
 
 
-def ask(runner: Runner, wanted: Mapping[str, Sequence[str]], *values: float) -> Any:
+def ask(runner: InferenceRunner, wanted: Mapping[str, Sequence[str]], *values: float) -> Any:
     assert isinstance(runner, SupportsMultiRun)
     return runner.run_multi(wanted, {"x": np.array(values, np.float32)}, timeout_ms=60_000)
 

@@ -26,7 +26,7 @@ memory.be_returnable()
 import tempfile
 from pathlib import Path
 from benchmarks.serve.memory import write
-from server.servables.saved_model_loader import SavedModels
+from server.servables.saved_model_loader import SavedModelLoader
 from server.config.settings import Settings
 
 def resident():
@@ -34,7 +34,7 @@ def resident():
 
 with tempfile.TemporaryDirectory() as base:
     small, large = write(Path(base) / "1", 1), write(Path(base) / "2", 80)
-    load = SavedModels(Settings(Path(base)))
+    load = SavedModelLoader(Settings(Path(base)))
     load(small).close()
     memory.give_back()
     before = resident()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from server.config.settings import Settings
 from server.models.manager import Manager
-from server.servables.saved_model_loader import SavedModels
+from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.servable import State
 from tests import models
 from tests.server.aspiring import aspire
@@ -26,7 +26,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def load(directory: Path, **flags: Any) -> Any:
-    return SavedModels(Settings(directory.parent, **flags))(directory)
+    return SavedModelLoader(Settings(directory.parent, **flags))(directory)
 
 
 X = {"x": np.array([[2]], np.float32)}
@@ -37,8 +37,8 @@ def test_model_is_loaded(directory: Path) -> None:
 
 
 def test_model_is_loaded_with_the_help_of_others_once_there_are_requests(directory: Path) -> None:
-    load = SavedModels(Settings(directory.parent))
-    load.serving()
+    load = SavedModelLoader(Settings(directory.parent))
+    load.mark_serving()
     assert load(directory).run("serving_default", X, timeout_ms=60_000)["y"] == 3
 
 
@@ -48,7 +48,7 @@ def test_session_overrides_are_told_to_have_no_effect(
     (directory / "assets.extra").mkdir()
     (directory / "assets.extra" / "saved_model_config.pb").touch()
     assert load(directory).run("serving_default", X)["y"] == 3
-    assert "saved_model_config.pb is not read, and what it says" in caplog.text
+    assert "saved_model_config.pb is ignored: this server" in caplog.text
 
 
 def test_metagraph_is_that_of_the_flag_or_of_the_hardware(
@@ -64,7 +64,7 @@ def test_metagraph_is_that_of_the_flag_or_of_the_hardware(
 
 def test_fallback_is_in_the_status(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EMULATION_VARIABLE, "1")
-    manager = Manager(SavedModels(Settings(directory.parent, fallback_to_cpu=True)))
+    manager = Manager(SavedModelLoader(Settings(directory.parent, fallback_to_cpu=True)))
     aspire(manager, "half", {1: directory})
     (status,) = manager.status("half")
     assert status.state is State.AVAILABLE
@@ -98,7 +98,7 @@ def test_version_that_is_still_being_copied_is_served_once_it_is_whole(
     place = tmp_path / "copied" / "1"
     place.mkdir(parents=True)
     (place / "saved_model.pb").write_bytes((directory / "saved_model.pb").read_bytes()[:100])
-    manager = Manager(SavedModels(Settings(place.parent)))
+    manager = Manager(SavedModelLoader(Settings(place.parent)))
     aspire(manager, "half", {1: place})
     (status,) = manager.status("half")
     assert status.state is State.END

@@ -14,7 +14,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from server.config.settings import Settings
 from server.servables import tflite_loader
-from server.servables.saved_model_loader import SavedModels
+from server.servables.saved_model_loader import SavedModelLoader
 from server.servables.tflite_loader import TfLiteModel
 from tpuserve.errors import (
     DamagedSavedModel,
@@ -45,7 +45,7 @@ def with_signature(content: bytes, name: str, signature: Any) -> bytes:
     buffer.data = np.frombuffer(_map(name, signature.SerializeToString()), np.uint8)
     model.buffers.append(buffer)
     metadata = schema.MetadataT()
-    metadata.name, metadata.buffer = tflite_loader.METADATA, len(model.buffers) - 1
+    metadata.name, metadata.buffer = tflite_loader.SIGNATURE_METADATA, len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), metadata]
     builder = flatbuffers.Builder(0)
     builder.Finish(model.Pack(builder), b"TFL3")
@@ -70,7 +70,7 @@ def path(tmp_path: Path, content: bytes) -> Path:
 
 @pytest.fixture
 def model(path: Path) -> TfLiteModel:
-    return tflite_loader.load(path, 2)
+    return tflite_loader.load_tflite_model(path, 2)
 
 
 X = np.array([[1], [2], [5]], np.float32)
@@ -86,13 +86,13 @@ def test_model_without_signatures_has_tensors_for_aliases(model: TfLiteModel) ->
 
 
 def test_signature_of_the_metadata_is_served(path: Path, content: bytes) -> None:
-    (output,) = tflite_loader.load(path, 1).signatures["serving_default"].outputs
+    (output,) = tflite_loader.load_tflite_model(path, 1).signatures["serving_default"].outputs
     signature = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
     for tensors, alias, name in ((signature.inputs, "a", "x:0"), (signature.outputs, "b", output)):
         tensors[alias].name = name
         tensors[alias].dtype = tf.float32.as_datatype_enum
     path.write_bytes(with_signature(content, "serving_default", signature))
-    model = tflite_loader.load(path, 1)
+    model = tflite_loader.load_tflite_model(path, 1)
     assert model.signature_defs == {"serving_default": signature}
     assert model.run("serving_default", {"a": X})["b"].tolist() == [[2.5], [3.0], [4.5]]
 
@@ -120,12 +120,12 @@ def test_wrong_input_is_refused_and_the_next_is_answered(model: TfLiteModel) -> 
 def test_damaged_file_is_told(path: Path) -> None:
     path.write_bytes(b"nonsense")
     with pytest.raises(DamagedSavedModel, match=f"cannot load {path}"):
-        tflite_loader.load(path, 1)
+        tflite_loader.load_tflite_model(path, 1)
 
 
 def test_file_is_preferred_where_that_is_asked(path: Path) -> None:
     settings = Settings(path.parent.parent, prefer_tflite_model=True, num_tflite_pools=1)
-    assert isinstance(SavedModels(settings)(path.parent), TfLiteModel)
+    assert isinstance(SavedModelLoader(settings)(path.parent), TfLiteModel)
 
 
 def test_select_ops_are_named_and_refused(tmp_path: Path) -> None:
@@ -137,4 +137,4 @@ def test_select_ops_are_named_and_refused(tmp_path: Path) -> None:
     converter.target_spec.supported_ops = [tf.lite.OpsSet.SELECT_TF_OPS]
     (tmp_path / "model.tflite").write_bytes(converter.convert())
     with pytest.raises(UnsupportedModel, match=r"TensorFlow's own \(StringLower\).* built-in ops"):
-        tflite_loader.load(tmp_path / "model.tflite", 1)
+        tflite_loader.load_tflite_model(tmp_path / "model.tflite", 1)

@@ -1,4 +1,4 @@
-"""SavedModels with a TPU metagraph, each of a function of one input."""
+"""SavedModelLoader with a TPU metagraph, each of a function of one input."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""SavedModels with two metagraphs, each of a model of a few ops."""
+"""SavedModelLoader with two metagraphs, each of a model of a few ops."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
