@@ -1,1 +1,1 @@
-"""The REST face: TensorFlow Serving's RESTful API on FastAPI."""
+"""The REST frontend: TensorFlow Serving's RESTful API over HTTP."""

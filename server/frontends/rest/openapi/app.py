@@ -1,9 +1,8 @@
-"""The description of the API and a page to read it and try it out, with nothing from elsewhere.
+"""The OpenAPI document, and a page with Swagger UI that needs no other server.
 
-The page and what it is made of are the same on every server, so that a browser gets them without
-an API key. What is served here is told by /openapi.json alone, and that wants one where the
-models do: then the page asks for the key, which also fills in the box "Authorize" and is kept
-nowhere but in the page.
+The page and its files are the same on every server, so they need no API key. Only /openapi.json
+describes the models, and needs a key if the models do. Then the page asks for the key, fills in
+Swagger UI's dialogue "Authorize" with the key, and stores the key nowhere else.
 """
 
 from html import escape
@@ -22,7 +21,7 @@ _STATIC = "/docs/static"
 _DESCRIPTION = "/openapi.json"
 
 PATHS = (_PAGE, _DESCRIPTION)
-"""What the paths of it begin with."""
+"""The beginnings of the paths that the application answers."""
 OPEN_PATHS = (
     _PAGE,
     *(
@@ -30,7 +29,7 @@ OPEN_PATHS = (
         for name in ("favicon.png", "swagger-ui-bundle.js", "swagger-ui.css", "page.js")
     ),
 )
-"""Those that tell nothing of what is served."""
+"""The paths that reveal nothing about the models. They need no API key."""
 
 _HTML = f"""<!DOCTYPE html>
 <html lang="en">
@@ -42,7 +41,7 @@ _HTML = f"""<!DOCTYPE html>
 </head>
 <body>
 <form id="key-form" hidden>
-<label>This server wants an API key:
+<label>This server requires an API key:
 <input id="key" type="password" autocomplete="off"></label>
 <button>Authorize</button>
 </form>
@@ -55,39 +54,46 @@ _HTML = f"""<!DOCTYPE html>
 """
 _SCRIPT = f"""
 const form = document.getElementById("key-form");
-function refuse(why) {{
-  document.getElementById("refusal").textContent = why;
+function showError(message) {{
+  document.getElementById("refusal").textContent = message;
 }}
-async function describe(key) {{
+async function loadDocument(key) {{
   const headers = key ? {{Authorization: "Bearer " + key}} : {{}};
-  const reply = await fetch("{_DESCRIPTION}", {{headers}});
-  form.hidden = reply.status !== 401;
-  if (reply.status === 401) return refuse(key && "This is not a key of this server.");
-  if (!reply.ok) return refuse(`{_DESCRIPTION}: ${{reply.status}} ${{await reply.text()}}`);
-  refuse("");
+  const response = await fetch("{_DESCRIPTION}", {{headers}});
+  form.hidden = response.status !== 401;
+  if (response.status === 401) return showError(key && "The server does not accept this key.");
+  if (!response.ok) {{
+    return showError(`{_DESCRIPTION}: ${{response.status}} ${{await response.text()}}`);
+  }}
+  showError("");
   const ui = SwaggerUIBundle({{
-    spec: await reply.json(),
+    spec: await response.json(),
     dom_id: "#swagger-ui",
     onComplete: () => key && ui.preauthorizeApiKey("{document.SECURITY}", key),
   }});
 }}
-function show(key) {{
-  describe(key).catch((error) => refuse(`{_DESCRIPTION}: ${{error.message}}`));
+function render(key) {{
+  loadDocument(key).catch((error) => showError(`{_DESCRIPTION}: ${{error.message}}`));
 }}
 form.addEventListener("submit", (event) => {{
   event.preventDefault();
-  show(document.getElementById("key").value.trim());
+  render(document.getElementById("key").value.trim());
 }});
-show("");
+render("");
 """
 
 
-def build_openapi_app(dataplane: DataPlane, wants_keys: bool = False) -> FastAPI:
-    """The application for `PATHS`; what it describes is what is served when it is asked."""
+def build_openapi_app(dataplane: DataPlane, requires_keys: bool = False) -> FastAPI:
+    """Build the ASGI application for `PATHS`. Each request describes the current models.
+
+    Args:
+      dataplane: Lists the models.
+      requires_keys: Whether requests need an API key.
+    """
     app = FastAPI(title=document.TITLE, docs_url=None, redoc_url=None, openapi_url=_DESCRIPTION)
 
-    def describe() -> dict[str, Any]:
-        return document.describe(dataplane, wants_keys)
+    def build_document() -> dict[str, Any]:
+        return document.build_document(dataplane, requires_keys)
 
     async def page() -> HTMLResponse:
         return HTMLResponse(_HTML)
@@ -95,7 +101,7 @@ def build_openapi_app(dataplane: DataPlane, wants_keys: bool = False) -> FastAPI
     async def script() -> HTMLResponse:
         return HTMLResponse(_SCRIPT, media_type="text/javascript")
 
-    app.openapi = describe  # type: ignore[method-assign]
+    app.openapi = build_document  # type: ignore[method-assign]
     app.add_api_route(_PAGE, page, include_in_schema=False)
     app.add_api_route(f"{_STATIC}/page.js", script, include_in_schema=False)
     files = StaticFiles(packages=[(fastapi_offline.__name__, "static")])

@@ -1,4 +1,4 @@
-"""OpenAPI of what is served: a schema per signature of each model."""
+"""Builds the OpenAPI document of the served models, with a schema for each signature."""
 
 from collections.abc import Mapping
 from importlib import metadata
@@ -15,10 +15,10 @@ Json: TypeAlias = dict[str, Any]
 
 TITLE = "tpuserve"
 SECURITY = "bearer"
-"""The name that the API keys have in the document."""
+"""The name of the security scheme of API keys in the document."""
 
 _ERROR = {
-    "description": "What is wrong with the request, or with the server.",
+    "description": "The reason why the request failed.",
     "content": {
         "application/json": {
             "schema": {
@@ -31,69 +31,76 @@ _ERROR = {
 }
 
 
-def describe(dataplane: DataPlane, wants_keys: bool = False) -> Json:
-    """The OpenAPI document of the models that are available at the moment.
+def build_document(dataplane: DataPlane, requires_keys: bool = False) -> Json:
+    """Build the OpenAPI document of the models that are available now.
 
     Args:
-      wants_keys: whether requests need an API key, sent as a bearer token.
+      dataplane: Lists the models.
+      requires_keys: Whether requests need an API key, sent as a bearer token.
     """
     paths: Json = {
-        "/v1/models": {"get": _get("All models", "How each model and its versions are.")},
-        "/healthz": {"get": _get("Health", "Whether the server runs.", "text/plain")},
-        "/readyz": {"get": _get("Readiness", "Whether it takes requests.", "text/plain")},
+        "/v1/models": {"get": _get("All models", "The status of each model and its versions.")},
+        "/healthz": {"get": _get("Health", "Whether the server is running.", "text/plain")},
+        "/readyz": {"get": _get("Readiness", "Whether the server accepts requests.", "text/plain")},
     }
     for model, versions in sorted(dataplane.models().items()):
-        if any(each.state is State.AVAILABLE for each in versions):
-            paths.update(_paths_of(dataplane, model))
-    described: Json = {
+        if any(status.state is State.AVAILABLE for status in versions):
+            paths.update(_describe_model(dataplane, model))
+    document: Json = {
         "openapi": "3.1.0",
         "info": {
             "title": TITLE,
             "version": metadata.version("tpuserve"),
-            "description": "TensorFlow Serving's RESTful API for the models that are served here. "
-            "Below /v1/models/NAME, a version is named by /versions/N or /labels/L.",
+            "description": "TensorFlow Serving's RESTful API for the models of this server. "
+            "Insert /versions/N or /labels/L after /v1/models/NAME to choose a version.",
         },
         "paths": paths,
     }
-    if wants_keys:
+    if requires_keys:
         scheme = {"type": "http", "scheme": "bearer", "description": "An API key of this server."}
-        described["components"] = {"securitySchemes": {SECURITY: scheme}}
-        described["security"] = [{SECURITY: []}]
-    return described
+        document["components"] = {"securitySchemes": {SECURITY: scheme}}
+        document["security"] = [{SECURITY: []}]
+    return document
 
 
-def _paths_of(dataplane: DataPlane, model: str) -> Json:
+def _describe_model(dataplane: DataPlane, model: str) -> Json:
     base = f"/v1/models/{quote(model, safe='')}"
-    found: Json = {
+    paths: Json = {
         base: {"get": _get(f"Status of {model}", "The status of its versions.")},
         f"{base}/metadata": {"get": _get(f"Metadata of {model}", "Its signatures.")},
     }
     try:
         definitions = dataplane.metadata(ModelSpec(model), ["signature_def"]).signature_defs
-    except TpuserveError:  # it has just been unloaded
+    except TpuserveError:  # The model has just been unloaded.
         return {}
-    known = {name: each for name, each in definitions.items() if schemas.is_described(each)}
-    found[f"{base}:predict"] = {"post": _predict(model, known)}
+    known = {
+        name: definition
+        for name, definition in definitions.items()
+        if schemas.is_signature_def(definition)
+    }
+    paths[f"{base}:predict"] = {"post": _predict(model, known)}
     for verb, method in (("classify", CLASSIFY_METHOD), ("regress", REGRESS_METHOD)):
-        names = [name for name, each in known.items() if each.method_name == method]
+        names = [name for name, definition in known.items() if definition.method_name == method]
         if names:
-            found[f"{base}:{verb}"] = {"post": _examples(model, verb, names)}
-    return found
+            paths[f"{base}:{verb}"] = {"post": _examples(model, verb, names)}
+    return paths
 
 
 def _predict(model: str, definitions: Mapping[str, Any]) -> Json:
     requests: list[Json] = []
     responses: list[Json] = []
-    for name, each in sorted(definitions.items()):
-        named = _signature_name(name)
+    for name, definition in sorted(definitions.items()):
+        name_property = _signature_name(name)
         for key, schema in (
-            ("instances", schemas.rows(each.inputs)),
-            ("inputs", schemas.columns(each.inputs)),
+            ("instances", schemas.build_row_schema(definition.inputs)),
+            ("inputs", schemas.build_columnar_schema(definition.inputs)),
         ):
-            requests.append(_object(f"{name}: {key}", {**named, key: schema}, _required(name, key)))
+            requests.append(
+                _object(f"{name}: {key}", {**name_property, key: schema}, _required(name, key))
+            )
         for key, schema in (
-            ("predictions", schemas.rows(each.outputs)),
-            ("outputs", schemas.columns(each.outputs)),
+            ("predictions", schemas.build_row_schema(definition.outputs)),
+            ("outputs", schemas.build_columnar_schema(definition.outputs)),
         ):
             responses.append(_object(f"{name}: {key}", {key: schema}, [key]))
     return _post(f"Predict with {model}", {"anyOf": requests}, {"anyOf": responses})
@@ -143,7 +150,7 @@ def _post(summary: str, request: Json, response: Json) -> Json:
         "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
         "responses": {
             "200": {
-                "description": "The model's answer.",
+                "description": "The outputs of the model.",
                 "content": {"application/json": {"schema": response}},
             },
             "default": _ERROR,

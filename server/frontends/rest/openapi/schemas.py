@@ -1,4 +1,4 @@
-"""JSON schemas of the tensors of a signature."""
+"""Builds JSON schemas of the tensors of a signature."""
 
 import math
 from collections.abc import Mapping
@@ -16,75 +16,84 @@ _BASE64: Json = {
 }
 _STRING: Json = {"anyOf": [{"type": "string"}, _BASE64]}
 _VALUE: Json = {"anyOf": [{"type": "number"}, {"type": "boolean"}, *_STRING["anyOf"]]}
-# Pages that show the schema make up an example of all that it demands. With an image of
-# 224 x 224 x 3 a browser hangs over that for minutes.
-_MOST_DEMANDED = 4096
+# Swagger UI generates an example with all required elements. For an image of 224 x 224 x 3 that
+# blocks a browser for minutes. So larger tensors have no required number of elements.
+_MAX_REQUIRED_ELEMENTS = 4096
 _BITS = {"int8": 32, "int16": 32, "int32": 32, "uint8": 32, "int64": 64}
 
 EXAMPLE: Json = {
     "type": "object",
     "additionalProperties": {"anyOf": [_VALUE, {"type": "array", "items": _VALUE}]},
 }
-"""A tf.train.Example: features, each of one value or many."""
+"""The schema of a tf.train.Example: features with one value or a list of values."""
 
 
-def is_described(definition: Any) -> bool:
-    """Whether something is a SignatureDef message."""
+def is_signature_def(definition: Any) -> bool:
+    """Return whether an object is a SignatureDef message."""
     return hasattr(definition, "inputs") and hasattr(definition, "outputs")
 
 
-def rows(tensors: Mapping[str, Any]) -> Json:
-    """The schema of tensors in row form: a list with an object a row, or of one tensor a value.
+def build_row_schema(tensors: Mapping[str, Any]) -> Json:
+    """Build the schema of tensors in row format.
+
+    Each row is an object of the tensors, or a value if there is one tensor.
 
     Args:
-      tensors: alias → TensorInfo message.
+      tensors: Alias → TensorInfo message.
     """
-    items = {name: _nested(each, 1) for name, each in sorted(tensors.items())}
+    items = {name: _build_tensor(tensor, 1) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
-        (plain,) = items.values()
-        # All rows are in the form of the first: items of either form would allow a mixture.
-        return {"anyOf": [_filled(plain), _filled(_object(items))]}
-    return _filled(_object(items))
+        (value,) = items.values()
+        # All rows have the format of the first one, so the choice is made for the whole list.
+        return {"anyOf": [_build_list(value), _build_list(_build_object(items))]}
+    return _build_list(_build_object(items))
 
 
-def columns(tensors: Mapping[str, Any]) -> Json:
-    """The schema of tensors in columnar form: one value, or an object of them."""
-    items = {name: _nested(each, 0) for name, each in sorted(tensors.items())}
+def build_columnar_schema(tensors: Mapping[str, Any]) -> Json:
+    """Build the schema of tensors in columnar format.
+
+    That is an object of the tensors, or a value if there is one tensor.
+
+    Args:
+      tensors: Alias → TensorInfo message.
+    """
+    items = {name: _build_tensor(tensor, 0) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
-        (plain,) = items.values()
-        return {"anyOf": [plain, _object(items)]}
-    return _object(items)
+        (value,) = items.values()
+        return {"anyOf": [value, _build_object(items)]}
+    return _build_object(items)
 
 
-def _object(properties: Json) -> Json:
+def _build_object(properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": sorted(properties)}
 
 
-def _filled(item: Json) -> Json:
+def _build_list(item: Json) -> Json:
     return {"type": "array", "items": item, "minItems": 1}
 
 
-def _nested(tensor: Any, first: int) -> Json:
-    # The tensor from its so-manieth dimension on.
+def _build_tensor(tensor: Any, first_dimension: int) -> Json:
+    """Build the schema of a tensor's dimensions from `first_dimension` on."""
     shape = tensor.tensor_shape
-    schema = _element(dtypes.dtype_name(tensor.dtype))
+    dtype = dtypes.dtype_name(tensor.dtype)
+    schema = _build_element(dtype)
     if shape.unknown_rank:
-        return {"description": f"{dtypes.dtype_name(tensor.dtype)} of any shape"}
-    sizes = [each.size for each in shape.dim[first:]]
-    is_demanded = math.prod(size for size in sizes if size >= 0) <= _MOST_DEMANDED
+        return {"description": f"{dtype} of any shape"}
+    sizes = [dimension.size for dimension in shape.dim[first_dimension:]]
+    is_size_required = math.prod(size for size in sizes if size >= 0) <= _MAX_REQUIRED_ELEMENTS
     for size in reversed(sizes):
         schema = {"type": "array", "items": schema}
         if size >= 0:
             schema["maxItems"] = size
-        if size >= 0 and is_demanded:
+        if size >= 0 and is_size_required:
             schema["minItems"] = size
-    if not is_demanded:
-        told = " x ".join(str(size) if size >= 0 else "any" for size in sizes)
-        schema["description"] = f"{dtypes.dtype_name(tensor.dtype)}, {told}: all of it"
+    if not is_size_required:
+        text = " x ".join(str(size) if size >= 0 else "any" for size in sizes)
+        schema["description"] = f"{dtype} of shape {text}, all elements required"
     return schema
 
 
-def _element(dtype: str) -> Json:
+def _build_element(dtype: str) -> Json:
     if dtype == "string":
         return _STRING
     if dtype == "bool":

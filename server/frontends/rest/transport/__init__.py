@@ -1,1 +1,1 @@
-"""HTTP connections, request bodies, responses and worker threads."""
+"""HTTP connections, request bodies, responses and TLS."""

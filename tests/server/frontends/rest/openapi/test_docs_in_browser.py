@@ -173,7 +173,7 @@ def test_page_asks_for_the_key_and_sends_it(
     file.write_text(f"{KEY}\n")
     page = Page(browser, start(lambda directory: HalfModel(), ApiKeys(file)))
     page.give("other")
-    page.wait(lambda _: "not a key" in page.find("#refusal").text)
+    page.wait(lambda _: "does not accept this key" in page.find("#refusal").text)
     page.give("ключ")  # no header can hold it
     page.wait(lambda _: "ISO-8859-1" in page.find("#refusal").text)
     page.give(KEY)
