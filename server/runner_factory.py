@@ -24,7 +24,7 @@ def batching(
     if not settings.enable_batching:
         # Nothing stands between a request and its model.
         return (lambda model, directory, name: model), _nothing
-    from server.batching.runner import BatchingRunners
+    from server.batching.runner import BatchingRunnerFactory
     from server.config import batching_parameters
 
     file = settings.batching_parameters_file
@@ -35,7 +35,7 @@ def batching(
             if file
             else batching_parameters.BatchingParameters()
         )
-    runners = BatchingRunners(
+    runners = BatchingRunnerFactory(
         found,
         metrics=metrics,
         per_model=settings.enable_per_model_batching_parameters,

@@ -1,4 +1,1 @@
-"""Requests run together: batches of TensorFlow Serving's kind.
-
-Where batching is not configured nothing of this is on a request's path.
-"""
+"""Request batching, as in TensorFlow Serving. Without --enable_batching no request passes here."""

@@ -1,4 +1,4 @@
-"""Runs a batch: one call of the model for several requests."""
+"""The batch executor: answers the requests of a batch with one run of the model."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from server.batching import merge
 from server.batching.scheduler import Clock
-from server.batching.tasks import Batch, Piece
+from server.batching.tasks import Batch, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from server.metrics import Metrics
 from server.servables.servable import Array
@@ -16,32 +16,36 @@ from tpuserve.saved_model.signature import Signature
 logger = logging.getLogger(__name__)
 
 
-Run: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str, Array]]
-"""Inputs by alias, and the milliseconds that it may take or None for any → outputs by name."""
+RunModel: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str, Array]]
+"""(alias → [rows, ...], time limit in milliseconds or None) → alias → [rows, ...]."""
 
 
-class Execution:
-    """Runs the batches of requests that one run of a model can answer."""
+class BatchExecutor:
+    """Runs the batches of one queue."""
 
     def __init__(
         self,
         name: str,
-        run: Run,
+        run: RunModel,
         signature: Signature,
         parameters: BatchingParameters,
         metrics: Metrics,
         pool_name: str,
         clock: Clock,
     ) -> None:
-        """Takes what to run, and how batches are to be padded.
+        """Create the executor of a queue.
 
         Args:
-          name: of it, in the server's log.
-          signature: of the inputs.
-          pool_name: of the threads, in metrics.
+          name: the name of the signature, for the log.
+          run: runs the model.
+          signature: describes the inputs.
+          parameters: the allowed sizes and the padding of batches.
+          metrics: records batches.
+          pool_name: the name of the threads, for metrics.
+          clock: returns seconds, as `time.monotonic` does.
         """
         self._name = name
-        self._model_run = run
+        self._run_model = run
         self._signature = signature
         self._parameters = parameters
         self._metrics = metrics
@@ -49,16 +53,17 @@ class Execution:
         self._clock = clock
 
     def __call__(self, batch: Batch) -> None:
-        """Runs a batch and hands its outputs, or an error, to each of its tasks."""
+        """Run a batch and pass its outputs or an error to each task."""
         now = self._clock()
-        pieces = [piece for piece in batch.pieces if self._is_wanted(piece, now)]
-        if not pieces:
+        slices = [task_slice for task_slice in batch.slices if self._is_pending(task_slice, now)]
+        if not slices:
             return
-        alone = [[piece] for piece in pieces]
-        if len(pieces) > 1 and not merge.have_same_types([piece.inputs for piece in pieces]):
-            groups = alone
+        single_slices = [[task_slice] for task_slice in slices]
+        inputs = [task_slice.inputs for task_slice in slices]
+        if len(slices) > 1 and not merge.have_same_types(inputs):
+            groups = single_slices
         else:
-            groups = [pieces]
+            groups = [slices]
         for group in groups:
             try:
                 self._run(group, now)
@@ -66,48 +71,48 @@ class Execution:
                 if len(group) == 1:
                     _fail(group, error)
                     continue
-                # Whose input it is does not show; its neighbours are to be answered all the same.
-                for each in alone:
-                    self._run_alone(each)
+                # The error does not tell which request is invalid: run each request alone.
+                for single in single_slices:
+                    self._run_single(single)
             except TpuserveError as error:
                 _fail(group, error)
             except Exception as error:
-                logger.exception("signature %s has failed", self._name)
-                _fail(group, ModelExecutionError(f"the model has failed: {error}"))
+                logger.exception("signature %s failed", self._name)
+                _fail(group, ModelExecutionError(f"the model failed: {error}"))
 
-    def _run_alone(self, piece: list[Piece]) -> None:
+    def _run_single(self, single: list[TaskSlice]) -> None:
         try:
-            self._run(piece, self._clock())
+            self._run(single, self._clock())
         except TpuserveError as error:
-            _fail(piece, error)
+            _fail(single, error)
 
-    def _is_wanted(self, piece: Piece, now: float) -> bool:
-        task = piece.task
+    def _is_pending(self, task_slice: TaskSlice, now: float) -> bool:
+        task = task_slice.task
         self._metrics.queued(self._pool_name, (now - task.enqueued) * 1e6)
-        if task.is_too_late(now):
-            task.fail_too_late()
+        if task.deadline_exceeded(now):
+            task.fail_deadline()
         return not task.is_done
 
-    def _run(self, pieces: list[Piece], now: float) -> None:
-        sizes = [piece.size for piece in pieces]
+    def _run(self, slices: list[TaskSlice], now: float) -> None:
+        sizes = [task_slice.size for task_slice in slices]
         size = sum(sizes)
-        inputs = [piece.inputs for piece in pieces]
-        fed = merge.join(inputs, size, self._signature, self._parameters)
+        inputs = [task_slice.inputs for task_slice in slices]
+        merged = merge.concat_and_pad(inputs, size, self._signature, self._parameters)
         run_size = self._parameters.padded_size(size)
         self._metrics.batch_run(run_size, run_size - size)
-        outputs = self._model_run(fed, _time_left(pieces, now))
-        parts = list(merge.split(outputs, sizes, run_size))
-        for piece, part in zip(pieces, parts, strict=True):
-            piece.succeed(part)
+        outputs = self._run_model(merged, _time_limit_ms(slices, now))
+        parts = list(merge.split_outputs(outputs, sizes, run_size))
+        for task_slice, part in zip(slices, parts, strict=True):
+            task_slice.succeed(part)
 
 
-def _time_left(pieces: list[Piece], now: float) -> float | None:
-    # What one request has no time for another may have.
-    deadlines = [piece.task.deadline for piece in pieces]
-    latest = max((each for each in deadlines if each is not None), default=None)
+def _time_limit_ms(slices: list[TaskSlice], now: float) -> float | None:
+    """Return the time until the latest deadline of a batch, in milliseconds; None for no limit."""
+    deadlines = [task_slice.task.deadline for task_slice in slices]
+    latest = max((deadline for deadline in deadlines if deadline is not None), default=None)
     return None if latest is None or None in deadlines else (latest - now) * 1000
 
 
-def _fail(pieces: list[Piece], error: TpuserveError) -> None:
-    for piece in pieces:
-        piece.task.fail(error)
+def _fail(slices: list[TaskSlice], error: TpuserveError) -> None:
+    for task_slice in slices:
+        task_slice.task.fail(error)

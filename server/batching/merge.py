@@ -1,4 +1,4 @@
-"""Inputs of several requests → those of one batch, and its outputs → those of each.
+"""Merges the inputs of several requests into a batch, and splits a batch's outputs.
 
 The texts are TensorFlow Serving's.
 Source: tensorflow_serving/batching/batching_session.cc and batching_util.cc.
@@ -15,10 +15,13 @@ from tpuserve.saved_model.signature import Signature
 
 
 def count_rows(inputs: Mapping[str, Array]) -> int:
-    """The rows of a request, which all of its inputs have.
+    """Return the number of rows of a request.
+
+    Args:
+      inputs: alias → [rows, ...].
 
     Raises:
-      InvalidTensor: an input has none, or they have not the same number.
+      InvalidTensor: an input is a scalar, or the inputs have different numbers of rows.
     """
     if any(array.ndim == 0 for array in inputs.values()):
         raise InvalidTensor("Batching Run() input tensors must have at least one dimension")
@@ -28,59 +31,71 @@ def count_rows(inputs: Mapping[str, Array]) -> int:
     return sizes.pop()
 
 
-def have_same_types(pieces: Sequence[Mapping[str, Array]]) -> bool:
-    """Whether the inputs of several requests are of the same element types."""
-    # numpy would find a common type, and so answer what the model refuses on its own.
+def have_same_types(requests: Sequence[Mapping[str, Array]]) -> bool:
+    """Return whether the inputs of several requests have the same element types.
+
+    numpy would convert different types to a common type, and the batch would then answer requests
+    that the model refuses when they run alone.
+    """
     return all(
-        array.dtype == pieces[0][alias].dtype
-        for piece in pieces[1:]
-        for alias, array in piece.items()
+        array.dtype == requests[0][alias].dtype
+        for request in requests[1:]
+        for alias, array in request.items()
     )
 
 
-def join(
-    pieces: Sequence[Mapping[str, Array]],
+def concat_and_pad(
+    requests: Sequence[Mapping[str, Array]],
     size: int,
     signature: Signature,
     parameters: BatchingParameters,
 ) -> dict[str, Array]:
-    """The inputs of several requests as one, padded to the least allowed size.
+    """Concatenate the inputs of several requests and pad them to the smallest allowed batch size.
 
-    Repeats the first row: it is known to be valid input, zeros may not be.
+    The padding repeats the first row, which is known to be valid input; zeros may be invalid.
 
     Args:
-      pieces: of each request, alias → [rows, ...].
-      size: the rows of all of them.
+      requests: alias → [rows, ...], of each request.
+      size: the number of rows of all requests together.
+      signature: names the inputs, for error messages.
+      parameters: the allowed batch sizes, and whether rows of different shapes are padded.
+
+    Returns:
+      Alias → [padded size, ...].
 
     Raises:
-      UnbatchableTensor: rows of different sizes, where those are not padded.
+      UnbatchableTensor: rows have different shapes, and pad_variable_length_inputs is not set.
     """
     missing = parameters.padded_size(size) - size
-    if len(pieces) == 1 and not missing:
-        return dict(pieces[0])
-    joined: dict[str, Array] = {}
-    for alias in pieces[0]:
-        arrays = [piece[alias] for piece in pieces]
+    if len(requests) == 1 and not missing:
+        return dict(requests[0])
+    merged: dict[str, Array] = {}
+    for alias in requests[0]:
+        arrays = [request[alias] for request in requests]
         if len({array.shape[1:] for array in arrays}) > 1:
-            arrays = _level(arrays, signature.inputs[alias].name, parameters)
+            arrays = _pad_rows(arrays, signature.inputs[alias].name, parameters)
         if missing:
             first = next(array for array in arrays if len(array))[:1]
             arrays.append(np.repeat(first, missing, axis=0))
-        joined[alias] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    return joined
+        merged[alias] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return merged
 
 
-def split(
+def split_outputs(
     outputs: Mapping[str, Array], sizes: Sequence[int], run_size: int
 ) -> Iterator[dict[str, Array]]:
-    """The outputs of each request, out of those of the batch; padding is left out.
+    """Yield the outputs of each request without the padding.
 
     Args:
-      sizes: the rows of each request.
-      run_size: the rows that were run, padding included.
+      outputs: alias → [run_size, ...].
+      sizes: the number of rows of each request.
+      run_size: the number of rows of the batch, including padding.
+
+    Yields:
+      Alias → [rows, ...], of each request.
 
     Raises:
-      UnbatchableTensor: an output has no row for each row that was run.
+      UnbatchableTensor: an output does not have run_size rows.
     """
     for array in outputs.values():
         if array.ndim == 0:
@@ -99,8 +114,8 @@ def split(
         start += size
 
 
-def _level(arrays: list[Array], name: str, parameters: BatchingParameters) -> list[Array]:
-    # All to the largest size in each dimension, with the first element of each array.
+def _pad_rows(arrays: list[Array], name: str, parameters: BatchingParameters) -> list[Array]:
+    """Pad rows to the largest size in each dimension with the first element of each array."""
     if len({array.ndim for array in arrays}) > 1 or not parameters.pad_variable_length_inputs:
         raise UnbatchableTensor(
             f"Tensors with name '{name}' from different tasks have different shapes and padding "
@@ -108,10 +123,10 @@ def _level(arrays: list[Array], name: str, parameters: BatchingParameters) -> li
             f"with the same name have equal dimensions starting with the first dim."
         )
     shape = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
-    levelled = []
+    padded_arrays = []
     for array in arrays:
         empty = b"" if array.dtype == object else array.dtype.type(0)
         padded = np.full((len(array), *shape), array.flat[0] if array.size else empty, array.dtype)
         padded[tuple(slice(size) for size in array.shape)] = array
-        levelled.append(padded)
-    return levelled
+        padded_arrays.append(padded)
+    return padded_arrays

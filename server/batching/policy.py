@@ -1,36 +1,40 @@
-"""What forms a batch, and when: the seam between the scheduler and its policies."""
+"""The interface of batching policies: a policy decides which tasks form a batch, and when."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from server.batching.tasks import Batch, Task
+from server.batching.tasks import Batch, BatchTask
 from server.config.batching_parameters import BatchingParameters
 
 
-class Policy(Protocol):
-    """The waiting tasks of one queue.
+class BatchingPolicy(Protocol):
+    """Holds the waiting tasks of one queue and forms batches.
 
-    Called by one thread at a time, so that it needs no lock; never blocks, and reads no clock.
-    Another policy is another file with a class like this, given to `BatchingRunners`.
+    One thread at a time calls a policy, so it needs no lock. A policy never blocks and reads no
+    clock. A new policy is a class with this interface, passed to `BatchingRunnerFactory`.
     """
 
     @property
     def waiting(self) -> int:
-        """How many pieces of tasks wait."""
+        """The number of waiting task slices."""
 
-    def add(self, task: Task, now: float) -> None:
-        """Takes a task in, as a piece or as several.
+    def add(self, task: BatchTask, now: float) -> None:
+        """Enqueue a task as one slice or several slices.
+
+        Args:
+          task: the task.
+          now: the time in seconds of the scheduler's clock.
 
         Raises:
-          BatchTooLarge: it has more rows than a batch can ever have.
-          QueueFull: there is no room at the moment.
+          BatchTooLarge: the task has more rows than any batch may have.
+          QueueFull: the queue has no room at the moment.
         """
 
     def take(self, now: float) -> Batch | None:
-        """The batch to run now, as a thread is free to run one; None to wait for more."""
+        """Dequeue the batch to run now; return None to wait for more tasks."""
 
     def next_time(self) -> float | None:
-        """When `take` will give a batch though no task is added; None if nothing waits."""
+        """Return when `take` will return a batch without a further task; None if no task waits."""
 
 
-MakePolicy: TypeAlias = Callable[[BatchingParameters], Policy]
+MakePolicy: TypeAlias = Callable[[BatchingParameters], BatchingPolicy]

@@ -1,4 +1,4 @@
-"""What runs the requests of a version in batches."""
+"""The batching runner of a version, and the factory of batching runners."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from server.admission import nonblocking
 from server.batching import merge
-from server.batching.batch_executor import Execution, Run
+from server.batching.batch_executor import BatchExecutor, RunModel
 from server.batching.policy import MakePolicy
-from server.batching.scheduler import Clock, Queue, Scheduler
-from server.batching.tasks import Task
-from server.batching.timeout_policy import TimedPolicy
-from server.config import batching_parameters as files
+from server.batching.scheduler import BatchingQueue, Clock, Scheduler
+from server.batching.tasks import BatchTask
+from server.batching.timeout_policy import TimeoutPolicy
+from server.config import batching_parameters
 from server.config.batching_parameters import PER_MODEL_FILE, BatchingParameters
 from server.metrics import Metrics
 from server.servables.multi_signature import SupportsMultiRun
@@ -23,7 +23,7 @@ from tpuserve.saved_model.signature import Signature
 
 
 class BatchingRunner:
-    """Runs requests of one version together with others of the same signature and outputs."""
+    """Runs requests of one version in batches with requests for the same signature and outputs."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class BatchingRunner:
         metrics: Metrics,
         pool_name: str,
     ) -> None:
-        """Takes the model, and the scheduler that it shares with others."""
+        """Create the runner of a model; all runners of a server share one scheduler."""
         self._model = model
         self._parameters = parameters
         self._make_policy = make_policy
@@ -50,104 +50,112 @@ class BatchingRunner:
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, Array]:
-        """The outputs for some inputs, by alias; blocks until their batch has run.
+        """Compute the outputs of a signature; blocks until the request's batch has run.
 
-        A signature without inputs has nothing to batch, and is run as it is.
+        A request without inputs runs alone.
 
         Args:
-          inputs: alias → [rows, ...], one number of rows for all.
-          timeout_ms: how long it may take, the wait for a batch included; None for any time.
+          signature_name: the name of the signature.
+          inputs: alias → [rows, ...], with the same number of rows for every alias.
+          output_names: the aliases of the outputs to compute; None for all outputs.
+          timeout_ms: the time limit in milliseconds, including the wait for a batch; None for no
+            limit.
+
+        Returns:
+          Alias → [rows, ...].
 
         Raises:
-          InvalidTensor: inputs of different numbers of rows.
-          BatchTooLarge, QueueFull: as of `Policy.add`.
-          UnbatchableTensor: inputs or outputs that cannot be in one batch.
-          DeadlineExceeded: the time is up.
-          TpuserveError: whatever the model raises.
-          WouldWait: it must wait for a batch, in a thread that may not.
+          InvalidTensor: the inputs have different numbers of rows.
+          BatchTooLarge: the request has more rows than any batch may have.
+          QueueFull: the queue has no room at the moment.
+          UnbatchableTensor: the inputs or the outputs cannot share a batch.
+          DeadlineExceeded: the time limit passed.
+          TpuserveError: the model raised an error.
+          WouldBlock: the request must wait for a batch, in a thread that may not block.
         """
         signature = signatures.find_signature(self._model.signatures, signature_name)
         if not inputs:
             return self._model.run(signature_name, inputs, output_names, timeout_ms=timeout_ms)
-        wanted = None if output_names is None else tuple(sorted(output_names))
+        aliases = None if output_names is None else tuple(sorted(output_names))
 
-        def run(fed: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
-            return self._model.run(signature_name, fed, wanted, timeout_ms=time_ms)
+        def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
+            return self._model.run(signature_name, batch_inputs, aliases, timeout_ms=time_ms)
 
-        make = partial(self._queue, signature_name, run, signature)
-        return self._wait((signature_name, wanted), make, inputs, timeout_ms)
+        make_queue = partial(self._make_queue, signature_name, run, signature)
+        return self._run_in_batch((signature_name, aliases), make_queue, inputs, timeout_ms)
 
     def run_multi(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, dict[str, Array]]:
-        """The outputs of several signatures for the same inputs; errors as of `run`.
+        """Compute the outputs of several signatures for the same inputs; errors are those of `run`.
 
-        In batches of the requests that ask for the same outputs of the same signatures; of a
-        model that cannot compute several signatures in one run, in those of each signature.
+        Requests for the same outputs of the same signatures share a batch. A model that cannot
+        compute several signatures in one run gets a batch per signature.
 
         Args:
-          wanted: signature → the outputs wanted of it.
-          inputs, timeout_ms: as of `run`.
+          output_names: signature name → the aliases of the outputs to compute.
+          inputs: alias → [rows, ...].
+          timeout_ms: the time limit in milliseconds; None for no limit.
 
         Returns:
-          Signature → alias → array.
+          Signature name → alias → [rows, ...].
         """
         model = self._model
         if not isinstance(model, SupportsMultiRun):
             return {
                 name: self.run(name, inputs, outputs, timeout_ms=timeout_ms)
-                for name, outputs in wanted.items()
+                for name, outputs in output_names.items()
             }
-        chosen = {name: tuple(sorted(wanted[name])) for name in sorted(wanted)}
-        # One name for each output, as those of one signature have.
-        places = [(name, alias) for name, outputs in chosen.items() for alias in outputs]
+        sorted_names = {name: tuple(sorted(output_names[name])) for name in sorted(output_names)}
+        # Batches have one flat mapping of outputs: output i is (signature name, alias) i.
+        flat_names = [(name, alias) for name, aliases in sorted_names.items() for alias in aliases]
 
-        def run(fed: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
-            found = model.run_multi(chosen, fed, timeout_ms=time_ms)
-            return {str(i): found[name][alias] for i, (name, alias) in enumerate(places)}
+        def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
+            outputs = model.run_multi(sorted_names, batch_inputs, timeout_ms=time_ms)
+            return {str(i): outputs[name][alias] for i, (name, alias) in enumerate(flat_names)}
 
-        signature = signatures.find_signature(model.signatures, next(iter(chosen)))
-        make = partial(self._queue, " and ".join(chosen), run, signature)
-        flat = self._wait((tuple(places),), make, inputs, timeout_ms)
-        answer: dict[str, dict[str, Array]] = {name: {} for name in wanted}
-        for i, (name, alias) in enumerate(places):
-            answer[name][alias] = flat[str(i)]
-        return answer
+        signature = signatures.find_signature(model.signatures, next(iter(sorted_names)))
+        make_queue = partial(self._make_queue, " and ".join(sorted_names), run, signature)
+        flat_outputs = self._run_in_batch((tuple(flat_names),), make_queue, inputs, timeout_ms)
+        outputs_by_signature: dict[str, dict[str, Array]] = {name: {} for name in output_names}
+        for i, (name, alias) in enumerate(flat_names):
+            outputs_by_signature[name][alias] = flat_outputs[str(i)]
+        return outputs_by_signature
 
-    def _wait(
+    def _run_in_batch(
         self,
         key: tuple[Hashable, ...],
-        make_queue: Callable[[], Queue],
+        make_queue: Callable[[], BatchingQueue],
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
     ) -> dict[str, Array]:
         scheduler = self._scheduler
         size = merge.count_rows(inputs)
         now = scheduler.clock()
-        task = Task(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
+        task = BatchTask(inputs, size, now, None if timeout_ms is None else now + timeout_ms / 1000)
         try:
-            taken = scheduler.begin(
+            ready = scheduler.try_run_inline(
                 (id(self), *key), make_queue, task, nonblocking.blocking_allowed()
             )
         except TpuserveError:
             self._metrics.batched_request(size)
             raise
         self._metrics.batched_request(size)
-        if taken is None:
+        if ready is None:
             return task.wait(scheduler.clock())
-        run, batch = taken
+        run, batch = ready
         try:
             run(batch)
         finally:
-            scheduler.end()
+            scheduler.release_inline_slot()
         return task.wait(now)
 
-    def _queue(self, name: str, run: Run, signature: Signature) -> Queue:
-        execution = Execution(
+    def _make_queue(self, name: str, run: RunModel, signature: Signature) -> BatchingQueue:
+        executor = BatchExecutor(
             name,
             run,
             signature,
@@ -156,11 +164,11 @@ class BatchingRunner:
             self._pool_name,
             self._scheduler.clock,
         )
-        return Queue(self._make_policy(self._parameters), execution)
+        return BatchingQueue(self._make_policy(self._parameters), executor)
 
 
-class BatchingRunners:
-    """Makes the runners of all versions, which share the threads that run batches."""
+class BatchingRunnerFactory:
+    """Creates the batching runners of all versions, and owns the scheduler that they share."""
 
     def __init__(
         self,
@@ -168,17 +176,18 @@ class BatchingRunners:
         *,
         metrics: Metrics | None = None,
         per_model: bool = False,
-        make_policy: MakePolicy = TimedPolicy,
+        make_policy: MakePolicy = TimeoutPolicy,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Takes how to batch.
+        """Create a factory.
 
         Args:
-          metrics: where batches are counted; None for nowhere that anybody sees.
-          per_model: whether each version brings its own parameters, but for the threads; one
-            that brings none is then not batched.
-          make_policy: what forms batches, and when.
-          clock: seconds, as of `time.monotonic`.
+          parameters: the batching parameters of the server.
+          metrics: records batches; None for metrics of its own.
+          per_model: whether each version has its own parameters, except for the threads; a version
+            without parameters is then not batched.
+          make_policy: creates the policy of a queue.
+          clock: returns seconds, as `time.monotonic` does.
         """
         self._parameters = parameters
         self._metrics = Metrics() if metrics is None else metrics
@@ -190,20 +199,25 @@ class BatchingRunners:
         self._metrics.watch_queue(parameters.thread_pool_name, lambda: self._scheduler.waiting)
 
     def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
-        """What runs the requests of a version: the model itself where it is not batched.
+        """Create the runner of a version; return the model itself where it is not batched.
+
+        Args:
+          model: the version's model.
+          directory: the version's directory, which may hold batching parameters.
+          name: the name of the version.
 
         Raises:
-          InvalidConfig: the version's own parameters are wrong.
+          InvalidConfig: the version's own parameters are invalid.
         """
-        found = self._parameters
+        parameters = self._parameters
         if self._per_model:
             path = directory / PER_MODEL_FILE
             if not path.exists():
                 return model
-            found = files.read_batching_parameters(path)
+            parameters = batching_parameters.read_batching_parameters(path)
         return BatchingRunner(
             model,
-            found,
+            parameters,
             self._make_policy,
             self._scheduler,
             self._metrics,
@@ -211,5 +225,5 @@ class BatchingRunners:
         )
 
     def close(self, timeout_seconds: float = 1) -> None:
-        """Runs what waits, and ends the threads; arguments as of `Scheduler.close`."""
+        """Run the waiting tasks and end the threads; see `Scheduler.close`."""
         self._scheduler.close(timeout_seconds)

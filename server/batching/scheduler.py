@@ -1,4 +1,4 @@
-"""The queues of a server and the threads that they share."""
+"""The scheduler: the batching queues of a server, and the threads that run their batches."""
 
 import logging
 import math
@@ -10,88 +10,96 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.admission.nonblocking import WouldBlock
-from server.batching.policy import Policy
-from server.batching.tasks import Batch, Task
+from server.batching.policy import BatchingPolicy
+from server.batching.tasks import Batch, BatchTask
 from tpuserve.errors import Unavailable
 
 Clock: TypeAlias = Callable[[], float]
 RunBatch: TypeAlias = Callable[[Batch], None]
-Taken: TypeAlias = tuple[RunBatch, Batch]
-"""A batch, and what runs it."""
+ReadyBatch: TypeAlias = tuple[RunBatch, Batch]
+"""A batch to run now, and the function that runs the batch."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Queue:
-    """Tasks that can be in one batch, and what runs their batches.
+class BatchingQueue:
+    """A queue of tasks that may share a batch.
 
     Attributes:
-      run: called in one of the scheduler's threads.
+      policy: holds the waiting tasks.
+      run: runs a batch; called in one of the scheduler's threads or in a request's thread.
     """
 
-    policy: Policy
+    policy: BatchingPolicy
     run: RunBatch
 
 
 class Scheduler:
-    """Gives the batches of all queues to its threads, one queue after the other.
+    """Passes the batches of all queues to a pool of threads, in round-robin order of the queues.
 
-    A queue is there as long as something waits in it: clients that ask for ever other outputs
-    leave nothing behind. A batch that is due at once with a single task in it is run by the
-    thread that the task comes from, in the place of one of the scheduler's own: to hand it over
-    and back costs more than a small model does.
+    A queue exists only while tasks wait in it, so clients that request ever new combinations of
+    outputs leave nothing behind. A batch of one task that is ready at once runs in the thread of
+    the request and takes the place of a pool thread: a hand-over to a pool thread costs more than
+    a small model's run.
 
     Attributes:
-      clock: seconds, as of `time.monotonic`.
+      clock: returns seconds, as `time.monotonic` does.
     """
 
     def __init__(self, threads: int, name: str, clock: Clock = time.monotonic) -> None:
-        """Takes how many batches run at a time; as many threads start once one is needed.
+        """Create a scheduler; its threads start with the first task that needs them.
 
         Args:
-          threads: 0 for none, where `take` is called from elsewhere.
-          name: of the threads.
+          threads: how many batches run at the same time; 0 for tests that call `take` themselves.
+          name: the prefix of the threads' names.
+          clock: returns seconds, as `time.monotonic` does.
         """
         self.clock = clock
         self._thread_count = threads
         self._name = name
-        self._queues: OrderedDict[Hashable, Queue] = OrderedDict()
-        # Those that are run at the moment, and those that are about to be.
+        self._queues: OrderedDict[Hashable, BatchingQueue] = OrderedDict()
+        # The batches that are running or in `_ready`.
         self._running = 0
-        self._due: deque[Taken] = deque()
-        # The earliest time that a thread sleeps until.
-        self._alarm = math.inf
-        # The lock itself is what requests take: through the condition it costs twice as much.
+        self._ready: deque[ReadyBatch] = deque()
+        # The earliest time at which a sleeping thread wakes up.
+        self._next_wakeup = math.inf
+        # Requests take the lock directly: entering the condition costs twice as much.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._condition = threading.Condition(self._lock)
         self._threads: list[threading.Thread] = []
         self._is_closed = False
 
     @property
     def waiting(self) -> int:
-        """How many pieces of tasks wait, in all queues."""
+        """The number of waiting task slices in all queues."""
         with self._lock:
             return sum(queue.policy.waiting for queue in self._queues.values())
 
-    def begin(
+    def try_run_inline(
         self,
         key: Hashable,
-        make_queue: Callable[[], Queue],
-        task: Task,
+        make_queue: Callable[[], BatchingQueue],
+        task: BatchTask,
         blocking_allowed: bool = True,
-    ) -> Taken | None:
-        """Puts a task into a queue, or has the caller run it; arguments and errors as of `submit`.
+    ) -> ReadyBatch | None:
+        """Enqueue a task, or return its batch for the caller to run.
 
         Args:
-          may_wait: whether the caller may wait for the task.
+          key: identifies the queue.
+          make_queue: creates the queue where none has the key.
+          task: the task.
+          blocking_allowed: whether the caller may wait for the task.
 
         Returns:
-          A batch of the task alone, which the caller runs, and then calls `end`; None where the
-          task waits for its turn.
+          A batch of this task alone: the caller runs the batch and then calls
+          `release_inline_slot`. None where the task was enqueued.
 
         Raises:
-          WouldWait: the caller may not, and would have to; the task is in no queue.
+          BatchTooLarge: the task has more rows than any batch may have.
+          QueueFull: the queue has no room at the moment.
+          Unavailable: the scheduler is closed.
+          WouldBlock: the caller may not wait and would have to; the task is in no queue.
         """
         with self._lock:
             if key not in self._queues and self._running < self._thread_count:
@@ -104,95 +112,101 @@ class Scheduler:
                     return queue.run, batch
                 if blocking_allowed:
                     if batch is not None:
-                        self._hand_over((queue.run, batch))
-                    self._keep(key, queue, now)
+                        self._enqueue_ready((queue.run, batch))
+                    self._store_queue(key, queue, now)
                     return None
             if not blocking_allowed:
                 raise WouldBlock
             self._submit(key, make_queue, task)
             return None
 
-    def end(self) -> None:
-        """The batch that the caller was to run has ended."""
+    def release_inline_slot(self) -> None:
+        """Declare that the batch which `try_run_inline` returned has ended."""
         with self._lock:
             self._running -= 1
             if self._queues:
-                self._look(self.clock())
+                self._dispatch(self.clock())
 
-    def submit(self, key: Hashable, make_queue: Callable[[], Queue], task: Task) -> None:
-        """Puts a task into a queue.
+    def submit(
+        self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
+    ) -> None:
+        """Enqueue a task.
 
         Args:
-          key: tells the queue.
-          make_queue: makes it, where it is not there.
+          key: identifies the queue.
+          make_queue: creates the queue where none has the key.
+          task: the task.
 
         Raises:
-          BatchTooLarge, QueueFull: as of `Policy.add`.
+          BatchTooLarge: the task has more rows than any batch may have.
+          QueueFull: the queue has no room at the moment.
           Unavailable: the scheduler is closed.
         """
         with self._lock:
             self._submit(key, make_queue, task)
 
-    def take(self, now: float) -> Taken | None:
-        """A batch to run now, and what runs it; None if there is none yet.
+    def take(self, now: float) -> ReadyBatch | None:
+        """Dequeue a batch to run now; return None if no batch is ready.
 
-        The queue that it is from comes last from here on.
+        The batch's queue moves to the end of the round-robin order.
         """
         with self._lock:
             return self._take(now)
 
     def next_time(self) -> float | None:
-        """When there will be a batch though no task is added; None if nothing waits."""
+        """Return when a batch will be ready without a further task; None if no task waits."""
         with self._lock:
             return self._next_time()
 
     def close(self, timeout_seconds: float = 1) -> None:
-        """Runs what waits, and ends the threads; takes no task from here on.
+        """Refuse new tasks, run the waiting tasks and end the threads.
 
         Args:
-          timeout_seconds: how long to wait for each thread; one that runs a model for longer is
-            no reason not to end the process.
+          timeout_seconds: how long to wait for each thread. A thread that runs a model for longer
+            does not keep the process from ending.
         """
         with self._lock:
             self._is_closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
         for thread in self._threads:
             thread.join(timeout_seconds)
 
-    def _submit(self, key: Hashable, make_queue: Callable[[], Queue], task: Task) -> None:
+    def _submit(
+        self, key: Hashable, make_queue: Callable[[], BatchingQueue], task: BatchTask
+    ) -> None:
         self._check_open()
         queue, now = self._queues.get(key) or make_queue(), self.clock()
         queue.policy.add(task, now)
-        self._keep(key, queue, now)
+        self._store_queue(key, queue, now)
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise Unavailable("the server is shutting down. Send the request to another one.")
+            raise Unavailable("the server is shutting down. Send the request to another server.")
 
-    def _keep(self, key: Hashable, queue: Queue, now: float) -> None:
+    def _store_queue(self, key: Hashable, queue: BatchingQueue, now: float) -> None:
         self._queues[key] = queue
         if len(self._threads) < self._thread_count:
             self._start_threads()
-        self._look(now)
+        self._dispatch(now)
 
-    def _look(self, now: float) -> None:
-        """Hands over what is due, as far as may run, and sees to it that the rest will be."""
+    def _dispatch(self, now: float) -> None:
+        """Pass ready batches to the threads, and make a thread wake up for the next batch."""
         while self._queues and self._running < self._thread_count:
-            taken = self._take(now)
-            if taken is None:
+            ready = self._take(now)
+            if ready is None:
                 next_time = self._next_time()
-                if next_time is not None and next_time < self._alarm:
-                    # Somebody is to sleep until then, and no longer.
-                    self._changed.notify()
+                if next_time is not None and next_time < self._next_wakeup:
+                    # A thread must wake up at that time.
+                    self._condition.notify()
                 return
-            self._hand_over(taken)
+            self._enqueue_ready(ready)
 
-    def _hand_over(self, taken: Taken) -> None:
+    def _enqueue_ready(self, ready: ReadyBatch) -> None:
         self._running += 1
-        self._due.append(taken)
-        self._changed.notify()
+        self._ready.append(ready)
+        self._condition.notify()
 
-    def _take(self, now: float) -> Taken | None:
+    def _take(self, now: float) -> ReadyBatch | None:
         for key, queue in self._queues.items():
             batch = queue.policy.take(now)
             if batch is not None:
@@ -204,64 +218,66 @@ class Scheduler:
         return None
 
     def _next_time(self) -> float | None:
-        times = [queue.policy.next_time() for queue in self._queues.values()]
-        return min((each for each in times if each is not None), default=None)
+        next_times = (queue.policy.next_time() for queue in self._queues.values())
+        return min((seconds for seconds in next_times if seconds is not None), default=None)
 
     def _start_threads(self) -> None:
         for number in range(self._thread_count):
             name = f"{self._name}-{number}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _work(self) -> None:
-        taken = self._next()
-        while taken is not None:
-            run, batch = taken
+    def _run_batches(self) -> None:
+        ready = self._wait_for_batch()
+        while ready is not None:
+            run, batch = ready
             try:
                 run(batch)
             except Exception:
-                # A thread that ends here would be missing to all that comes later.
-                logger.exception("a batch has failed")
+                # The thread must survive: later batches need it.
+                logger.exception("a batch failed")
+            # The finished batch must not stay in memory while the thread waits.
             del run, batch
-            taken = None
-            taken = self._next(1)
+            ready = None
+            ready = self._wait_for_batch(num_ended=1)
 
-    def _next(self, ended: int = 0) -> Taken | None:
-        """The batch that the calling thread is to run, waited for; None if there will be none.
+    def _wait_for_batch(self, num_ended: int = 0) -> ReadyBatch | None:
+        """Wait for the next batch of the calling thread; return None once the scheduler is closed.
 
         Args:
-          ended: how many batches it has run since it last asked.
+          num_ended: how many batches the thread has run since its last call.
         """
         with self._lock:
-            # In one step with the look for another one: that comes before what is new.
-            self._running -= ended
+            # One step under the lock: a waiting batch takes the free slot before a new task does.
+            self._running -= num_ended
             while True:
                 now = math.inf if self._is_closed else self.clock()
-                taken = self._take_over(now)
-                if taken is not None:
-                    self._look(now)
-                    return taken
+                ready = self._claim(now)
+                if ready is not None:
+                    self._dispatch(now)
+                    return ready
                 if self._is_closed and not self._queues:
-                    self._changed.notify_all()
+                    self._condition.notify_all()
                     return None
                 self._sleep(now)
 
-    def _take_over(self, now: float) -> Taken | None:
-        if self._due:
-            return self._due.popleft()
-        taken = self._take(now) if self._running < self._thread_count else None
-        if taken is not None:
+    def _claim(self, now: float) -> ReadyBatch | None:
+        if self._ready:
+            return self._ready.popleft()
+        ready = self._take(now) if self._running < self._thread_count else None
+        if ready is not None:
             self._running += 1
-        return taken
+        return ready
 
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._thread_count else None
-        if next_time is None or next_time >= self._alarm:
-            # Another thread sees to what waits: the one that sleeps until then, or that is done.
-            self._changed.wait()
+        if next_time is None or next_time >= self._next_wakeup:
+            # Another thread handles the next batch: a thread that wakes up in time, or that becomes
+            # free.
+            self._condition.wait()
             return
-        self._alarm = next_time
-        self._changed.wait(max(0, next_time - now))
-        if self._alarm == next_time:
-            self._alarm = math.inf
+        self._next_wakeup = next_time
+        self._condition.wait(max(0, next_time - now))
+        if self._next_wakeup == next_time:
+            self._next_wakeup = math.inf

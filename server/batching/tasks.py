@@ -1,4 +1,4 @@
-"""A request that waits for a batch, the pieces it is run in, and batches of those."""
+"""Tasks (waiting requests), slices of tasks, and batches of slices."""
 
 import threading
 from collections.abc import Mapping
@@ -9,76 +9,93 @@ import numpy as np
 from server.servables.servable import Array
 from tpuserve.errors import DeadlineExceeded, TpuserveError
 
-_TOO_LATE = "Run() timeout exceeded while waiting in batching queue"
+_TIMEOUT_MESSAGE = "Run() timeout exceeded while waiting in batching queue"
 
 
-class Task:
-    """One request: its inputs, and in the end its outputs or an error.
+class BatchTask:
+    """A request in a batching queue: its inputs, and finally its outputs or an error.
 
     Attributes:
       inputs: alias → [size, ...].
-      size: in rows.
-      enqueued: when it came, in seconds of the batcher's clock.
-      deadline: when it need not be answered any more, of the same clock; None for never.
-      is_done: whether nobody waits for it any more.
+      size: the number of rows.
+      enqueued: when the request arrived, in seconds of the scheduler's clock.
+      deadline: when the request times out, in seconds of the same clock; None for no deadline.
+      is_done: whether the request has its outputs or an error.
     """
 
-    __slots__ = ("_end", "_error", "_left", "_lock", "_parts", "deadline", "enqueued", "inputs",
-                 "is_done", "size")  # fmt: skip
+    __slots__ = (
+        "_done_lock",
+        "_error",
+        "_lock",
+        "_parts",
+        "_rows_left",
+        "deadline",
+        "enqueued",
+        "inputs",
+        "is_done",
+        "size",
+    )
 
     def __init__(
         self, inputs: Mapping[str, Array], size: int, enqueued: float, deadline: float | None
     ) -> None:
-        """Takes what to run."""
+        """Create a task that is not done."""
         self.inputs = inputs
         self.size = size
         self.enqueued = enqueued
         self.deadline = deadline
-        self._left = size
+        self._rows_left = size
         self._parts: dict[int, Mapping[str, Array]] = {}
         self._error: TpuserveError | None = None
         self._lock = threading.Lock()
         self.is_done = False
-        # Held until it is done. One waits for it at most, and an Event costs several times as much.
-        self._end = threading.Lock()
-        self._end.acquire()
+        # Held until the task is done. At most one thread waits, and an Event costs several times as
+        # much as a lock.
+        self._done_lock = threading.Lock()
+        self._done_lock.acquire()
 
-    def is_too_late(self, now: float) -> bool:
-        """Whether its deadline has passed."""
+    def deadline_exceeded(self, now: float) -> bool:
+        """Return whether the deadline has passed."""
         return self.deadline is not None and now >= self.deadline
 
     def fail(self, error: TpuserveError) -> None:
-        """Ends it with an error, unless it has ended before."""
+        """End the task with an error, unless the task is done."""
         with self._lock:
             if not self.is_done:
                 self._error = error
                 self._finish()
 
-    def fail_too_late(self) -> None:
-        """Ends it because its deadline has passed."""
-        self.fail(DeadlineExceeded(_TOO_LATE))
+    def fail_deadline(self) -> None:
+        """End the task because its deadline has passed."""
+        self.fail(DeadlineExceeded(_TIMEOUT_MESSAGE))
 
     def add_part(self, start: int, size: int, outputs: Mapping[str, Array]) -> None:
-        """Takes the outputs of so many of its rows; the last ones end it."""
+        """Record the outputs of `size` rows from row `start` on; the last rows end the task."""
         with self._lock:
             self._parts[start] = outputs
-            self._left -= size
-            if self._left <= 0 and not self.is_done:
+            self._rows_left -= size
+            if self._rows_left <= 0 and not self.is_done:
                 self._finish()
 
     def wait(self, now: float) -> dict[str, Array]:
-        """Its outputs, waited for until the deadline.
+        """Wait for the outputs until the deadline.
+
+        Args:
+          now: the time in seconds of the scheduler's clock.
+
+        Returns:
+          Alias → [size, ...].
 
         Raises:
-          DeadlineExceeded: they are not there by then.
-          TpuserveError: whatever it was ended with.
+          DeadlineExceeded: the deadline passed first.
+          TpuserveError: the error that ended the task.
         """
         if not self.is_done:
-            left = -1 if self.deadline is None else max(0, self.deadline - now)
-            if not self._end.acquire(timeout=left):
-                self.fail_too_late()
+            timeout = -1 if self.deadline is None else max(0, self.deadline - now)
+            if not self._done_lock.acquire(timeout=timeout):
+                self.fail_deadline()
         if self._error is not None:
-            # Of its own, since a traceback grows with each thread that raises one and the same.
+            # A new exception: the traceback of a shared exception would grow with each thread.
             raise type(self._error)(*self._error.args) from self._error
         parts = [self._parts[start] for start in sorted(self._parts)]
         if len(parts) == 1:
@@ -87,41 +104,41 @@ class Task:
 
     def _finish(self) -> None:
         self.is_done = True
-        self._end.release()
+        self._done_lock.release()
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some rows of a task: all of them, where it is not split."""
+class TaskSlice:
+    """Consecutive rows of a task; all rows, where the task is not split."""
 
-    task: Task
+    task: BatchTask
     start: int
     stop: int
 
     @property
     def size(self) -> int:
-        """Its number of rows."""
+        """The number of rows of the slice."""
         return self.stop - self.start
 
     @property
     def inputs(self) -> Mapping[str, Array]:
-        """Alias → its rows."""
+        """Alias → [size, ...], the rows of the slice."""
         if self.size == self.task.size:
             return self.task.inputs
         return {alias: array[self.start : self.stop] for alias, array in self.task.inputs.items()}
 
     def succeed(self, outputs: Mapping[str, Array]) -> None:
-        """Hands the outputs of its rows to the task."""
+        """Pass the outputs of the slice's rows to the task."""
         self.task.add_part(self.start, self.size, outputs)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces to run together."""
+    """Slices of tasks that run together."""
 
-    pieces: tuple[Piece, ...]
+    slices: tuple[TaskSlice, ...]
 
     @property
     def size(self) -> int:
-        """Its number of rows."""
-        return sum(piece.size for piece in self.pieces)
+        """The number of rows of the batch."""
+        return sum(task_slice.size for task_slice in self.slices)

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's policy: a batch waits until it is full or its time is up.
+"""TensorFlow Serving's batching policy: a batch runs when it is full or its timeout has passed.
 
 The texts are TensorFlow's.
 Source: tensorflow/core/kernels/batching_util/shared_batch_scheduler.h.
@@ -8,37 +8,38 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import ceil
 
-from server.batching.tasks import Batch, Piece, Task
+from server.batching.tasks import Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import BatchTooLarge, QueueFull
 
 
 @dataclass
-class _Forming:
+class _OpenBatch:
     started: float
-    pieces: list[Piece] = field(default_factory=list)
+    slices: list[TaskSlice] = field(default_factory=list)
     size: int = 0
 
 
-class TimedPolicy:
-    """Batches in the order of their first tasks; the last of them is open for more."""
+class TimeoutPolicy:
+    """Keeps batches in the order of their first tasks; the last batch is open for more tasks."""
 
     def __init__(self, parameters: BatchingParameters) -> None:
-        """Takes sizes, times and bounds."""
+        """Create an empty queue with the sizes, timeout and bounds of the parameters."""
         self._parameters = parameters
-        self._timeout = parameters.batch_timeout_micros / 1e6
-        self._batches: deque[_Forming] = deque()
+        self._timeout_seconds = parameters.batch_timeout_micros / 1e6
+        self._batches: deque[_OpenBatch] = deque()
 
     @property
     def waiting(self) -> int:
-        """How many pieces of tasks wait."""
-        return sum(len(each.pieces) for each in self._batches)
+        """The number of waiting task slices."""
+        return sum(len(batch.slices) for batch in self._batches)
 
-    def add(self, task: Task, now: float) -> None:
-        """Puts a task into the open batch; where it does not fit, into a new one or several.
+    def add(self, task: BatchTask, now: float) -> None:
+        """Enqueue a task in the open batch, or in new batches where the open batch has no room.
 
         Raises:
-          BatchTooLarge, QueueFull: as of `Policy`.
+          BatchTooLarge: the task has more rows than any batch may have.
+          QueueFull: max_enqueued_batches batches are waiting.
         """
         parameters = self._parameters
         if task.size > parameters.max_batch_size:
@@ -59,27 +60,27 @@ class TimedPolicy:
             )
         start = min(room, task.size)
         if start or not new_batches:
-            self._put(Piece(task, 0, start))
+            self._append(TaskSlice(task, 0, start))
         for _ in range(new_batches):
-            self._batches.append(_Forming(now))
-            self._put(Piece(task, start, min(start + largest, task.size)))
+            self._batches.append(_OpenBatch(now))
+            self._append(TaskSlice(task, start, min(start + largest, task.size)))
             start += largest
 
     def take(self, now: float) -> Batch | None:
-        """The oldest batch, if it is full, followed by another, or has waited its time."""
+        """Dequeue the oldest batch if it is full, followed by another batch, or timed out."""
         if not self._batches:
             return None
         oldest = self._batches[0]
         is_closed = len(self._batches) > 1 or oldest.size >= self._parameters.largest_batch
-        if not is_closed and now < oldest.started + self._timeout:
+        if not is_closed and now < oldest.started + self._timeout_seconds:
             return None
-        return Batch(tuple(self._batches.popleft().pieces))
+        return Batch(tuple(self._batches.popleft().slices))
 
     def next_time(self) -> float | None:
-        """When the time of the oldest batch is up; None if nothing waits."""
-        return self._batches[0].started + self._timeout if self._batches else None
+        """Return when the oldest batch times out; None if no task waits."""
+        return self._batches[0].started + self._timeout_seconds if self._batches else None
 
-    def _put(self, piece: Piece) -> None:
+    def _append(self, task_slice: TaskSlice) -> None:
         batch = self._batches[-1]
-        batch.pieces.append(piece)
-        batch.size += piece.size
+        batch.slices.append(task_slice)
+        batch.size += task_slice.size

@@ -20,9 +20,9 @@ def floats(values: object) -> dict[str, Array]:
     return {"x": np.array(values, np.float32)}
 
 
-def join(pieces: list[dict[str, Array]], parameters: BatchingParameters) -> list[object]:
-    size = sum(len(piece["x"]) for piece in pieces)
-    return merge.join(pieces, size, SIGNATURE, parameters)["x"].tolist()
+def join(slices: list[dict[str, Array]], parameters: BatchingParameters) -> list[object]:
+    size = sum(len(task_slice["x"]) for task_slice in slices)
+    return merge.concat_and_pad(slices, size, SIGNATURE, parameters)["x"].tolist()
 
 
 def test_rows_are_put_below_each_other() -> None:
@@ -44,7 +44,7 @@ def test_first_row_is_that_of_the_first_request_that_has_one() -> None:
 
 def test_request_that_needs_no_change_is_not_copied() -> None:
     sent = floats([1, 2])
-    assert merge.join([sent], 2, SIGNATURE, ALLOWED)["x"] is sent["x"]
+    assert merge.concat_and_pad([sent], 2, SIGNATURE, ALLOWED)["x"] is sent["x"]
 
 
 def test_rows_of_other_sizes_are_refused_where_padding_is_off() -> None:
@@ -95,7 +95,7 @@ def test_rows_are_counted_and_must_agree() -> None:
 
 
 def test_outputs_are_cut_and_padding_is_left_out() -> None:
-    parts = merge.split({"y": np.arange(4)}, [1, 2], run_size=4)
+    parts = merge.split_outputs({"y": np.arange(4)}, [1, 2], run_size=4)
     assert [part["y"].tolist() for part in parts] == [[0], [1, 2]]
 
 
@@ -112,7 +112,7 @@ def test_outputs_are_cut_and_padding_is_left_out() -> None:
 )
 def test_output_without_a_row_for_each_row_is_refused(output: Array, text: str) -> None:
     with pytest.raises(UnbatchableTensor) as caught:
-        list(merge.split({"y": output}, [1, 2], run_size=4))
+        list(merge.split_outputs({"y": output}, [1, 2], run_size=4))
     assert (caught.value.code, str(caught.value)) == (Code.FAILED_PRECONDITION, text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.batching.runner import BatchingRunners
+from server.batching.runner import BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
 from server.servables.multi_signature import SupportsMultiRun
 from server.servables.servable import Array, InferenceRunner
@@ -67,7 +67,7 @@ def ask(runner: InferenceRunner, wanted: Mapping[str, Sequence[str]], *values: f
 def test_batch_is_made_of_requests_for_the_same_signatures(
     model: OneBySignature, runs: list[Any]
 ) -> None:
-    runners = BatchingRunners(FOUR)
+    runners = BatchingRunnerFactory(FOUR)
     runner = runners.wrap(model, Path("/models/half/3"))
     swapped = dict(reversed(TWO.items())) if isinstance(model, AllAtOnce) else TWO
     with ThreadPoolExecutor(2) as pool:

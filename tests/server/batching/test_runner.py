@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from server.admission.nonblocking import NonBlocking, WouldBlock
-from server.batching.runner import BatchingRunner, BatchingRunners
+from server.batching.runner import BatchingRunner, BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
 from server.dataplane import DataPlane, ModelSpec
 from server.metrics import Metrics
@@ -62,7 +62,7 @@ class Clients:
     """Requests, each in a thread of its own, sent in their order."""
 
     def __init__(self, parameters: BatchingParameters, model: FakeModel, **how: Any) -> None:
-        self.runners = BatchingRunners(parameters, **how)
+        self.runners = BatchingRunnerFactory(parameters, **how)
         self.runner = self.runners.wrap(model, Path("/models/half/3"))
         self._pool = ThreadPoolExecutor(8)
 
@@ -276,7 +276,7 @@ def test_another_policy_is_given_in_place_of_tensorflow_servings(model: Counting
 def test_version_brings_its_own_parameters_or_is_not_batched(
     model: CountingModel, tmp_path: Path
 ) -> None:
-    runners = BatchingRunners(FOUR, per_model=True)
+    runners = BatchingRunnerFactory(FOUR, per_model=True)
     assert runners.wrap(model, tmp_path) is model
     (tmp_path / "batching_params.pbtxt").write_text("max_batch_size { value: 1 }")
     runner = runners.wrap(model, tmp_path)
@@ -293,7 +293,7 @@ def test_version_brings_its_own_parameters_or_is_not_batched(
 def test_request_alone_is_run_where_it_comes_from(model: CountingModel) -> None:
     # Those of other tests may end meanwhile.
     threads = set(threading.enumerate())
-    runners = BatchingRunners(BatchingParameters(num_batch_threads=1))
+    runners = BatchingRunnerFactory(BatchingParameters(num_batch_threads=1))
     runner = runners.wrap(model, Path("/models/half/3"))
     for _ in range(3):
         assert runner.run("serving_default", half(1), timeout_ms=10_000)["y"].tolist() == [2.5]
@@ -323,7 +323,7 @@ def test_without_batching_nothing_stands_before_the_model(model: CountingModel) 
 
 
 def test_many_clients_of_a_served_model_get_their_own_answers(model: CountingModel) -> None:
-    runners = BatchingRunners(
+    runners = BatchingRunnerFactory(
         BatchingParameters(
             max_batch_size=8,
             batch_timeout_micros=1000,

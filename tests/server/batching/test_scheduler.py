@@ -6,9 +6,9 @@ import time
 import pytest
 
 from server.admission.nonblocking import WouldBlock
-from server.batching.scheduler import Queue, RunBatch, Scheduler
-from server.batching.tasks import Batch, Task
-from server.batching.timeout_policy import TimedPolicy
+from server.batching.scheduler import BatchingQueue, RunBatch, Scheduler
+from server.batching.tasks import Batch, BatchTask
+from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tests.server.batching.waiting import Waiting
 from tpuserve.errors import Unavailable
@@ -25,13 +25,13 @@ def ignore(batch: Batch) -> None:
     pass
 
 
-def timed(seconds: float = 0.1, run: RunBatch = ignore) -> Queue:
+def timed(seconds: float = 0.1, run: RunBatch = ignore) -> BatchingQueue:
     parameters = BatchingParameters(max_batch_size=2, batch_timeout_micros=round(seconds * 1e6))
-    return Queue(TimedPolicy(parameters), run)
+    return BatchingQueue(TimeoutPolicy(parameters), run)
 
 
-def task(size: int = 1) -> Task:
-    return Task({}, size, 0, None)
+def task(size: int = 1) -> BatchTask:
+    return BatchTask({}, size, 0, None)
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_next_time_is_that_of_the_earliest_queue(scheduler: Scheduler, clock: Cl
 
 
 def test_empty_queue_is_let_go(scheduler: Scheduler) -> None:
-    made: list[Queue] = []
+    made: list[BatchingQueue] = []
 
-    def make() -> Queue:
+    def make() -> BatchingQueue:
         made.append(timed(0))
         return made[-1]
 
@@ -94,7 +94,7 @@ def test_empty_queue_is_let_go(scheduler: Scheduler) -> None:
 
 
 def test_policy_that_takes_whatever_waits_is_one_class(scheduler: Scheduler) -> None:
-    queue = Queue(Waiting(BatchingParameters()), ignore)
+    queue = BatchingQueue(Waiting(BatchingParameters()), ignore)
     for size in (1, 5, 2):
         scheduler.submit("a", lambda: queue, task(size))
     taken = scheduler.take(0)
@@ -144,12 +144,12 @@ def test_open_batch_is_run_in_time_while_another_runs() -> None:
 
 def test_task_that_is_due_at_once_is_its_callers_as_long_as_a_thread_is_free() -> None:
     scheduler, done = Scheduler(1, "batch-test"), threading.Event()
-    taken = scheduler.begin("a", lambda: timed(0), first := task())
+    taken = scheduler.try_run_inline("a", lambda: timed(0), first := task())
     assert taken is not None
-    assert [piece.task for piece in taken[1].pieces] == [first]
-    assert scheduler.begin("b", lambda: timed(0, lambda batch: done.set()), task()) is None
+    assert [task_slice.task for task_slice in taken[1].slices] == [first]
+    assert scheduler.try_run_inline("b", lambda: timed(0, lambda batch: done.set()), task()) is None
     assert not done.wait(0.05)
-    scheduler.end()
+    scheduler.release_inline_slot()
     assert done.wait(10)
     scheduler.close()
 
@@ -159,9 +159,9 @@ def test_task_that_is_not_due_or_too_large_for_one_batch_is_run_by_threads() -> 
     splitting = BatchingParameters(
         max_batch_size=4, enable_large_batch_splitting=True, max_execution_batch_size=3
     )
-    queue = Queue(TimedPolicy(splitting), lambda batch: sizes.append(batch.size))
-    assert scheduler.begin("a", lambda: timed(60), task()) is None
-    assert scheduler.begin("b", lambda: queue, task(4)) is None
+    queue = BatchingQueue(TimeoutPolicy(splitting), lambda batch: sizes.append(batch.size))
+    assert scheduler.try_run_inline("a", lambda: timed(60), task()) is None
+    assert scheduler.try_run_inline("b", lambda: queue, task(4)) is None
     scheduler.close()
     assert sizes == [3, 1]
 
@@ -170,10 +170,13 @@ def test_task_that_is_not_due_or_too_large_for_one_batch_is_run_by_threads() -> 
 def test_who_may_not_wait_leaves_nothing_behind(seconds: float) -> None:
     scheduler = Scheduler(1, "batch-test")
     if not seconds:
-        assert scheduler.begin("a", lambda: timed(0), task(), blocking_allowed=False) is not None
+        assert (
+            scheduler.try_run_inline("a", lambda: timed(0), task(), blocking_allowed=False)
+            is not None
+        )
     for key in "ab":
         with pytest.raises(WouldBlock):
-            scheduler.begin(key, lambda: timed(seconds), task(), blocking_allowed=False)
+            scheduler.try_run_inline(key, lambda: timed(seconds), task(), blocking_allowed=False)
     assert scheduler.waiting == 0
     scheduler.close()
 
@@ -184,10 +187,13 @@ def test_who_comes_anew_each_time_keeps_no_queue_from_its_turn() -> None:
     end = time.monotonic() + 10
     while not done.is_set():
         assert time.monotonic() < end
-        if scheduler.begin("hot", lambda: timed(0, lambda batch: turn.release()), task()) is None:
+        if (
+            scheduler.try_run_inline("hot", lambda: timed(0, lambda batch: turn.release()), task())
+            is None
+        ):
             assert turn.acquire(timeout=10)
         else:
-            scheduler.end()
+            scheduler.release_inline_slot()
     scheduler.close()
 
 
@@ -196,4 +202,4 @@ def test_closed_scheduler_takes_nothing(scheduler: Scheduler) -> None:
     with pytest.raises(Unavailable):
         scheduler.submit("a", timed, task())
     with pytest.raises(Unavailable):
-        scheduler.begin("a", timed, task())
+        scheduler.try_run_inline("a", timed, task())

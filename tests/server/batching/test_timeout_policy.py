@@ -4,24 +4,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.batching.tasks import Batch, Task
-from server.batching.timeout_policy import TimedPolicy
+from server.batching.tasks import Batch, BatchTask
+from server.batching.timeout_policy import TimeoutPolicy
 from server.config.batching_parameters import BatchingParameters
 from tpuserve.errors import BatchTooLarge, Code, QueueFull
 
 
-def task(size: int) -> Task:
-    return Task({}, size, 0, None)
+def task(size: int) -> BatchTask:
+    return BatchTask({}, size, 0, None)
 
 
 def sizes(batch: Batch | None) -> list[int] | None:
-    return None if batch is None else [piece.size for piece in batch.pieces]
+    return None if batch is None else [task_slice.size for task_slice in batch.slices]
 
 
-def policy(**changes: int | bool) -> TimedPolicy:
+def policy(**changes: int | bool) -> TimeoutPolicy:
     """Four rows a batch, kept open for 0.1 s, and two batches at most."""
     found = {"max_batch_size": 4, "batch_timeout_micros": 100_000, "max_enqueued_batches": 2}
-    return TimedPolicy(BatchingParameters(**{**found, **changes}))  # type: ignore[arg-type]
+    return TimeoutPolicy(BatchingParameters(**{**found, **changes}))  # type: ignore[arg-type]
 
 
 def test_open_batch_waits_for_its_time() -> None:
@@ -82,7 +82,7 @@ def test_full_queue_refuses_and_keeps_what_it_has() -> None:
     assert sizes(queue.take(0)) == [3, 1]
 
 
-def splitting() -> TimedPolicy:
+def splitting() -> TimeoutPolicy:
     return policy(max_batch_size=7, enable_large_batch_splitting=True, max_execution_batch_size=4)
 
 
@@ -96,11 +96,11 @@ def test_large_task_fills_the_open_batch_and_goes_on_in_the_next() -> None:
     assert sizes(second) == [4]
     assert first is not None
     assert second is not None
-    assert [(each.start, each.stop) for each in (first.pieces[1], second.pieces[0])] == [
+    assert [(each.start, each.stop) for each in (first.slices[1], second.slices[0])] == [
         (0, 1),
         (1, 5),
     ]
-    assert first.pieces[1].task is second.pieces[0].task is large
+    assert first.slices[1].task is second.slices[0].task is large
 
 
 def test_large_task_that_does_not_fit_as_a_whole_is_refused_as_a_whole() -> None:
@@ -135,7 +135,7 @@ def test_task_without_rows_is_run_too() -> None:
 def test_every_row_that_is_taken_in_is_run_once_and_in_order(
     steps: list[tuple[int, bool]], largest: int, is_split: bool
 ) -> None:
-    queue = TimedPolicy(
+    queue = TimeoutPolicy(
         BatchingParameters(
             max_batch_size=9 if is_split else largest,
             max_enqueued_batches=3,
@@ -143,8 +143,8 @@ def test_every_row_that_is_taken_in_is_run_once_and_in_order(
             max_execution_batch_size=largest if is_split else None,
         )
     )
-    taken_in: list[tuple[Task, int]] = []
-    run: list[tuple[Task, int]] = []
+    taken_in: list[tuple[BatchTask, int]] = []
+    run: list[tuple[BatchTask, int]] = []
     batches: list[Batch] = []
     for size, is_taken in steps:
         new = task(size)
@@ -161,7 +161,9 @@ def test_every_row_that_is_taken_in_is_run_once_and_in_order(
     for batch in batches:
         assert batch.size <= largest
         run += [
-            (piece.task, row) for piece in batch.pieces for row in range(piece.start, piece.stop)
+            (task_slice.task, row)
+            for task_slice in batch.slices
+            for row in range(task_slice.start, task_slice.stop)
         ]
     assert run == taken_in
     assert queue.waiting == 0

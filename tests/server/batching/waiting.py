@@ -1,23 +1,23 @@
 """A third policy, as one file: take whatever waits when a thread is free."""
 
-from server.batching.tasks import Batch, Piece, Task
+from server.batching.tasks import Batch, BatchTask, TaskSlice
 from server.config.batching_parameters import BatchingParameters
 
 
 class Waiting:
     def __init__(self, parameters: BatchingParameters) -> None:
-        self._pieces: list[Piece] = []
+        self._pieces: list[TaskSlice] = []
 
     @property
     def waiting(self) -> int:
         return len(self._pieces)
 
-    def add(self, task: Task, now: float) -> None:
-        self._pieces.append(Piece(task, 0, task.size))
+    def add(self, task: BatchTask, now: float) -> None:
+        self._pieces.append(TaskSlice(task, 0, task.size))
 
     def take(self, now: float) -> Batch | None:
-        pieces, self._pieces = self._pieces, []
-        return Batch(tuple(pieces)) if pieces else None
+        slices, self._pieces = self._pieces, []
+        return Batch(tuple(slices)) if slices else None
 
     def next_time(self) -> float | None:
         return 0 if self._pieces else None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.batching.runner import BatchingRunners
+from server.batching.runner import BatchingRunnerFactory
 from server.config.batching_parameters import BatchingParameters
 from server.config.settings import Settings
 from server.dataplane import DataPlane
@@ -26,7 +26,7 @@ ANSWER = b'{\n    "predictions": [3.0\n    ]\n}'
 
 def serve_batched(loader: FakeLoader, serve: Serve, timeout_micros: int = 0) -> Address:
     parameters = BatchingParameters(num_batch_threads=1, batch_timeout_micros=timeout_micros)
-    runners = BatchingRunners(parameters)
+    runners = BatchingRunnerFactory(parameters)
     manager = Manager(loader, make_runner=runners.wrap)
     aspire(manager, "half", {3: Path("/models/half/3")})
     aspire(manager, "other", {4: Path("/models/other/4")})
