@@ -1,7 +1,17 @@
 """The table of all ops that the lowering treats specially: one record for each op or family.
 
-To support another op, add its record here. A record of a collective names the function that
-replaces the op; the passes, the verifier and the error messages derive the rest from the record.
+To support another op, add its record and the function that replaces the op. A collective, for
+example, is
+
+    OpSpec(
+        "CrossReplicaSum",
+        OpKind.COLLECTIVE,
+        is_tpu_op=True,
+        lower_replicated=collectives.lower_cross_replica_sum,
+        invariance=collectives.is_full_all_reduce,
+    )
+
+The passes, the verifier and the advice on errors derive everything else from the record.
 """
 
 from fnmatch import fnmatchcase
