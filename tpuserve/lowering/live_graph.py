@@ -90,7 +90,7 @@ def _close_queues(queues: dict[str, Any], direction: str) -> Any:
 
 
 def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return, for each tensor that is not copied, by name: the tensor, its placeholder's name."""
+    """Return tensor name → (tensor, its placeholder's name) for the tensors that are not copied."""
     placeholders: dict[str, tuple[Any, str]] = {}
     for operation in operations.values():
         for tensor in operation.inputs:

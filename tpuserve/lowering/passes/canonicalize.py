@@ -1,4 +1,4 @@
-"""Canonicalisation: removes what would only hinder clustering."""
+"""Canonicalisation: inlines calls, and removes identities, dead nodes and needless controls."""
 
 import dataclasses
 from typing import TYPE_CHECKING

@@ -28,7 +28,7 @@ from tpuserve.saved_model import dtypes
 if TYPE_CHECKING:
     from tpuserve.lowering.ir.op_defs import Library
 
-_MAY_HAND_ON_HANDLES = (OpKind.IDENTITY, OpKind.SWITCH_MERGE)
+_FORWARDING_KINDS = (OpKind.IDENTITY, OpKind.SWITCH_MERGE)
 
 # Ops that compute shapes, and indices into shapes, from shapes. Their inputs may be anything.
 _SHAPE_OPS = frozenset(
@@ -122,7 +122,7 @@ def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> Clus
     if (
         op_traits.communicates(definition, library)
         or not op_spec(node.op).is_clustered
-        or _hands_on_a_handle(node, library)
+        or _forwards_handle(node, library)
     ):
         return ClusterKind.SINGLE_OP
     if op_traits.writes_variable(definition, library):
@@ -133,8 +133,8 @@ def _cluster_kind(node: Node, invariant: set[Value], library: "Library") -> Clus
     return ClusterKind.INVARIANT if is_invariant else ClusterKind.PER_REPLICA
 
 
-def _hands_on_a_handle(node: Node, library: "Library") -> bool:
-    return op_spec(node.op).kind in _MAY_HAND_ON_HANDLES and any(
+def _forwards_handle(node: Node, library: "Library") -> bool:
+    return op_spec(node.op).kind in _FORWARDING_KINDS and any(
         op_defs.is_handle(dtype) for _, dtype in op_defs.node_outputs(node.definition, library)
     )
 

@@ -191,7 +191,7 @@ class _ReplicaUnroller:
     def _emit_by_rule(
         self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]
     ) -> None:
-        """Emit what the op's rule in the op table makes of the op."""
+        """Emit the replacement of an op by the rule in the op's record."""
         results = lower_replicated(
             ReplicatedOp(
                 node,
