@@ -1,6 +1,6 @@
-"""One SavedModel, two metagraphs: export for CPU and TPU, prove the TPU one here, serve either.
+"""Exports SavedModels for CPU and TPU, verifies the TPU metagraph without a TPU, and loads both.
 
-Importing this package does not import TensorFlow; `tpuserve.loader`, `tpuserve.lowering` and
+The import of this package does not import TensorFlow. The imports of `tpuserve.lowering` and
 `tpuserve.export` do.
 """
 

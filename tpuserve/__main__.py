@@ -1,4 +1,4 @@
-"""`python -m tpuserve` is the command `tpuserve`."""
+"""Runs the command `tpuserve` for `python -m tpuserve`."""
 
 from tpuserve.cli import main
 

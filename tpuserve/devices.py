@@ -1,4 +1,4 @@
-"""The TPU system of this machine: a real one, an emulated one, or none."""
+"""Finds the TPU system of this machine: a real one, an emulated one, or none."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from tpuserve.errors import InvalidSetting
 EMULATION_VARIABLE = "TPUSERVE_EMULATED_TPU"
 COMPILATION_VARIABLE = "TPUSERVE_EMULATED_TPU_COMPILED"
 
-_initialising = threading.Lock()
+_initialisation_lock = threading.Lock()
 _is_initialised = False
 _emulated_in_process: "TpuSystem | None" = None
 
@@ -20,15 +20,15 @@ _TOPOLOGY = re.compile(r"(?:(?P<hosts>[1-9]\d*)x)?(?P<cores>[1-9]\d*)")
 
 @dataclass(frozen=True)
 class TpuSystem:
-    """What there is to run a TPU graph on.
+    """The TPU system that TPU graphs run on.
 
     Attributes:
-      tpu_cores: cores of the whole TPU system; 0 where there is none.
-      hosts: machines that the cores are attached to; 0 where there is no TPU.
-      is_emulated: the cores are this machine's CPU, because someone asked for that.
-      is_compiled: on an emulated system, XLA compiles what a core computes, and refuses what the
-        compiler of a TPU refuses.
-      asked_by: who asked for emulation.
+      tpu_cores: the number of cores of the whole system; 0 without a TPU.
+      hosts: the number of machines that the cores are attached to; 0 without a TPU.
+      is_emulated: whether the CPU of this machine emulates the cores.
+      is_compiled: on an emulated system, whether XLA compiles the computation of a core, and so
+        refuses the ops that a TPU compiler refuses.
+      asked_by: the setting that requested emulation.
     """
 
     tpu_cores: int = 0
@@ -39,7 +39,7 @@ class TpuSystem:
 
     @property
     def has_tpu(self) -> bool:
-        """Whether TPU graphs can run, on a real system or an emulated one."""
+        """Whether TPU graphs can run, on a real or an emulated system."""
         return self.tpu_cores > 0
 
     def __str__(self) -> str:
@@ -53,10 +53,10 @@ class TpuSystem:
 
 
 class EmulatedTpu:
-    """An emulated TPU system in place from now on; as a context manager, until the block ends."""
+    """An emulated TPU system for this process; as a context manager, until the block ends."""
 
     def __init__(self, hardware: TpuSystem) -> None:
-        """Takes the place of whatever find_tpu_system would find."""
+        """Replace the result of `find_tpu_system` by `hardware`."""
         global _emulated_in_process
         self.hardware = hardware
         self._previous = _emulated_in_process
@@ -69,30 +69,30 @@ class EmulatedTpu:
         self.close()
 
     def close(self) -> None:
-        """Puts back what was there before."""
+        """Restore the TPU system that this one replaced."""
         global _emulated_in_process
         _emulated_in_process = self._previous
 
 
 def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> EmulatedTpu:
-    """Emulates a TPU system on this machine's CPU, for this process, from now on.
+    """Emulate a TPU system on the CPU of this machine, for this process.
 
-    Used in a with statement, it ends with the block. The environment can ask for the same, and
-    this call goes before it: see `find_tpu_system`.
+    In a with statement, the emulation ends with the block. It overrides the environment
+    variables; see `find_tpu_system`.
 
     Args:
-      cores: TPU cores of all hosts together.
-      hosts: machines that the cores are spread over; they all live in this process.
-      compiled: whether XLA compiles what a core computes, as a TPU's compiler would. False
-        starts faster, and refuses less.
+      cores: the number of TPU cores of all hosts together.
+      hosts: the number of machines that the cores are spread over; this process emulates them all.
+      compiled: whether XLA compiles the computation of a core, as a TPU compiler would. False
+        starts faster, and does not refuse ops that XLA cannot compile.
 
     Raises:
-      InvalidSetting: the cores are no multiple of the hosts, or there are none.
+      InvalidSetting: `cores` is no multiple of `hosts`, or one of them is less than 1.
     """
     if cores < 1 or hosts < 1 or cores % hosts:
         raise InvalidSetting(
             f"emulated_tpu got cores={cores} and hosts={hosts}. Give at least one host, and a "
-            f"number of cores that divides among the hosts."
+            f"number of cores that is a multiple of the number of hosts."
         )
     return EmulatedTpu(
         TpuSystem(cores, hosts, is_emulated=True, is_compiled=compiled, asked_by="emulated_tpu()")
@@ -100,29 +100,32 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
 
 
 def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
-    """The TPU system to use: the emulated one if somebody asks for it, else a real one.
+    """Return the TPU system to use: an emulated one if it is requested, otherwise a real one.
 
-    Emulation is never chosen by itself. `emulated_tpu` asks for it, or the environment:
-    TPUSERVE_EMULATED_TPU=8 for 8 cores on one host, =2x4 for two hosts with 4 cores each. Unset,
-    empty and 0 mean none. TPUSERVE_EMULATED_TPU_COMPILED=0 turns XLA's compiling off.
+    Emulation must be requested: by `emulated_tpu`, or by the environment. TPUSERVE_EMULATED_TPU=8
+    emulates 8 cores on one host, and =2x4 two hosts with 4 cores each. Unset, empty and 0 request
+    no emulation. TPUSERVE_EMULATED_TPU_COMPILED=0 disables the compilation by XLA.
+
+    Args:
+      environ: the environment variables.
 
     Raises:
-      InvalidSetting: a variable holds something else.
+      InvalidSetting: a variable has an invalid value.
     """
     if _emulated_in_process is not None:
         return _emulated_in_process
-    asked = environ.get(EMULATION_VARIABLE, "").strip()
-    if asked not in ("", "0"):
-        return _emulated(asked, is_compiled=_is_compiled(environ))
+    value = environ.get(EMULATION_VARIABLE, "").strip()
+    if value not in ("", "0"):
+        return _emulated(value, is_compiled=_is_compiled(environ))
     return _real()
 
 
-def _emulated(asked: str, *, is_compiled: bool) -> TpuSystem:
-    match = _TOPOLOGY.fullmatch(asked)
+def _emulated(value: str, *, is_compiled: bool) -> TpuSystem:
+    match = _TOPOLOGY.fullmatch(value)
     if match is None:
         raise InvalidSetting(
-            f"{EMULATION_VARIABLE}={asked!r} is no TPU topology. Set it to a number of cores "
-            f"(8), to HOSTSxCORES (2x4), or unset it."
+            f"{EMULATION_VARIABLE}={value!r} is not a valid TPU topology. Set it to a number of "
+            f"cores (8), to HOSTSxCORES (2x4), or unset it."
         )
     hosts = int(match["hosts"] or 1)
     return TpuSystem(
@@ -134,18 +137,17 @@ def _emulated(asked: str, *, is_compiled: bool) -> TpuSystem:
 
 
 def _is_compiled(environ: Mapping[str, str]) -> bool:
-    asked = environ.get(COMPILATION_VARIABLE, "").strip()
-    if asked not in ("", "0", "1"):
+    value = environ.get(COMPILATION_VARIABLE, "").strip()
+    if value not in ("", "0", "1"):
         raise InvalidSetting(
-            f"{COMPILATION_VARIABLE} is {asked!r}. Set it to 1 to have XLA compile what an "
-            f"emulated TPU computes, to 0 not to, or unset it for 1."
+            f"{COMPILATION_VARIABLE} is {value!r}. Set it to 1 to compile the computations of an "
+            f"emulated TPU with XLA, to 0 to run them op by op, or unset it, which means 1."
         )
-    return asked != "0"
+    return value != "0"
 
 
 def _real() -> TpuSystem:
-    # Imported here because asking for a TPU costs the import of TensorFlow, and an emulated
-    # system is known without it.
+    # Imported here, because an emulated system is found without TensorFlow.
     import tensorflow as tf
 
     cores = len(tf.config.list_physical_devices("TPU"))
@@ -153,11 +155,11 @@ def _real() -> TpuSystem:
 
 
 def initialise_tpu_system() -> None:
-    """Brings up the real TPU system, once a process: graphs cannot run on it before."""
+    """Initialise the real TPU system, once in a process. TPU graphs cannot run before."""
     import tensorflow as tf
 
     global _is_initialised
-    with _initialising:
+    with _initialisation_lock:
         if _is_initialised:
             return
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:

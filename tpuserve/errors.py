@@ -1,7 +1,7 @@
-"""Every error that tpuserve, trainer and server raise on purpose, one class per situation.
+"""The errors that tpuserve, trainer and server raise on purpose, one class for each situation.
 
-A message says what was asked, what was found and what to do about it. Each class has one
-canonical status code; `server.frontends.rest.errors` maps codes to HTTP and
+A message states what was requested, what was found, and what to do. Each class has one canonical
+status code; `server.frontends.rest.errors` maps codes to HTTP and
 `server.frontends.grpc.errors` to gRPC.
 """
 
@@ -31,123 +31,123 @@ class Code(Enum):
 
 
 class TpuserveError(Exception):
-    """The root of the tree: catch it to catch whatever this project raises on purpose."""
+    """The base class of all errors that this project raises on purpose."""
 
     code: ClassVar[Code] = Code.UNKNOWN
 
 
-# What a caller asked for in a way that can never work.
+# Invalid requests, arguments and settings.
 
 
 class InvalidInput(TpuserveError):
-    """A request, argument or tensor that does not fit what was asked for."""
+    """A request, an argument or a tensor is not valid."""
 
     code = Code.INVALID_ARGUMENT
 
 
 class InvalidJson(InvalidInput):
-    """A request body that is no JSON, or JSON of another form than the API's."""
+    """A request body is no JSON, or its JSON does not have the form that the API defines."""
 
 
 class InvalidTensor(InvalidInput):
-    """A tensor of a wrong type or shape, or one that cannot be decoded."""
+    """A tensor has a wrong dtype or shape, or cannot be decoded."""
 
 
 class InvalidInputNames(InvalidInput):
-    """Inputs missing from a request, or not known to the signature."""
+    """A request lacks inputs, or has inputs that the signature does not have."""
 
 
 class BatchTooLarge(InvalidInput):
-    """A request with more rows than the largest batch may have."""
+    """A request has more rows than the maximal batch size."""
 
 
 class LabelNotFound(InvalidInput):
-    """A version label that no version of the model carries."""
+    """No version of a model has the requested version label."""
 
 
 class InvalidConfig(InvalidInput):
-    """A configuration file or message that cannot be parsed, or asks for what cannot be."""
+    """A configuration file or message cannot be parsed, or is not valid."""
 
 
 class InvalidSetting(InvalidInput, ValueError):
-    """A flag, environment variable or constructor argument with an impossible value."""
+    """A flag, an environment variable or a constructor argument has an invalid value."""
 
 
 class InvalidType(InvalidSetting, TypeError):
-    """An argument of another type than it takes."""
+    """An argument has a wrong type."""
 
 
 class UnsupportedType(TpuserveError):
-    """A tensor type that the requested encoding has no form for."""
+    """The requested encoding cannot represent the dtype of a tensor."""
 
     code = Code.UNIMPLEMENTED
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """Something asked where it has no answer: of input_fn's context in model_fn, or the reverse."""
+    """A function was called in a context that lacks its result, for example in model_fn."""
 
     code = Code.FAILED_PRECONDITION
 
 
-# What was asked for and is not there.
+# Requested things that do not exist.
 
 
 class NotFound(TpuserveError):
-    """Something named by the caller does not exist."""
+    """Something that a caller named does not exist."""
 
     code = Code.NOT_FOUND
 
 
 class ModelNotFound(NotFound):
-    """No model, or no version of it, by the name that was asked for."""
+    """No model has the requested name, or the model does not have the requested version."""
 
 
 class SavedModelNotFound(NotFound):
-    """No SavedModel in a directory."""
+    """A directory has no SavedModel."""
 
 
 class BasePathNotFound(NotFound):
-    """A model's base path is no directory that can be read."""
+    """The base path of a model is no readable directory."""
 
 
 class VersionNotFound(NotFound):
-    """No version directory below a model's base path."""
+    """The base path of a model has no version directory."""
 
 
 class MetagraphNotFound(NotFound):
-    """A SavedModel has no metagraph with exactly the wanted tags."""
+    """A SavedModel has no metagraph with exactly the requested tags."""
 
 
 class SignatureNotFound(TpuserveError):
-    """A metagraph has no signature of the wanted name."""
+    """A metagraph has no signature with the requested name."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class LabelNotAvailable(TpuserveError):
-    """A label for a version that is not available."""
+    """A version label was assigned to a version that is not available."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class TpuNotFound(TpuserveError):
-    """A TPU was asked for on a machine that has none, with no emulation asked for."""
+    """A TPU is needed, and the machine has neither a real nor an emulated one."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class CheckpointNotFound(NotFound, ValueError):
-    """A trained model was asked for and its directory holds no checkpoint."""
+    """The directory of a model has no checkpoint, and the call needs a trained model."""
 
 
 class CheckpointMismatch(TpuserveError):
-    """A checkpoint holds a variable in another shape than the model has it."""
+    """A variable has one shape in the checkpoint and another in the model."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class ExtraNotInstalled(TpuserveError):
-    """A part of tpuserve needs a package that only one of its extras installs."""
+    """A function needs a package that only an extra of tpuserve installs."""
 
     code = Code.FAILED_PRECONDITION
 
@@ -158,139 +158,139 @@ class UnsupportedTensorFlow(TpuserveError, ImportError):
     code = Code.FAILED_PRECONDITION
 
 
-# What is there and cannot be used.
+# Things that exist and cannot be used.
 
 
 class DamagedSavedModel(TpuserveError):
-    """A saved_model.pb that cannot be parsed or contradicts itself."""
+    """A SavedModel cannot be read or parsed, or is inconsistent."""
 
     code = Code.DATA_LOSS
 
 
 class DamagedWarmUp(TpuserveError):
-    """A file of warm-up records that cannot be read as one."""
+    """A warm-up file cannot be read or parsed."""
 
     code = Code.DATA_LOSS
 
 
 class UnsafeModel(TpuserveError):
-    """A model with ops that reach files, the network or Python, where those are forbidden."""
+    """A model has ops that access files, the network or Python, and they are forbidden."""
 
     code = Code.PERMISSION_DENIED
 
 
 class UnsafePath(TpuserveError):
-    """A path that leaves the directory that it is to stay in."""
+    """A path leads out of the directory that must contain it."""
 
     code = Code.PERMISSION_DENIED
 
 
 class UnsupportedModel(TpuserveError):
-    """A model, record or method of a kind that is not served."""
+    """The server does not support this kind of model, record or method."""
 
     code = Code.UNIMPLEMENTED
 
 
 class WrongMethodName(TpuserveError):
-    """A signature of another method than it is asked through."""
+    """The method of a signature is not the method of the request."""
 
     code = Code.INTERNAL
 
 
 class UnbatchableTensor(TpuserveError):
-    """A tensor that cannot share a batch, or be taken apart after one."""
+    """A tensor cannot be merged into a batch, or split after the run of a batch."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class LoweringError(TpuserveError):
-    """A TPU graph holds something that has no form on a CPU."""
+    """A TPU graph has an op that cannot be lowered to CPU ops."""
 
     code = Code.UNIMPLEMENTED
 
 
 class ExportError(TpuserveError, ValueError):
-    """A model that cannot be exported as asked."""
+    """A model cannot be exported as requested."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class ModelExecutionError(TpuserveError):
-    """A model failed while it ran, through no fault of the request."""
+    """The run of a model failed, and the request is not the cause."""
 
     code = Code.INTERNAL
 
 
 class TpuRunError(TpuserveError):
-    """A run on a TPU that cannot go on."""
+    """A run on a TPU cannot continue."""
 
     code = Code.ABORTED
 
 
 class UnsupportedOnTpu(TpuserveError):
-    """A computation holds an op that the TPU's compiler has no form for."""
+    """A computation has an op that the TPU compiler does not support."""
 
     code = Code.UNIMPLEMENTED
 
 
 class ModelLoadError(TpuserveError):
-    """A model version could not be loaded, for a reason that has no class of its own."""
+    """A model version cannot be loaded, for a reason without an error class of its own."""
 
     code = Code.INTERNAL
 
 
 class ModelsNotAvailable(TpuserveError):
-    """Models that were to be served, none or not all of which are available."""
+    """Not all of the configured models became available."""
 
     code = Code.UNKNOWN
 
 
-# Who asks, how much, and how long it may take.
+# Authentication, limits and deadlines.
 
 
 class Unauthenticated(TpuserveError):
-    """A request without a key that is known."""
+    """A request has no valid API key."""
 
     code = Code.UNAUTHENTICATED
 
 
 class TooManyRequests(TpuserveError):
-    """More requests in flight than the server takes."""
+    """The server has reached its maximal number of requests in flight."""
 
     code = Code.RESOURCE_EXHAUSTED
 
 
 class RequestTooLarge(TpuserveError):
-    """A request of more bytes than the server takes."""
+    """A request has more bytes than the server accepts."""
 
     code = Code.RESOURCE_EXHAUSTED
 
 
 class DeadlineExceeded(TpuserveError):
-    """A request that was not answered in the time that it was given."""
+    """A request was not answered before its deadline."""
 
     code = Code.DEADLINE_EXCEEDED
 
 
 class Cancelled(TpuserveError):
-    """A request that whoever made it does not want answered any more."""
+    """The client cancelled a request."""
 
     code = Code.CANCELLED
 
 
 class QueueFull(TpuserveError):
-    """More requests waiting for a batch than may wait."""
+    """The batching queue is full."""
 
     code = Code.UNAVAILABLE
 
 
 class PortInUse(TpuserveError):
-    """A port to listen on is taken."""
+    """Another process uses a port that the server is to listen on."""
 
     code = Code.UNAVAILABLE
 
 
 class Unavailable(TpuserveError):
-    """The server cannot answer at the moment."""
+    """The server cannot answer now; a later request may succeed."""
 
     code = Code.UNAVAILABLE

@@ -1,4 +1,4 @@
-"""`python -m tpuserve.run` is the command `tpuserve run`."""
+"""Runs the command `tpuserve run` for `python -m tpuserve.run`."""
 
 import sys
 

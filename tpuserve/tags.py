@@ -1,6 +1,6 @@
-"""The two tag sets of a dual export, by name.
+"""The tag sets of the two metagraphs of an export for CPU and TPU.
 
-Source: tensorflow/cc/saved_model/tag_constants.h; a loader matches a tag set exactly.
+Source: tensorflow/cc/saved_model/tag_constants.h. A loader matches a tag set exactly.
 """
 
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ SERVE_TPU: TagSet = frozenset({"serve", "tpu"})
 
 
 def parse_tags(text: str) -> TagSet:
-    """The tag set that a comma-separated flag value names: "serve,tpu" → {serve, tpu}."""
+    """Parse a comma-separated flag value: "serve,tpu" → {serve, tpu}."""
     return frozenset(tag.strip() for tag in text.split(",") if tag.strip())
 
 
 def format_tags(tags: Iterable[str]) -> str:
-    """A tag set as people read it, in a stable order: {serve, tpu}."""
+    """Format a tag set with its tags sorted: {serve, tpu}."""
     return "{" + ", ".join(sorted(tags)) + "}"

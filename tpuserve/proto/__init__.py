@@ -1,5 +1,5 @@
-"""The part of TensorFlow's SavedModel format that is read here without TensorFlow.
+"""Protocol buffer messages of TensorFlow and TensorFlow Serving, without TensorFlow.
 
-`saved_model.proto` is the source; `make protos` compiles it. Field numbers and types are
-TensorFlow's, which a test compares.
+`make protos` compiles the .proto files. The field numbers and types are those of TensorFlow; a
+test compares them.
 """

@@ -1,4 +1,4 @@
-"""Serialized tf.Examples with the features that a model looks for."""
+"""Generates serialized tf.Examples with the features that a model parses."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,18 @@ from tpuserve.samples.parsing import ExampleFeature
 from tpuserve.samples.values import WORDS
 from tpuserve.saved_model import dtypes
 
-# Of a list that may be of any length. All such lists of one tf.Example are of one length, since
-# two of them may be the indices and the values of one sparse tensor.
-LONGEST_LIST = 2
+# The maximal length of a feature with a variable number of values. All such features of one
+# tf.Example have the same length, because two of them may be the indices and values of one sparse
+# tensor.
+MAX_LENGTH = 2
 
 
 def serialized_example(features: Sequence[ExampleFeature], random: np.random.Generator) -> bytes:
-    """One tf.Example that holds all the features, as it goes over the wire."""
+    """Return one serialized tf.Example that contains all the features."""
     example = tf.train.Example()
-    length = int(random.integers(1, LONGEST_LIST + 1))
-    for each in features:
-        _fill(example.features.feature[each.key], each, length, random)
+    length = int(random.integers(1, MAX_LENGTH + 1))
+    for feature in features:
+        _fill(example.features.feature[feature.key], feature, length, random)
     return bytes(example.SerializeToString(deterministic=True))
 
 
@@ -29,7 +30,7 @@ def _fill(
     count = length if feature.size is None else feature.size
     if feature.dtype == dtypes.STRING:
         message.bytes_list.value.extend(
-            WORDS[each] for each in random.integers(0, len(WORDS), count)
+            WORDS[index] for index in random.integers(0, len(WORDS), count)
         )
     elif feature.dtype in dtypes.WHOLE_NUMBERS:
         message.int64_list.value.extend(_whole_numbers(feature, count, random))
@@ -39,6 +40,6 @@ def _fill(
 
 def _whole_numbers(feature: ExampleFeature, count: int, random: np.random.Generator) -> list[int]:
     if feature.size is None:
-        # No number twice: they may be the indices of a sparse tensor.
-        return [int(each) for each in random.permutation(LONGEST_LIST)[:count]]
-    return [int(each) for each in random.integers(0, 2, count)]
+        # Without duplicates, because the numbers may be the indices of a sparse tensor.
+        return [int(number) for number in random.permutation(MAX_LENGTH)[:count]]
+    return [int(number) for number in random.integers(0, 2, count)]

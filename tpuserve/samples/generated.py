@@ -1,4 +1,4 @@
-"""A signature and a batch size → arrays to feed it with."""
+"""Generates input arrays for a signature and a batch size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,34 +9,34 @@ import tensorflow as tf
 from tpuserve.errors import InvalidInput, SignatureNotFound
 from tpuserve.samples import examples, parsing, values
 
-# Of a dimension beside the batch that the signature leaves open: a picture's side, a text's
-# length. Smaller ones vanish in a few strided layers.
+# The size of an unknown dimension other than the batch, such as the side of an image or the length
+# of a text. A few strided layers would reduce a smaller size to 0.
 OPEN_DIMENSION = 8
 
 
 def generate_inputs(
     meta_graph_def: Any, signature_name: str, batch_size: int, *, seed: int = 0
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Inputs by alias: the same ones for the same seed.
+    """Generate the inputs of a signature; the same seed gives the same inputs.
 
-    Floats are uniform in [0, 1), whole numbers 0 or 1, which any table of ids has, and strings
-    short words; where a string goes into tf.io.parse_example, it is a tf.Example with the
-    features that are looked for.
+    Floats are uniform in [0, 1). Integers are 0 or 1, which are valid in every table of ids.
+    Strings are short words; a string that the graph parses with tf.io.parse_example is a
+    serialized tf.Example with the features that are parsed.
 
     Args:
-      meta_graph_def: TensorFlow's MetaGraphDef.
-      signature_name: one of its signatures.
-      batch_size: rows, for each first dimension that is unknown.
-      seed: of the random numbers.
+      meta_graph_def: a MetaGraphDef message of TensorFlow.
+      signature_name: the name of one of its signatures.
+      batch_size: the size of an unknown first dimension, in rows.
+      seed: the seed of the random numbers.
 
     Returns:
-      alias → array; strings are object arrays of bytes.
+      Input alias → array. Strings are object arrays of bytes.
 
     Raises:
-      SignatureNotFound: no such signature.
-      InvalidInput: the signature takes another number of rows, or something that no array holds.
+      SignatureNotFound: the metagraph has no such signature.
+      InvalidInput: the signature takes another number of rows, or an input that no array can be.
     """
-    signature = _find(meta_graph_def, signature_name)
+    signature = _find_signature_def(meta_graph_def, signature_name)
     _check_rows(signature, signature_name, batch_size)
     random = np.random.default_rng(seed)
     return {
@@ -46,16 +46,16 @@ def generate_inputs(
 
 
 def has_open_batch_size(meta_graph_def: Any, signature_name: str) -> bool:
-    """Whether a signature takes any number of rows.
+    """Return whether a signature accepts any number of rows.
 
     Raises:
-      SignatureNotFound: no such signature.
+      SignatureNotFound: the metagraph has no such signature.
     """
-    signature = _find(meta_graph_def, signature_name)
-    return any(_is_open(each) for each in signature.inputs.values())
+    signature = _find_signature_def(meta_graph_def, signature_name)
+    return any(_is_open(info) for info in signature.inputs.values())
 
 
-def _find(meta_graph_def: Any, name: str) -> Any:
+def _find_signature_def(meta_graph_def: Any, name: str) -> Any:
     if name not in meta_graph_def.signature_def:
         raise SignatureNotFound(
             f"no signature {name!r}; found {', '.join(sorted(meta_graph_def.signature_def))}. "
@@ -71,11 +71,11 @@ def _is_open(info: Any) -> bool:
 
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
-    fixed = {each.tensor_shape.dim[0].size for each in inputs if each.tensor_shape.dim}
-    # Beside an input with an open batch, one of a fixed size is no batch.
-    if not fixed or batch_size in fixed or any(_is_open(each) for each in inputs):
+    fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
+    # If one input has an open batch dimension, a fixed first dimension of another is no batch.
+    if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
-    rows = " or ".join(str(each) for each in sorted(fixed))
+    rows = " or ".join(str(size) for size in sorted(fixed))
     raise InvalidInput(
         f"signature {name!r} takes {rows} rows at a time, not {batch_size}. Ask for that number, "
         f"or export with an open first dimension."
@@ -107,6 +107,6 @@ def _shape(proto: Any, batch_size: int) -> Sequence[int]:
         return (batch_size,)
     open_sizes = (batch_size, *[OPEN_DIMENSION] * len(proto.dim))
     return [
-        open_size if each.size < 0 else each.size
-        for each, open_size in zip(proto.dim, open_sizes, strict=False)
+        open_size if dimension.size < 0 else dimension.size
+        for dimension, open_size in zip(proto.dim, open_sizes, strict=False)
     ]

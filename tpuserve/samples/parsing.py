@@ -1,4 +1,4 @@
-"""What a graph does with the strings that it is fed: the tf.Examples that it parses them as."""
+"""Infers from a graph how it uses a string input: as tf.Examples, numbers or plain text."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -9,18 +9,18 @@ import tensorflow as tf
 
 from tpuserve.saved_model.metagraph import called_functions
 
-# Their first input picks the function; the function does not get it.
+# The first input of these ops selects the function, and is no argument of the function.
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
 @dataclass(frozen=True)
 class ExampleFeature:
-    """A feature of a tf.Example that a model looks for.
+    """A feature of a tf.Example that a model parses.
 
     Attributes:
-      key: its name there.
-      dtype: number of its type: that of float32, int64 or string.
-      size: how many values it has to have; None where any number will do.
+      key: the name of the feature.
+      dtype: the DataType number: that of float32, int64 or string.
+      size: the number of values; None if any number is valid.
     """
 
     key: str
@@ -30,11 +30,11 @@ class ExampleFeature:
 
 @dataclass(frozen=True)
 class StringInputUse:
-    """What becomes of a string input.
+    """How a graph uses a string input.
 
     Attributes:
-      features: those of the tf.Example that it is parsed as; empty where it is not parsed.
-      is_read_as_number: whether it is turned into a number by its digits.
+      features: the features that are parsed if the strings are tf.Examples; otherwise empty.
+      is_read_as_number: whether the strings are converted to numbers.
     """
 
     features: tuple[ExampleFeature, ...] = ()
@@ -43,12 +43,12 @@ class StringInputUse:
 
 @dataclass(eq=False)
 class _Scope:
-    """The main graph, or one call of a function.
+    """The nodes of the main graph, or of one call of a function.
 
     Attributes:
-      nodes: by name.
-      consumers: name of a node or argument → the nodes that take it, with the input's position.
-      arguments: name → where its value comes from, in the caller's scope.
+      nodes: node name → node.
+      consumers: name of a node or argument → the nodes that consume it, with the input position.
+      arguments: argument name → the scope of the caller, and the tensor in that scope.
     """
 
     nodes: Mapping[str, Any]
@@ -57,17 +57,17 @@ class _Scope:
 
 
 def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
-    """What becomes of the strings of a tensor, followed through ops and called functions.
+    """Infer how a graph uses the strings of a tensor, through ops and called functions.
 
     Args:
-      graph_def: TensorFlow's GraphDef.
-      tensor_name: that of a placeholder, "examples:0".
+      graph_def: a GraphDef message of TensorFlow.
+      tensor_name: the name of the tensor of a placeholder, for example "examples:0".
     """
-    functions = {each.signature.name: each for each in graph_def.library.function}
+    functions = {function.signature.name: function for function in graph_def.library.function}
     features: dict[str, ExampleFeature] = {}
     is_number = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
-    # A function is entered once per argument: calls in a circle would have no end.
+    # A function is entered once for each argument, so that recursive calls end.
     seen: set[tuple[_Scope, str]] = set()
     entered: set[tuple[str, str]] = set()
     while pending:
@@ -78,8 +78,8 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
         for node, position in scope.consumers.get(name, []):
             read = _PARSERS.get(node.op)
             if read is not None:
-                found = read(node, scope) if position == 0 else []
-                features.update({each.key: each for each in found if each.key not in features})
+                for feature in read(node, scope) if position == 0 else []:
+                    features.setdefault(feature.key, feature)
                 continue
             is_number |= node.op == "StringToNumber"
             pending.append((scope, node.name))
@@ -103,31 +103,32 @@ def _scope(
 
 
 def _data_inputs(node: Any) -> list[str]:
-    return [each for each in node.input if not each.startswith("^")]
+    return [name for name in node.input if not name.startswith("^")]
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """The functions that a node calls, and the name that its input of a position has there."""
+    """Return the functions that a node calls, and the argument that takes this input."""
     index = position - 1 if node.op in _BRANCHES else position
-    found = [functions[each] for each in (*called_functions(node), node.op) if each in functions]
+    names = (*called_functions(node), node.op)
+    called = [functions[name] for name in names if name in functions]
     return [
-        (each, each.signature.input_arg[index].name)
-        for each in found
-        if 0 <= index < len(each.signature.input_arg)
+        (function, function.signature.input_arg[index].name)
+        for function in called
+        if 0 <= index < len(function.signature.input_arg)
     ]
 
 
 def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
     inputs = _data_inputs(node)[1 if node.op in _BRANCHES else 0 :]
-    names = [each.name for each in function.signature.input_arg]
+    names = [argument.name for argument in function.signature.input_arg]
     return _scope(
         function.node_def,
-        {name: (scope, each) for name, each in zip(names, inputs, strict=False)},
+        {name: (scope, tensor) for name, tensor in zip(names, inputs, strict=False)},
     )
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """The strings of a constant, found through what hands it on; none where it is none."""
+    """Return the strings of a constant, through arguments and Identity ops; else nothing."""
     name = reference.partition(":")[0]
     while True:
         if name in scope.arguments:
@@ -141,11 +142,11 @@ def _constant(reference: str, scope: _Scope) -> list[str]:
     if node is None or node.op != "Const":
         return []
     constant = tf.make_ndarray(node.attr["value"].tensor)
-    return [each.decode(errors="replace") for each in constant.reshape(-1)]
+    return [text.decode(errors="replace") for text in constant.reshape(-1)]
 
 
 def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
-    sparse, dense, ragged = (_constant(each, scope) for each in _data_inputs(node)[2:5])
+    sparse, dense, ragged = (_constant(name, scope) for name in _data_inputs(node)[2:5])
     return _features(
         (sparse, node.attr["sparse_types"].list.type),
         (ragged, node.attr["ragged_value_types"].list.type),
@@ -157,36 +158,36 @@ def _parse_example_v2(node: Any, scope: _Scope) -> list[ExampleFeature]:
 def _parse_example(node: Any, scope: _Scope) -> list[ExampleFeature]:
     count = node.attr["Nsparse"].i
     keys = _data_inputs(node)[2:]
-    sparse = [key for each in keys[:count] for key in _constant(each, scope)]
-    of_dense = keys[count : count + node.attr["Ndense"].i]
-    dense = [key for each in of_dense for key in _constant(each, scope)]
+    sparse = [key for name in keys[:count] for key in _constant(name, scope)]
+    dense_names = keys[count : count + node.attr["Ndense"].i]
+    dense = [key for name in dense_names for key in _constant(name, scope)]
     return _features((sparse, node.attr["sparse_types"].list.type), dense=dense, node=node)
 
 
 def _parse_single_example(node: Any, _: _Scope) -> list[ExampleFeature]:
     sparse, dense = (
-        [each.decode(errors="replace") for each in node.attr[name].list.s]
+        [key.decode(errors="replace") for key in node.attr[name].list.s]
         for name in ("sparse_keys", "dense_keys")
     )
     return _features((sparse, node.attr["sparse_types"].list.type), dense=dense, node=node)
 
 
 def _features(
-    *of_any_length: tuple[list[str], Iterable[int]], dense: list[str], node: Any
+    *variable_length: tuple[list[str], Iterable[int]], dense: list[str], node: Any
 ) -> list[ExampleFeature]:
-    found = [
+    features = [
         ExampleFeature(key, dtype, None)
-        for keys, types in of_any_length
+        for keys, types in variable_length
         for key, dtype in zip(keys, types, strict=False)
     ]
     types, shapes = node.attr["Tdense"].list.type, node.attr["dense_shapes"].list.shape
     for key, dtype, shape in zip(dense, types, shapes, strict=False):
         size = 1
         for dimension in shape.dim:
-            # An open first dimension holds any number of rows; one will do.
+            # An unknown first dimension accepts any number of rows; one row is enough.
             size *= 1 if dimension.size < 0 else dimension.size
-        found.append(ExampleFeature(key, dtype, size))
-    return found
+        features.append(ExampleFeature(key, dtype, size))
+    return features
 
 
 _PARSERS: Mapping[str, Callable[[Any, _Scope], list[ExampleFeature]]] = {

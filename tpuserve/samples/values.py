@@ -1,4 +1,4 @@
-"""Arrays of random values that usual models take."""
+"""Generates arrays of random values that common models accept."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,15 +14,21 @@ NUMBERS = (b"0", b"1")
 def random_array(
     dtype: Any, shape: Sequence[int], random: np.random.Generator, alias: str
 ) -> np.ndarray[Any, Any]:
-    """An array of a TensorFlow type that is no string.
+    """Return a random array of any dtype but string.
+
+    Args:
+      dtype: a tf.DType.
+      shape: the shape of the array.
+      random: the source of the values.
+      alias: the alias of the input, for the error.
 
     Raises:
-      InvalidInput: the type has no plain values, as a resource.
+      InvalidInput: no array can have the dtype, for example a resource.
     """
     if dtype.is_bool:
         return random.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_floating or dtype.is_complex:
-        # Drawn as float32, so that a 0.99999999 is not rounded to 1.
+        # Values are generated as float32: rounded to it, a float64 below 1 could become 1.
         return random.random(shape, np.float32).astype(dtype.as_numpy_dtype)
     if dtype.is_integer and not dtype.is_quantized:
         return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)
@@ -35,14 +41,14 @@ def random_array(
 def random_words(
     shape: Sequence[int], random: np.random.Generator, *, are_numbers: bool = False
 ) -> np.ndarray[Any, Any]:
-    """An object array of short words, or of the digits 0 and 1."""
+    """Return an object array of short words, or of the digits "0" and "1"."""
     count = int(np.prod(shape, dtype=np.int64))
     choice = NUMBERS if are_numbers else WORDS
-    return string_array([choice[each] for each in random.integers(0, len(choice), count)], shape)
+    return string_array([choice[index] for index in random.integers(0, len(choice), count)], shape)
 
 
-def string_array(each: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    """An object array of bytes, which keeps what a fixed-width array strips: zeros at the end."""
-    array = np.empty(len(each), object)
-    array[:] = each
+def string_array(strings: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Return an object array of bytes. A fixed-width array would strip zero bytes at the end."""
+    array = np.empty(len(strings), object)
+    array[:] = strings
     return array.reshape(tuple(shape))

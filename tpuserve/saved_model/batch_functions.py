@@ -1,4 +1,4 @@
-"""What the BatchFunctions of a graph say about batch sizes."""
+"""Reads the batch sizes of the BatchFunction ops of a graph."""
 
 from typing import Any
 
@@ -6,15 +6,17 @@ OP = "BatchFunction"
 
 
 def allowed_batch_sizes(graph_def: Any) -> tuple[int, ...]:
-    """The batch sizes that the BatchFunctions of a graph pad to: all together, increasing.
+    """Return the batch sizes that the BatchFunction ops of a graph pad to.
 
     Args:
-      graph_def: a GraphDef, TensorFlow's or that of `tpuserve.proto`; those in its functions count.
+      graph_def: a GraphDef message of TensorFlow or of `tpuserve.proto`. Ops in its functions are
+        included.
 
     Returns:
-      Sizes in rows; none where there is no BatchFunction, or none that pads.
+      The sizes of all ops, in rows, increasing; empty if no BatchFunction op pads.
     """
-    bodies = [graph_def.node, *(each.node_def for each in graph_def.library.function)]
+    functions = graph_def.library.function
+    bodies = [graph_def.node, *(function.node_def for function in functions)]
     sizes = {
         int(size)
         for nodes in bodies

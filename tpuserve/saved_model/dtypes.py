@@ -1,4 +1,4 @@
-"""TensorFlow's element types by number and by name.
+"""The numbers and names of TensorFlow's dtypes.
 
 Source: tensorflow/core/framework/types.proto.
 """
@@ -47,14 +47,14 @@ DTYPE_NAMES: dict[int, str] = {
 
 
 def dtype_name(number: int) -> str:
-    """The name of a type by its number in a proto; "type 99" for one that is not known."""
+    """Return the name of a dtype by its DataType number, or "type 99" for an unknown number."""
     return DTYPE_NAMES.get(number, f"type {number}")
 
 
-# Where the C++ runtime, and so every message of TensorFlow Serving, uses another name.
+# The dtypes that have another name in messages of the C++ runtime and of TensorFlow Serving.
 _RUNTIME_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
 def runtime_name(name: str) -> str:
-    """The name of a type in the C++ runtime's messages: "float32" → "float"."""
+    """Return the name of a dtype in messages of the C++ runtime: "float32" → "float"."""
     return _RUNTIME_NAMES.get(name, name)

@@ -1,4 +1,4 @@
-"""What a SavedModel holds, read from its files alone: no TensorFlow, nothing loaded."""
+"""Describes a SavedModel from its files, without TensorFlow and without loading it."""
 
 import os
 from collections import Counter
@@ -17,12 +17,12 @@ from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 from tpuserve.tags import TagSet
 
-# TensorFlow adds this entry to the signatures of a model made by its version 2; it names the
-# initialisation op and is nothing that a client can call.
+# TensorFlow 2 adds this signature to its models. It names the initialisation op, and clients
+# cannot call it.
 _INIT_OP_SIGNATURE = "__saved_model_init_op"
 
 _BATCH_OP = "BatchFunction"
-# What a graph leaves out when it is the op's default. Source: tensorflow/core/ops/batch_ops.cc.
+# The default of the attribute, which graphs omit. Source: tensorflow/core/ops/batch_ops.cc.
 _DEFAULT_ENQUEUED_BATCHES = 10
 
 _EXTRA = "assets.extra"
@@ -30,14 +30,15 @@ _EXTRA = "assets.extra"
 
 @dataclass(frozen=True)
 class TpuComputation:
-    """One TPU computation of a metagraph: what a single TPUPartitionedCall runs.
+    """A TPU computation of a metagraph: the function of one TPUPartitionedCall op.
 
     Attributes:
-      name: the function that is called.
-      tpu_ops: op type → how many of it run on the TPU.
-      host_ops: the same for the ops inside that the host runs: those of an outside compilation,
-        those that they call, and those beside the cluster that `tpu.rewrite` made.
-      batched_by: the function of the batch function that calls it; "" if none does.
+      name: the name of the function.
+      tpu_ops: op type → number of ops that run on the TPU.
+      host_ops: op type → number of ops in the function that run on the host: outside-compiled
+        ops, the ops that they call, and ops outside the cluster of `tpu.rewrite`.
+      batched_by: the name of the function of the BatchFunction op that calls this computation; ""
+        if none does.
     """
 
     name: str
@@ -48,16 +49,17 @@ class TpuComputation:
 
 @dataclass(frozen=True)
 class BatchFunction:
-    """Where a metagraph gathers requests into batches by itself.
+    """A BatchFunction op, which merges concurrent requests into batches.
 
     Attributes:
-      name: the node.
-      function: what runs a batch.
-      num_batch_threads: batches that run at once.
-      max_batch_size: in rows.
-      batch_timeout_micros: how long a batch waits to be filled.
-      allowed_batch_sizes: in rows, increasing; a batch is padded to the next. Empty: any size.
-      max_enqueued_batches: more are refused.
+      name: the name of the node.
+      function: the name of the function that runs a batch.
+      num_batch_threads: the number of batches that run at the same time.
+      max_batch_size: the maximal batch size in rows.
+      batch_timeout_micros: how long a batch waits for more requests, in microseconds.
+      allowed_batch_sizes: the sizes that batches are padded to, in rows, increasing; empty if
+        batches are not padded.
+      max_enqueued_batches: the number of waiting batches from which on requests are refused.
     """
 
     name: str
@@ -71,17 +73,17 @@ class BatchFunction:
 
 @dataclass(frozen=True)
 class Metagraph:
-    """One graph of a SavedModel.
+    """A metagraph of a SavedModel.
 
     Attributes:
-      tags: its tag set.
-      signatures: name → what it takes and gives.
-      host_ops: op type → how many of it run outside any TPU computation.
-      computations: the TPU computations, in the order in which the graph names them.
-      batch_functions: in the order in which the graph names them.
-      variables: what it declares, by name.
-      assets: file names below assets/.
-      tensorflow_version: the version that wrote it.
+      tags: the tag set.
+      signatures: signature name → signature.
+      host_ops: op type → number of ops outside TPU computations.
+      computations: the TPU computations, in graph order.
+      batch_functions: the BatchFunction ops, in graph order.
+      variables: the declared variables, sorted by name.
+      assets: the file names below assets/.
+      tensorflow_version: the TensorFlow version that wrote the metagraph.
     """
 
     tags: TagSet
@@ -96,18 +98,17 @@ class Metagraph:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A SavedModel as it lies on disk.
+    """The description of a SavedModel on disk.
 
     Attributes:
-      directory: where it is.
-      metagraphs: in the order of the file.
-      graph_bytes: size of saved_model.pb.
-      variables_bytes: size of all files below variables/.
-      warm_up: the requests that a server is to run before it answers; empty also where their
-        file is damaged, which is one of the problems.
-      extra_files: paths below assets.extra/, sorted.
-      problems: what keeps it from being loaded or served although the graph can be read: files
-        of variables or assets that are missing, a damaged warm-up file. A sentence each.
+      directory: the directory of the SavedModel.
+      metagraphs: the metagraphs in file order.
+      graph_bytes: the size of saved_model.pb in bytes.
+      variables_bytes: the size of all files below variables/ in bytes.
+      warm_up: the warm-up requests; empty if the warm-up file is damaged.
+      extra_files: the paths below assets.extra/, sorted.
+      problems: one sentence for each problem that prevents loading or serving: missing variables
+        or assets, and a damaged warm-up file.
     """
 
     directory: Path
@@ -120,12 +121,12 @@ class SavedModel:
 
 
 def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
-    """The description of the SavedModel in a directory.
+    """Describe the SavedModel in a directory.
 
     Raises:
-      SavedModelNotFound: the directory, or a saved_model.pb in it, is not there.
-      DamagedSavedModel: the file cannot be parsed or holds no metagraph, or the system gives no
-        access to a directory.
+      SavedModelNotFound: the directory does not exist, or has no saved_model.pb.
+      DamagedSavedModel: saved_model.pb cannot be parsed or has no metagraph, or a directory
+        cannot be read.
     """
     directory = Path(directory)
     path = find_saved_model_file(directory)
@@ -134,10 +135,10 @@ def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
         warm_up, problem = _warm_up(directory)
         return SavedModel(
             directory=directory,
-            metagraphs=tuple(_describe(each) for each in proto.meta_graphs),
+            metagraphs=tuple(_describe(meta_graph) for meta_graph in proto.meta_graphs),
             graph_bytes=path.stat().st_size,
             variables_bytes=sum(
-                each.stat().st_size for each in _files(directory / missing_files.VARIABLES)
+                path.stat().st_size for path in _files(directory / missing_files.VARIABLES)
             ),
             warm_up=warm_up,
             extra_files=_names(directory / _EXTRA),
@@ -151,17 +152,18 @@ def read_saved_model(directory: str | os.PathLike[str]) -> SavedModel:
 
 
 def read_metagraphs(directory: str | os.PathLike[str]) -> tuple[Metagraph, ...]:
-    """The metagraphs of the SavedModel in a directory, without a look at any other file.
+    """Describe the metagraphs of the SavedModel in a directory. Reads saved_model.pb alone.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel: as `read`.
+      SavedModelNotFound, DamagedSavedModel: as `read_saved_model`.
     """
     proto = proto_file.parse_saved_model_file(find_saved_model_file(Path(directory)))
-    return tuple(_describe(each) for each in proto.meta_graphs)
+    return tuple(_describe(meta_graph) for meta_graph in proto.meta_graphs)
 
 
 def _describe(proto: pb.MetaGraphDef) -> Metagraph:
-    functions = {each.signature.name: each for each in proto.graph_def.library.function}
+    library = proto.graph_def.library
+    functions = {function.signature.name: function for function in library.function}
     nodes = graph_walk.walk_graph(proto.graph_def, functions)
     batched_by: dict[str, str] = {}
     batch_functions = []
@@ -170,23 +172,21 @@ def _describe(proto: pb.MetaGraphDef) -> Metagraph:
             batch_functions.append(_batch_function(node))
             for name in graph_walk.walk_function(node.attr["f"].func.name, functions).tpu_calls:
                 batched_by.setdefault(name, node.attr["f"].func.name)
-    within = {name: graph_walk.walk_computation(name, functions) for name in nodes.tpu_calls}
+    computations = {name: graph_walk.walk_computation(name, functions) for name in nodes.tpu_calls}
     declaring = [*nodes.on_host]
-    for each in within.values():
-        declaring += each.on_tpu + each.on_host
+    for ops in computations.values():
+        declaring += ops.on_tpu + ops.on_host
     return Metagraph(
         tags=frozenset(proto.meta_info_def.tags),
         signatures={
-            name: _signature(each)
-            for name, each in sorted(proto.signature_def.items())
+            name: _signature(signature_def)
+            for name, signature_def in sorted(proto.signature_def.items())
             if name != _INIT_OP_SIGNATURE
         },
         host_ops=_count(nodes.on_host),
         computations=tuple(
-            TpuComputation(
-                name, _count(each.on_tpu), _count(each.on_host), batched_by.get(name, "")
-            )
-            for name, each in within.items()
+            TpuComputation(name, _count(ops.on_tpu), _count(ops.on_host), batched_by.get(name, ""))
+            for name, ops in computations.items()
         ),
         batch_functions=tuple(batch_functions),
         variables=variables.declared_variables(declaring),
@@ -216,8 +216,8 @@ def _batch_function(node: pb.NodeDef) -> BatchFunction:
 
 def _signature(proto: pb.SignatureDef) -> Signature:
     return Signature(
-        inputs={name: _spec(each) for name, each in sorted(proto.inputs.items())},
-        outputs={name: _spec(each) for name, each in sorted(proto.outputs.items())},
+        inputs={alias: _spec(info) for alias, info in sorted(proto.inputs.items())},
+        outputs={alias: _spec(info) for alias, info in sorted(proto.outputs.items())},
         method_name=proto.method_name,
     )
 
@@ -228,12 +228,12 @@ def _spec(proto: pb.TensorInfo) -> TensorSpec:
 
 
 def _files(directory: Path) -> list[Path]:
-    found = (Path(place, name) for place, _, names in os.walk(directory) for name in names)
-    return [each for each in found if each.is_file()]
+    paths = (Path(folder, name) for folder, _, names in os.walk(directory) for name in names)
+    return [path for path in paths if path.is_file()]
 
 
 def _names(directory: Path) -> tuple[str, ...]:
-    return tuple(sorted(each.relative_to(directory).as_posix() for each in _files(directory)))
+    return tuple(sorted(path.relative_to(directory).as_posix() for path in _files(directory)))
 
 
 def _warm_up(directory: Path) -> tuple[tuple[WarmUpRecord, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""saved_model.pb: where it is, and what it parses to."""
+"""Finds and parses the saved_model.pb of a SavedModel."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,10 +18,10 @@ _ASSETS_COLLECTION = "saved_model_assets"
 
 
 def find_saved_model_file(directory: Path) -> Path:
-    """The saved_model.pb of a directory, or its saved_model.pbtxt.
+    """Return the path of the saved_model.pb of a directory, or of its saved_model.pbtxt.
 
     Raises:
-      SavedModelNotFound: neither is there.
+      SavedModelNotFound: the directory has neither file.
       DamagedSavedModel: the directory cannot be read.
     """
     try:
@@ -34,10 +34,10 @@ def find_saved_model_file(directory: Path) -> Path:
 
 
 def parse_saved_model_file(path: Path) -> pb.SavedModel:
-    """What a file holds, at least one metagraph.
+    """Parse a saved_model.pb or saved_model.pbtxt file with at least one metagraph.
 
     Raises:
-      DamagedSavedModel: it cannot be read or parsed, or holds no metagraph.
+      DamagedSavedModel: the file cannot be read or parsed, or has no metagraph.
     """
     proto = pb.SavedModel()
     try:
@@ -58,28 +58,29 @@ def parse_saved_model_file(path: Path) -> pb.SavedModel:
 
 
 def asset_names(metagraph: pb.MetaGraphDef) -> tuple[str, ...]:
-    """The names of a metagraph's files below assets/, each once.
+    """Return the names of a metagraph's files below assets/, without duplicates.
 
-    TensorFlow's builder of version 1 lists them in a collection, its version 2 in a field.
+    The SavedModel builder of TensorFlow 1 lists the assets in a collection, TensorFlow 2 in a
+    field.
 
     Raises:
-      DamagedSavedModel: the collection holds something else.
+      DamagedSavedModel: the collection has values that are no assets.
     """
-    listed: Iterable[pb.AssetFileDef] = metagraph.asset_file_def
+    assets: Iterable[pb.AssetFileDef] = metagraph.asset_file_def
     try:
         if not metagraph.asset_file_def and _ASSETS_COLLECTION in metagraph.collection_def:
             collection = metagraph.collection_def[_ASSETS_COLLECTION].any_list.value
-            listed = [pb.AssetFileDef.FromString(each.value) for each in collection]
+            assets = [pb.AssetFileDef.FromString(packed.value) for packed in collection]
     except DecodeError as error:
         raise DamagedSavedModel(
             f"an asset of the metagraph {tag_sets.format_tags(metagraph.meta_info_def.tags)} is "
             f"damaged ({error}). Export the model again."
         ) from error
-    return tuple(dict.fromkeys(each.filename for each in listed))
+    return tuple(dict.fromkeys(asset.filename for asset in assets))
 
 
 def unreadable_error(path: Path, error: OSError) -> DamagedSavedModel:
-    """The error to raise for a file or directory that the system gives no access to."""
+    """Return the error to raise for a file or directory that cannot be read."""
     return DamagedSavedModel(
         f"{path} cannot be read: {error.strerror or error}. Make it readable for this user."
     )
@@ -101,7 +102,7 @@ def _why_not_found(directory: Path) -> str:
             f"this name, as export_saved_model returns it."
         )
     shown = "the current directory" if directory == Path() else directory
-    versions = sorted(each.name for each in directory.iterdir() if (each / BINARY_NAME).is_file())
+    versions = sorted(path.name for path in directory.iterdir() if (path / BINARY_NAME).is_file())
     if versions:
         # The newest version has the largest number.
         versions.sort(key=lambda name: int(name) if name.isdecimal() else -1)

@@ -1,4 +1,4 @@
-"""What a model takes and gives, as frozen data that needs no TensorFlow."""
+"""The signatures of a model and their tensors, as data that needs no TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ DEFAULT_SIGNATURE = "serving_default"
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One named tensor of a signature.
+    """A tensor of a signature.
 
     Attributes:
-      name: the tensor in the graph, "image:0".
-      dtype: TensorFlow's name of the element type: "float32", "string", "int64".
-      shape: None per unknown dimension; None as a whole where the rank is unknown.
+      name: the name of the tensor in the graph, for example "image:0".
+      dtype: TensorFlow's name of the dtype, for example "float32" or "string".
+      shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
     """
 
     name: str
@@ -34,12 +34,14 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """One entry point of a model.
+    """A function of a model that clients can call.
 
     Attributes:
-      inputs, outputs: alias → tensor; the alias is the name clients use.
-      method_name: the Serving API it was made for, "tensorflow/serving/predict".
-      defaults: alias → array, for inputs that a request may leave out.
+      inputs: input alias → tensor; clients use the alias.
+      outputs: output alias → tensor; clients use the alias.
+      method_name: the TensorFlow Serving method of the signature, for example
+        "tensorflow/serving/predict".
+      defaults: input alias → array, for inputs that a request may omit.
     """
 
     inputs: Mapping[str, TensorSpec]
@@ -47,29 +49,30 @@ class Signature:
     method_name: str = PREDICT_METHOD
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
-    def complete(self, sent: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The inputs of a request, with the defaults for those that it leaves out.
+    def complete(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the inputs of a request, with default values for the omitted inputs.
 
         Raises:
           InvalidInputNames: as `check_inputs`.
         """
-        self.check_inputs(sent.keys())
-        if len(sent) == len(self.inputs):
-            return sent
-        return {**{name: self.defaults[name] for name in self.inputs if name not in sent}, **sent}
+        self.check_inputs(inputs.keys())
+        if len(inputs) == len(self.inputs):
+            return inputs
+        omitted = (name for name in self.inputs if name not in inputs)
+        return {**{name: self.defaults[name] for name in omitted}, **inputs}
 
-    def check_inputs(self, sent: Collection[str]) -> None:
-        """Refuses inputs that are not just those of the signature, but for its defaults.
+    def check_inputs(self, aliases: Collection[str]) -> None:
+        """Check that a request has the inputs of the signature, except those with defaults.
 
-        The texts are TensorFlow Serving's.
+        The error texts are those of TensorFlow Serving.
 
         Raises:
-          InvalidInputNames: too many, too few, or others.
+          InvalidInputNames: an input is missing or unknown.
         """
-        # Most requests are right, and views of keys are compared without a copy.
-        if sent == self.inputs.keys():
+        # Most requests are valid, and comparing views of keys needs no copy.
+        if aliases == self.inputs.keys():
             return
-        names, required = set(sent), set(self.inputs)
+        names, required = set(aliases), set(self.inputs)
         if len(names) > len(required) or (len(names) < len(required) and not self.defaults):
             raise InvalidInputNames(
                 f"input size does not match signature: {len(names)}!={len(required)} "
@@ -90,27 +93,27 @@ class Signature:
                 f"{_format_names(names & required)}, request input: {_format_names(names)}"
             )
 
-    def check_outputs(self, wanted: Sequence[str]) -> None:
-        """Refuses a choice of outputs that is not one of the signature's.
+    def check_outputs(self, aliases: Sequence[str]) -> None:
+        """Check that requested outputs are outputs of the signature.
 
         Raises:
-          InvalidInput: an unknown output, or one that is named twice.
+          InvalidInput: an output is unknown, or requested twice.
         """
-        for position, name in enumerate(wanted):
+        for position, name in enumerate(aliases):
             if name not in self.outputs:
                 raise InvalidInput(
                     f"output tensor alias not found in signature: {name} Outputs expected to be "
                     f"in the set {_format_names(self.outputs)}."
                 )
-            if name in wanted[:position]:
+            if name in aliases[:position]:
                 raise InvalidInput(f"duplicate output tensor alias: {name}")
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """The signature of a name.
+    """Return the signature with a name.
 
     Raises:
-      SignatureNotFound: there is none; the text is TensorFlow Serving's.
+      SignatureNotFound: no signature has this name. The text is that of TensorFlow Serving.
     """
     if name not in signatures:
         raise SignatureNotFound(f'Serving signature key "{name}" not found.')

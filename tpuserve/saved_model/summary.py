@@ -1,4 +1,4 @@
-"""A SavedModel's description as data for programs: what `tpuserve inspect --json` prints."""
+"""Converts the description of a SavedModel to JSON types, for `tpuserve inspect --json`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,19 +10,19 @@ from tpuserve.saved_model.variables import DeclaredVariable
 
 
 def saved_model_to_dict(model: SavedModel) -> dict[str, Any]:
-    """The description as plain dicts, lists, strings, numbers and None."""
+    """Return the description as dicts, lists, strings, numbers and None."""
     return {
         "directory": str(model.directory),
         "graph_bytes": model.graph_bytes,
         "variables_bytes": model.variables_bytes,
-        "metagraphs": [_metagraph(each) for each in model.metagraphs],
+        "metagraphs": [_metagraph(metagraph) for metagraph in model.metagraphs],
         "warm_up": [
             {
-                "kind": each.kind,
-                "signature_name": each.signature_name,
-                "inputs": _specs(each.inputs),
+                "kind": record.kind,
+                "signature_name": record.signature_name,
+                "inputs": _specs(record.inputs),
             }
-            for each in model.warm_up
+            for record in model.warm_up
         ],
         "extra_files": list(model.extra_files),
         "problems": list(model.problems),
@@ -30,16 +30,18 @@ def saved_model_to_dict(model: SavedModel) -> dict[str, Any]:
 
 
 def sort_by_count(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts, the largest first; equal ones by name."""
+    """Sort counts, largest first; equal counts are sorted by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _metagraph(each: Metagraph) -> dict[str, Any]:
+def _metagraph(metagraph: Metagraph) -> dict[str, Any]:
     return {
-        "tags": sorted(each.tags),
-        "tensorflow_version": each.tensorflow_version,
-        "signatures": {name: _signature(found) for name, found in each.signatures.items()},
-        "host_ops": sort_by_count(each.host_ops),
+        "tags": sorted(metagraph.tags),
+        "tensorflow_version": metagraph.tensorflow_version,
+        "signatures": {
+            name: _signature(signature) for name, signature in metagraph.signatures.items()
+        },
+        "host_ops": sort_by_count(metagraph.host_ops),
         "tpu_computations": [
             {
                 "name": computation.name,
@@ -47,14 +49,14 @@ def _metagraph(each: Metagraph) -> dict[str, Any]:
                 "tpu_ops": sort_by_count(computation.tpu_ops),
                 "host_ops": sort_by_count(computation.host_ops),
             }
-            for computation in each.computations
+            for computation in metagraph.computations
         ],
         "batch_functions": [
             {**asdict(batch), "allowed_batch_sizes": list(batch.allowed_batch_sizes)}
-            for batch in each.batch_functions
+            for batch in metagraph.batch_functions
         ],
-        "variables": [_variable(variable) for variable in each.variables],
-        "assets": list(each.assets),
+        "variables": [_variable(variable) for variable in metagraph.variables],
+        "assets": list(metagraph.assets),
     }
 
 
@@ -73,12 +75,12 @@ def _specs(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     }
 
 
-def _variable(each: DeclaredVariable) -> dict[str, Any]:
+def _variable(variable: DeclaredVariable) -> dict[str, Any]:
     return {
-        "name": each.name,
-        "dtype": each.dtype,
-        "shape": _shape(each.shape),
-        "bytes": each.bytes,
+        "name": variable.name,
+        "dtype": variable.dtype,
+        "shape": _shape(variable.shape),
+        "bytes": variable.bytes,
     }
 
 

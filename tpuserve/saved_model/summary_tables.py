@@ -1,7 +1,7 @@
-"""A SavedModel's description as tables for people: what `tpuserve inspect` prints.
+"""Prints the description of a SavedModel as tables, for `tpuserve inspect`.
 
-Names come from the file, which may be damaged or of ill will: none of them can steer the terminal,
-and none is longer than a few lines. All of everything is in `description.as_data`.
+Names come from a file that may be damaged or malicious. Control characters in them are escaped,
+and long names and lists are shortened. `summary.saved_model_to_dict` has the complete description.
 """
 
 import os
@@ -20,13 +20,14 @@ from tpuserve.saved_model.summary import sort_by_count
 from tpuserve.saved_model.variables import DeclaredVariable
 from tpuserve.saved_model.warm_up_file import WarmUpRecord
 
-_OPS_SHOWN = 6
-_VARIABLES_SHOWN = 3
-_NAMES_SHOWN = 6
-_TENSORS_SHOWN = 200
-_CALLS_SHOWN = 20
-_LONGEST_TEXT = 2000
-# Of what is no terminal, such as a pipe: few lines are broken, so that grep finds whole ones.
+_MAX_OPS = 6
+_MAX_VARIABLES = 3
+_MAX_NAMES = 6
+_MAX_TENSORS = 200
+_MAX_CALLS = 20
+_MAX_TEXT = 2000
+# The width for output that is no terminal, such as a pipe. It wraps few lines, so that grep finds
+# whole lines.
 _PIPE_WIDTH = 200
 
 _UNITS = ("kB", "MB", "GB", "TB")
@@ -37,16 +38,20 @@ _PROBLEM_STYLE = "bold red"
 
 
 def print_summary(model: SavedModel, console: Console | None = None) -> None:
-    """Prints a box per metagraph and what they share, in colour where the console has any.
+    """Print one box for each metagraph, and a table with what belongs to the whole SavedModel.
 
-    A character that the console's encoding lacks is printed as its escape.
+    Characters that the encoding of the console lacks are printed as escape sequences.
+
+    Args:
+      model: the description.
+      console: the console to print to; None for standard output.
     """
     console = console or _console()
     with console.capture() as capture:
         size = f"graph {_bytes(model.graph_bytes)}, variables {_bytes(model.variables_bytes)}"
         console.print(_plain(f"{model.directory}: {size}", "bold"), soft_wrap=True)
-        for each in model.metagraphs:
-            console.print(_panel(each))
+        for metagraph in model.metagraphs:
+            console.print(_panel(metagraph))
         console.print(_shared(model))
     text = capture.get().encode(console.encoding, "backslashreplace").decode(console.encoding)
     console.file.write(text)
@@ -60,31 +65,31 @@ def _console() -> Console:
     return console
 
 
-def _panel(each: Metagraph) -> Panel:
+def _panel(metagraph: Metagraph) -> Panel:
     rows = _rows()
-    for computation in each.computations[:_CALLS_SHOWN]:
+    for computation in metagraph.computations[:_MAX_CALLS]:
         _add_computation(rows, computation)
-    _add_more(rows, len(each.computations) - _CALLS_SHOWN)
-    if not each.computations:
+    _add_more(rows, len(metagraph.computations) - _MAX_CALLS)
+    if not metagraph.computations:
         rows.add_row("on the TPU", "nothing")
-    rows.add_row("on the host", _ops(each.host_ops), style=_HOST_STYLE)
-    for batch in each.batch_functions[:_CALLS_SHOWN]:
+    rows.add_row("on the host", _ops(metagraph.host_ops), style=_HOST_STYLE)
+    for batch in metagraph.batch_functions[:_MAX_CALLS]:
         rows.add_row("batches", _plain(_batch(batch)))
-    _add_more(rows, len(each.batch_functions) - _CALLS_SHOWN)
-    if each.variables:
-        rows.add_row("variables", _plain(_variables(each.variables)))
-    if each.assets:
-        rows.add_row("assets", _some(each.assets))
-    title = _plain(
-        f"metagraph {tag_sets.format_tags(each.tags)}, TensorFlow {each.tensorflow_version}"
-    )
-    return Panel(Group(_signatures(each), "", rows), title=title, title_align="left", expand=False)
+    _add_more(rows, len(metagraph.batch_functions) - _MAX_CALLS)
+    if metagraph.variables:
+        rows.add_row("variables", _plain(_variables(metagraph.variables)))
+    if metagraph.assets:
+        rows.add_row("assets", _some(metagraph.assets))
+    tags = tag_sets.format_tags(metagraph.tags)
+    title = _plain(f"metagraph {tags}, TensorFlow {metagraph.tensorflow_version}")
+    content = Group(_signatures(metagraph), "", rows)
+    return Panel(content, title=title, title_align="left", expand=False)
 
 
 def _shared(model: SavedModel) -> Table:
     rows = _rows()
     if model.warm_up:
-        shown = [_warm_up(each) for each in model.warm_up]
+        shown = [_warm_up(record) for record in model.warm_up]
         rows.add_row("warm-up", Text(f"{_number(shown, 'request')}: ").append(_some(shown, "; ")))
     if model.extra_files:
         rows.add_row("extra files", _some(model.extra_files))
@@ -117,70 +122,70 @@ def _add_more(rows: Table, count: int) -> None:
         rows.add_row("", f"and {count} more")
 
 
-def _signatures(each: Metagraph) -> Table:
+def _signatures(metagraph: Metagraph) -> Table:
     titles = ("signature", "", "name", "type and shape")
     table = Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in table.columns:
         column.overflow = "fold"
     tensors = [
         (name, direction, alias, spec)
-        for name, signature in each.signatures.items()
+        for name, signature in metagraph.signatures.items()
         for direction, specs in (("in", signature.inputs), ("out", signature.outputs))
         for alias, spec in specs.items()
     ]
     before = None
-    for name, direction, alias, spec in tensors[:_TENSORS_SHOWN]:
+    for name, direction, alias, spec in tensors[:_MAX_TENSORS]:
         shown = "" if name == before else name
         table.add_row(_plain(shown), direction, _plain(alias), _plain(str(spec)))
         before = name
-    _add_more(table, len(tensors) - _TENSORS_SHOWN)
+    _add_more(table, len(tensors) - _MAX_TENSORS)
     return table
 
 
 def _ops(counts: Mapping[str, int]) -> Text:
     ordered = list(sort_by_count(counts).items())
-    text = ", ".join(f"{op} {count}" for op, count in ordered[:_OPS_SHOWN])
-    more = len(ordered) - _OPS_SHOWN
+    text = ", ".join(f"{op} {count}" for op, count in ordered[:_MAX_OPS])
+    more = len(ordered) - _MAX_OPS
     total = sum(counts.values())
     shown = f"{total} op{'' if total == 1 else 's'}{': ' if text else ''}{text}"
     return _plain(f"{shown} and {more} other type{'' if more == 1 else 's'}" if more > 0 else shown)
 
 
-def _batch(each: BatchFunction) -> str:
-    sizes = ", ".join(str(size) for size in each.allowed_batch_sizes[:_TENSORS_SHOWN])
+def _batch(batch: BatchFunction) -> str:
+    sizes = ", ".join(str(size) for size in batch.allowed_batch_sizes[:_MAX_TENSORS])
     return (
-        f"{each.function}: up to {each.max_batch_size} rows, "
+        f"{batch.function}: up to {batch.max_batch_size} rows, "
         f"{f'padded to {sizes}' if sizes else 'not padded'}; "
-        f"waits {each.batch_timeout_micros / 1000:g} ms; "
-        f"{each.num_batch_threads} at once, {each.max_enqueued_batches} in the queue"
+        f"waits {batch.batch_timeout_micros / 1000:g} ms; "
+        f"{batch.num_batch_threads} at once, {batch.max_enqueued_batches} in the queue"
     )
 
 
 def _variables(variables: Iterable[DeclaredVariable]) -> str:
-    ordered = sorted(variables, key=lambda each: -(each.bytes or 0))
-    total = sum(each.bytes or 0 for each in ordered)
-    unknown = sum(each.bytes is None for each in ordered)
+    ordered = sorted(variables, key=lambda variable: -(variable.bytes or 0))
+    total = sum(variable.bytes or 0 for variable in ordered)
+    unknown = sum(variable.bytes is None for variable in ordered)
     largest = ", ".join(
-        f"{each.name} {TensorSpec(each.name, each.dtype, each.shape)} "
-        f"{'of unknown size' if each.bytes is None else _bytes(each.bytes)}"
-        for each in ordered[:_VARIABLES_SHOWN]
+        f"{variable.name} {TensorSpec(variable.name, variable.dtype, variable.shape)} "
+        f"{'of unknown size' if variable.bytes is None else _bytes(variable.bytes)}"
+        for variable in ordered[:_MAX_VARIABLES]
     )
     size = f"{_bytes(total)}{f' and {unknown} of unknown size' if unknown else ''}"
-    which = "the largest: " if len(ordered) > _VARIABLES_SHOWN else ""
+    which = "the largest: " if len(ordered) > _MAX_VARIABLES else ""
     return f"{len(ordered)}, {size}; {which}{largest}"
 
 
-def _warm_up(each: WarmUpRecord) -> str:
+def _warm_up(record: WarmUpRecord) -> str:
     inputs = ", ".join(
-        f"{alias} {spec}" for alias, spec in list(each.inputs.items())[:_NAMES_SHOWN]
+        f"{alias} {spec}" for alias, spec in list(record.inputs.items())[:_MAX_NAMES]
     )
-    return f"{each.kind} {each.signature_name} ({inputs})"
+    return f"{record.kind} {record.signature_name} ({inputs})"
 
 
 def _some(names: Iterable[str], separator: str = ", ") -> Text:
     names = list(names)
-    shown = Text(separator).join(_plain(name) for name in names[:_NAMES_SHOWN])
-    more = len(names) - _NAMES_SHOWN
+    shown = Text(separator).join(_plain(name) for name in names[:_MAX_NAMES])
+    more = len(names) - _MAX_NAMES
     return shown.append(f" and {more} more") if more > 0 else shown
 
 
@@ -189,11 +194,12 @@ def _number(things: list[str], noun: str) -> str:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """A text as it is: no markup, nothing that steers a terminal, and of bounded length."""
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[:_LONGEST_TEXT]}..."
+    """Return text without markup, with control characters escaped, and of limited length."""
+    if len(text) > _MAX_TEXT:
+        text = f"{text[:_MAX_TEXT]}..."
     shown = "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )
     return Text(shown, style)
 

@@ -1,7 +1,7 @@
-"""Ops that reach out of a model: to files, to the network, into Python.
+"""Finds unsafe ops in a metagraph: ops that access files, the network or Python.
 
-What every SavedModel needs is none of them: the ops that save and restore variables, and those
-that fill a table from a file of the model's own assets.
+The ops that save and restore variables, and those that fill a table from an asset file of the
+model, are not unsafe: most SavedModels need them.
 """
 
 from collections import Counter
@@ -65,20 +65,20 @@ _STREAMS = (b"", b"stderr", b"stdout")
 
 
 def check_no_unsafe_ops(meta_graph: Any, directory: Path) -> None:
-    """Refuses a metagraph that reaches out, in its graph or in any of its functions.
+    """Check that a metagraph has no unsafe ops, in its graph or in its functions.
 
     Args:
       meta_graph: a MetaGraphDef message.
-      directory: where it is from, for the error.
+      directory: the directory of the SavedModel, for the error.
 
     Raises:
-      UnsafeModel: it holds such ops; they are named.
+      UnsafeModel: the metagraph has unsafe ops; the message counts them by op type.
     """
-    found = Counter(node.op for node in _nodes(meta_graph.graph_def) if _is_unsafe(node))
-    if found:
-        shown = ", ".join(f"{count} {op}" for op, count in sorted(found.items()))
+    counts = Counter(node.op for node in _nodes(meta_graph.graph_def) if _is_unsafe(node))
+    if counts:
+        ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items()))
         raise UnsafeModel(
-            f"{directory} holds ops that reach files, the network or Python: {shown}. Export the "
+            f"{directory} holds ops that reach files, the network or Python: {ops}. Export the "
             f"model without them, or serve it with --forbid_unsafe_ops=false if you trust it."
         )
 
@@ -90,14 +90,14 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _is_unsafe(node: Any) -> bool:
-    if node.op.startswith(_FOREIGN_PREFIXES) or _plain(node.op) in _FORBIDDEN:
+    if node.op.startswith(_FOREIGN_PREFIXES) or _base_op(node.op) in _FORBIDDEN:
         return True
-    # It can print to a file just as well.
+    # PrintV2 can print to a file.
     return node.op == "PrintV2" and node.attr["output_stream"].s not in _STREAMS
 
 
-def _plain(op: str) -> str:
-    """An op's name without what its versions add: "ExperimentalSqlDatasetV2" → "SqlDataset"."""
+def _base_op(op: str) -> str:
+    """Return an op type without its version: "ExperimentalSqlDatasetV2" → "SqlDataset"."""
     name = op.lstrip("_").removeprefix("Experimental")
     stem, mark, version = name.rpartition("V")
     return stem if mark and version.isdigit() else name

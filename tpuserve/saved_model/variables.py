@@ -1,4 +1,4 @@
-"""The variables that a graph declares."""
+"""Finds the variables that a graph declares."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from tpuserve.saved_model import dtypes
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 
-# Of one element in memory; a string has no size of its own.
-_BYTES_OF_TYPE = {
+# DataType number → bytes of one element. Strings have no fixed size.
+_ELEMENT_BYTES = {
     **dict.fromkeys((4, 6, 10, 11, 12, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33), 1),
     **dict.fromkeys((5, 14, 15, 16, 17, 19), 2),
     **dict.fromkeys((1, 3, 13, 22), 4),
     **dict.fromkeys((2, 8, 9, 23), 8),
     18: 16,
 }
-_MOST_BYTES = 2**63 - 1
+_MAX_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class DeclaredVariable:
-    """A variable as the graph declares it.
+    """A variable that a graph declares.
 
     Attributes:
-      name: the name it is shared by, which is its name in a checkpoint of TensorFlow's version 1.
-      dtype: TensorFlow's name of the element type.
-      shape: None per unknown dimension; None as a whole where the rank is unknown.
-      bytes: of its value; None where the type or shape leave it open.
+      name: the shared name, which is the name in a checkpoint of TensorFlow 1.
+      dtype: TensorFlow's name of the dtype.
+      shape: the size of each dimension, None for an unknown size; None if the rank is unknown.
+      bytes: the size of the value in bytes; None if it is unknown.
     """
 
     name: str
@@ -37,13 +37,14 @@ class DeclaredVariable:
 
 
 def declared_variables(nodes: Iterable[pb.NodeDef]) -> tuple[DeclaredVariable, ...]:
-    """The variables that nodes declare, each once, by name."""
-    found = {each.name: each for each in map(_variable, nodes) if each is not None}
-    return tuple(found[name] for name in sorted(found))
+    """Return the variables that nodes declare, without duplicates, sorted by name."""
+    declared = (_variable(node) for node in nodes)
+    by_name = {variable.name: variable for variable in declared if variable is not None}
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def shape_from_proto(proto: pb.TensorShapeProto) -> tuple[int | None, ...] | None:
-    """A shape with None per unknown dimension; None where the rank is unknown."""
+    """Return a shape with None for each unknown size, or None if the rank is unknown."""
     if proto.unknown_rank:
         return None
     return tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
@@ -52,7 +53,7 @@ def shape_from_proto(proto: pb.TensorShapeProto) -> tuple[int | None, ...] | Non
 def _variable(node: pb.NodeDef) -> DeclaredVariable | None:
     if node.op not in _VARIABLE_OPS:
         return None
-    # A handle may be shared under another name than its node's, and is saved under that.
+    # A checkpoint stores a resource variable under its shared name.
     shared_name = node.attr["shared_name"].s.decode(errors="backslashreplace")
     number = node.attr["dtype"].type
     shape = shape_from_proto(node.attr["shape"].shape)
@@ -65,15 +66,15 @@ def _variable(node: pb.NodeDef) -> DeclaredVariable | None:
 
 
 def _bytes(number: int, shape: tuple[int | None, ...] | None) -> int | None:
-    if shape is None or number not in _BYTES_OF_TYPE:
+    if shape is None or number not in _ELEMENT_BYTES:
         return None
     if 0 in shape:
         return 0
-    total = _BYTES_OF_TYPE[number]
+    total = _ELEMENT_BYTES[number]
     for size in shape:
         if size is None:
             return None
         total *= size
-        if total > _MOST_BYTES:
+        if total > _MAX_BYTES:
             return None
     return total
