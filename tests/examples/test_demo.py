@@ -74,7 +74,7 @@ def test_the_printed_lines_serve_the_model_and_ask_it(screen: str) -> None:
         for line in screen.splitlines()
         if "--model_base_path" in line or "curl" in line
     )
-    (label,) = re.findall(r"ask for a (\d)", screen)
+    (label,) = re.findall(r"query it with a (\d)", screen)
     rest, rpc = processes.free_ports(2)
     ports = ["--host=127.0.0.1", f"--rest_api_port={rest}", f"--port={rpc}"]
     server = subprocess.Popen([*shlex.split(serve), *ports], stderr=subprocess.PIPE, text=True)
@@ -102,7 +102,7 @@ def test_a_directory_that_cannot_be_made_is_one_line() -> None:
     done = processes.run("demo", "--directory=/proc/no/demo")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "--directory=/proc/no/demo cannot be made" in line
+    assert "--directory=/proc/no/demo cannot be created" in line
 
 
 def test_a_terminal_sees_a_progress_bar_and_ctrl_c_ends_it_in_one_line(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""From a plain Estimator to a TPUEstimator, with its model_fn and its input_fn as they are.
+"""Conversion of an Estimator to a TPUEstimator, without changes to its model_fn and input_fn.
 
-The door is `estimators`. What differs on a TPU has a file each: gradients are averaged over the
-replicas (`gradients`), metrics are made on the host (`metrics`), batches have one size and types
-that a TPU takes (`inputs`).
+The entry point is `to_tpu_estimator`. The modules implement what differs on a TPU: gradients are
+averaged over the replicas (`gradients`), and metrics are computed on the host (`metrics`).
+`trainer.model.feature_codec` makes batches of a fixed size and of dtypes that a TPU accepts.
 """
 
 from trainer.conversion.estimators import to_tpu_estimator

@@ -1,4 +1,4 @@
-"""`to_tpu_estimator`: the door."""
+"""to_tpu_estimator: converts an Estimator to a TPUEstimator."""
 
 import dataclasses
 import functools
@@ -19,6 +19,7 @@ from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 BATCH_SIZE = "batch_size"
+# model_fn finds this key in params only in a run on a TPU.
 _CONTEXT = "context"
 
 
@@ -33,98 +34,114 @@ def to_tpu_estimator(
     use_tpu: bool = True,
     **options: Any,
 ) -> TPUEstimator:
-    """A TPUEstimator of the model, model_dir and hyperparameters of a plain Estimator.
+    """Convert an Estimator to a TPUEstimator with the same model, model_dir and hyperparameters.
 
-    Its model_fn and the input_fns written for it stay as they are. On a TPU:
+    The model_fn and the input_fns need no changes. On a TPU:
 
-    - An optimizer of tf.compat.v1.train or tf_keras applies the mean of the replicas' gradients,
-      so that a step is one on the global batch where the loss is a mean over rows.
-    - An EstimatorSpec becomes a TPUEstimatorSpec: metrics that are calls of tf.compat.v1.metrics
-      are made on the host, hooks and outputs are taken over.
-    - params["batch_size"] has the size that input_fn is to make batches of. Batches of another
-      size, or of an unknown one, are cut anew, and types that a TPU is not fed (int64, float64)
-      travel in 32 bits and reach model_fn as they were.
+    - Optimizers of tf.compat.v1.train and tf_keras apply the mean of the replicas' gradients. A
+      training step therefore equals a step on the global batch if the loss is a mean over rows.
+    - An EstimatorSpec becomes a TPUEstimatorSpec. Metrics that are calls of tf.compat.v1.metrics
+      are computed on the host; hooks and export outputs are kept.
+    - params["batch_size"] holds the batch size that input_fn should produce. Batches of another
+      or of an unknown size are rebatched. Dtypes that the infeed does not support (int64,
+      float64) are transferred in 32 bits and converted back for model_fn.
 
-    Off the TPU nothing is changed but that params has "batch_size".
+    Off the TPU, the only change is the key "batch_size" in params.
 
-    Of an Estimator that model_to_estimator has made of a Keras model it is what
-    `model_to_tpu_estimator` would have made, and both share the model.
+    An estimator that model_to_estimator made from a Keras model is converted to the result of
+    `model_to_tpu_estimator`; both estimators share the Keras model.
 
     Example:
       tpu = to_tpu_estimator(estimator, train_batch_size=1024)
       tpu.train(input_fn, max_steps=1000)
 
     Args:
-      estimator: a trainer.Estimator; it is not changed, and shares its model_dir.
-      train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows. The
-        first may be left out where the estimator's params have "batch_size"; the others are as
-        the first where they are left out.
-      tpu_config: how its loop runs on a TPU; by default the estimator's config's.
-      config: how it runs; by default the estimator's.
+      estimator: a trainer.Estimator. It is not changed, and shares its model_dir.
+      train_batch_size: the global batch size of training, in rows. None takes "batch_size" of
+        the estimator's params.
+      eval_batch_size: the global batch size of evaluation, in rows; None for train_batch_size.
+      predict_batch_size: the global batch size of prediction, in rows; None for train_batch_size.
+      tpu_config: the settings of the training loop on the TPU; None takes those of the config.
+      config: the settings of the run; None takes those of the estimator.
       use_tpu: see `TPUEstimator`.
-      options: more arguments of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
+      options: further arguments of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
+
+    Returns:
+      A new TPUEstimator.
 
     Raises:
-      InvalidType: it is no Estimator.
+      InvalidType: estimator is not an Estimator, or is a TPUEstimator already.
       InvalidSetting: there is no batch size, or TPUEstimator refuses an argument.
     """
     if isinstance(estimator, TPUEstimator):
-        return _of_keras(
+        return _convert_keras_estimator(
             estimator,
             tpu_config=tpu_config,
             config=config,
             use_tpu=use_tpu,
-            train_batch_size=train_batch_size,
-            eval_batch_size=eval_batch_size or train_batch_size,
-            predict_batch_size=predict_batch_size or train_batch_size,
+            **_batch_sizes(train_batch_size, eval_batch_size, predict_batch_size),
             **options,
         )
     if not isinstance(estimator, Estimator):
         raise InvalidType(f"estimator is {estimator!r}. Give a trainer.Estimator.")
     program = estimator._program
     params = hyperparameters.with_hyperparameters(program.params, {})
-    of_params = _taken_out(params)
-    train_batch_size = of_params if train_batch_size is None else train_batch_size
+    batch_size_of_params = _pop_batch_size(params)
+    if train_batch_size is None:
+        train_batch_size = batch_size_of_params
     if train_batch_size is None:
         raise InvalidSetting(
             "to_tpu_estimator has no train_batch_size, and the estimator's params have no "
             "'batch_size'. Give the global batch size, in rows."
         )
-    wire = FeatureCodec()
-    config = config or program.config
+    batch_sizes = _batch_sizes(train_batch_size, eval_batch_size, predict_batch_size)
+    codec = FeatureCodec()
     converted = TPUEstimator(
-        model_fn=_model_fn(program.model_fn, wire),
+        model_fn=_convert_model_fn(program.model_fn, codec),
         model_dir=program.model_dir,
-        config=_with_tpu_config(config, program.model_dir, tpu_config),
+        config=_with_tpu_config(config or program.config, program.model_dir, tpu_config),
         params=params or None,
         use_tpu=use_tpu,
-        train_batch_size=train_batch_size,
-        eval_batch_size=eval_batch_size or train_batch_size,
-        predict_batch_size=predict_batch_size or train_batch_size,
         warm_start_from=options.pop("warm_start_from", program.warm_start),
+        **batch_sizes,
         **options,
     )
     assert isinstance(converted._program, TPUModelProgram)
-    converted._program = dataclasses.replace(converted._program, encode_input=wire.encode)
+    converted._program = dataclasses.replace(converted._program, encode_input=codec.encode)
     logger.info(
-        "Estimator of %s made a TPUEstimator: batches of %d, %d and %d rows in training, "
-        "evaluation and prediction",
+        "converted the Estimator of %s to a TPUEstimator: batches of %d, %d and %d rows in "
+        "training, evaluation and prediction",
         program.model_dir,
-        train_batch_size,
-        eval_batch_size or train_batch_size,
-        predict_batch_size or train_batch_size,
+        *batch_sizes.values(),
     )
     return converted
 
 
-def _of_keras(
+def _batch_sizes(
+    train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
+) -> dict[str, Any]:
+    """Return TPUEstimator's batch size arguments; those of training are the default."""
+    return {
+        "train_batch_size": train_batch_size,
+        "eval_batch_size": eval_batch_size or train_batch_size,
+        "predict_batch_size": predict_batch_size or train_batch_size,
+    }
+
+
+def _convert_keras_estimator(
     estimator: TPUEstimator,
     *,
     tpu_config: TPUConfig | None,
     config: RunConfig | None,
     **options: Any,
 ) -> TPUEstimator:
-    # Whoever has no Keras model need not pay for the import of Keras.
+    """Convert an estimator of a Keras model that does not run on a TPU yet.
+
+    Raises:
+      InvalidType: the estimator is not of a Keras model, or runs on a TPU already.
+      InvalidSetting: there is no batch size, or the model cannot run on a TPU.
+    """
+    # Imported here, because importing Keras takes seconds.
     from trainer.keras.estimator import KerasTPUEstimator
 
     if not isinstance(estimator, KerasTPUEstimator) or estimator.uses_tpu:
@@ -138,8 +155,11 @@ def _of_keras(
     return estimator.run_otherwise(config=config, model_dir=model_dir, **options)
 
 
-def _taken_out(params: Any) -> int | None:
-    """The batch size among hyperparameters, which a TPUEstimator puts there itself."""
+def _pop_batch_size(params: Any) -> int | None:
+    """Remove "batch_size" from hyperparameters and return it; None if it is missing.
+
+    TPUEstimator adds the key itself.
+    """
     if BATCH_SIZE not in params:
         return None
     size = int(hyperparameters.get_hyperparameter(params, BATCH_SIZE))
@@ -151,40 +171,50 @@ def _taken_out(params: Any) -> int | None:
 
 
 def _with_tpu_config(config: RunConfig, model_dir: str, tpu_config: TPUConfig | None) -> RunConfig:
+    """Return a copy of a config with a model_dir and, unless it is None, a TPUConfig."""
     changes = {} if tpu_config is None else {"tpu_config": tpu_config}
     return config.replace(model_dir=model_dir, **changes)
 
 
-def _model_fn(model_fn: Callable[..., Any], wire: FeatureCodec) -> Callable[..., Any]:
-    """The model_fn of a TPUEstimator that builds the same model."""
+def _convert_model_fn(model_fn: Callable[..., Any], codec: FeatureCodec) -> Callable[..., Any]:
+    """Wrap a model_fn so that it builds the same model on a TPU.
+
+    Args:
+      model_fn: the model_fn of an Estimator.
+      codec: decodes the features and labels that were encoded for the infeed.
+    """
     names = unbound_argument_names(model_fn)
 
-    def converted(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
-        # The context is there in a run on a TPU alone, and not in an export.
+    def converted_model_fn(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
         is_on_tpu = _CONTEXT in params
         if is_on_tpu:
-            features, labels = wire.decode(features, labels, mode)
-        given = {"labels": labels, "mode": mode, "params": params, "config": config}
+            features, labels = codec.decode(features, labels, mode)
+        available = {"labels": labels, "mode": mode, "params": params, "config": config}
         call = functools.partial(
-            model_fn, features, **{name: given[name] for name in names if name in given}
+            model_fn, features, **{name: available[name] for name in names if name in available}
         )
         if not is_on_tpu:
             return call()
         with gradients.average_gradients():
             if mode != ModeKeys.EVAL:
-                return _for_tpu(call(), None)
-            with metrics.record_metrics() as records:
+                return _to_tpu_spec(call(), None)
+            with metrics.record_metrics() as recorder:
                 spec = call()
-        calls = records.calls_of(getattr(spec, "eval_metric_ops", None) or {})
-        rows = hyperparameters.get_hyperparameter(params, BATCH_SIZE)
-        host_metrics = metrics.HostMetrics(calls, rows).pair() if calls else None
-        return _for_tpu(spec, host_metrics)
+        calls = recorder.find_calls(getattr(spec, "eval_metric_ops", None) or {})
+        num_rows = hyperparameters.get_hyperparameter(params, BATCH_SIZE)
+        eval_metrics = metrics.HostMetrics(calls, num_rows).to_eval_metrics() if calls else None
+        return _to_tpu_spec(spec, eval_metrics)
 
-    return converted
+    return converted_model_fn
 
 
-def _for_tpu(spec: Any, eval_metrics: Any) -> Any:
-    """A spec in the form that a TPU can run; one that has it already stays as it is."""
+def _to_tpu_spec(spec: Any, eval_metrics: Any) -> Any:
+    """Convert an EstimatorSpec to a TPUEstimatorSpec; return a TPUEstimatorSpec unchanged.
+
+    Args:
+      spec: the result of model_fn.
+      eval_metrics: the (metric function, tensors) of the new spec, or None.
+    """
     if not isinstance(spec, EstimatorSpec):
         return spec
     scaffold = spec.scaffold

@@ -1,4 +1,4 @@
-"""Optimizers that average gradients over the replicas, in code that does not know of any."""
+"""Patches optimizers so that they average gradients over the replicas."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -14,122 +14,149 @@ from trainer.model import patching
 logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
-_REDUCING = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
+# Optimizers that sum gradients over the replicas themselves.
+_REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]
 
 
 @contextmanager
 def average_gradients() -> Iterator[None]:
-    """Within it each optimizer of tf.compat.v1.train or tf_keras applies the replicas' mean.
+    """Make optimizers apply the mean of the replicas' gradients within the context.
 
-    Gradients are averaged as soon as `compute_gradients` has them, so that what is done to them
-    afterwards, such as clipping by their norm, is done to those of the whole batch, as without
-    replicas. Gradients from elsewhere, as from tf.gradients, are averaged when they are applied.
-    An optimizer in a CrossShardOptimizer is left to that one.
+    The optimizers of tf.compat.v1.train and tf_keras are patched. Gradients are averaged as soon
+    as `compute_gradients` returns them, so that later changes, such as clipping by the global
+    norm, see the gradients of the whole batch, as without replicas. Gradients from elsewhere,
+    such as tf.gradients, are averaged when they are applied. An optimizer within a
+    CrossShardOptimizer is left alone.
 
-    It holds for the whole process: enter it around the call of one model_fn.
+    The patch affects the whole process: enter the context around the call of one model_fn only.
     """
-    inside = _Inside()
+    patch = _OptimizerPatch()
     v1 = tf.compat.v1.train.Optimizer
     methods: list[tuple[type, dict[str, _Method]]] = [
-        (kind, {name: inside.reducing(getattr(kind, name)) for name in _METHODS})
-        for kind in _REDUCING
+        (
+            optimizer_type,
+            {name: patch.wrap_reducing(getattr(optimizer_type, name)) for name in _METHODS},
+        )
+        for optimizer_type in _REDUCING_OPTIMIZERS
     ]
-    for kind in (v1, *_keras_optimizers()):
-        methods.append((kind, {_APPLY: inside.applying(getattr(kind, _APPLY))}))
-    methods.append((v1, {_COMPUTE: inside.computing(getattr(v1, _COMPUTE))}))
+    for optimizer_type in (v1, *_keras_optimizers()):
+        methods.append(
+            (optimizer_type, {_APPLY: patch.wrap_apply(getattr(optimizer_type, _APPLY))})
+        )
+    methods.append((v1, {_COMPUTE: patch.wrap_compute(getattr(v1, _COMPUTE))}))
     with ExitStack() as stack:
-        for kind, values in methods:
-            stack.enter_context(patching.patched_attributes(kind, values))
+        for optimizer_type, values in methods:
+            stack.enter_context(patching.patched_attributes(optimizer_type, values))
         yield
 
 
 def _keras_optimizers() -> list[type]:
+    """Return the base classes of the optimizers of tf_keras."""
     import tf_keras
 
     return [tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer]
 
 
-class _Inside:
-    """Methods that know whether another one, further out, is at work already."""
+class _OptimizerPatch:
+    """Wraps methods of optimizers; only the outermost wrapped call averages gradients."""
 
     def __init__(self) -> None:
         self._depth = 0
 
     @contextmanager
-    def _deeper(self) -> Iterator[bool]:
+    def _enter(self) -> Iterator[bool]:
+        """Count nested calls; yield whether this call is the outermost one."""
         self._depth += 1
         try:
             yield self._depth == 1
         finally:
             self._depth -= 1
 
-    def reducing(self, method: _Method) -> _Method:
-        """One that reduces by itself."""
+    def wrap_reducing(self, method: _Method) -> _Method:
+        """Wrap a method that sums gradients over the replicas itself."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            with self._deeper():
+            with self._enter():
                 return method(*arguments, **named)
 
         return call
 
-    def computing(self, method: _Method) -> _Method:
-        """One whose result is averaged."""
+    def wrap_compute(self, method: _Method) -> _Method:
+        """Wrap compute_gradients so that the gradients in its result are averaged."""
 
         def call(*arguments: Any, **named: Any) -> Any:
-            with self._deeper() as is_outermost:
+            with self._enter() as is_outermost:
                 pairs = method(*arguments, **named)
-            return [(_mean(each), of) for each, of in pairs] if is_outermost else pairs
+            if not is_outermost:
+                return pairs
+            return [(_average(gradient), variable) for gradient, variable in pairs]
 
         return call
 
-    def applying(self, method: _Method) -> _Method:
-        """One whose gradients are averaged, where they are not yet."""
+    def wrap_apply(self, method: _Method) -> _Method:
+        """Wrap apply_gradients so that gradients that are not averaged yet are averaged."""
 
         def call(optimizer: Any, grads_and_vars: Any, *arguments: Any, **named: Any) -> Any:
-            with self._deeper() as is_outermost:
+            with self._enter() as is_outermost:
                 pairs = list(grads_and_vars)
                 if is_outermost:
-                    pairs = _averaged(pairs)
+                    pairs = _average_unsummed(pairs)
                 return method(optimizer, pairs, *arguments, **named)
 
         return call
 
 
-def _averaged(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    late = [gradient is not None and not _is_summed(gradient) for gradient, _ in pairs]
-    if any(late):
+def _average_unsummed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Average the gradients that are not computed from a sum over the replicas.
+
+    Args:
+      pairs: (gradient, variable).
+
+    Returns:
+      The pairs with averaged gradients.
+    """
+    is_unsummed = [gradient is not None and not _is_summed(gradient) for gradient, _ in pairs]
+    if any(is_unsummed):
         logger.info(
-            "%d gradients are averaged over the replicas when they are applied: they are not from "
-            "an optimizer's compute_gradients, and clipping, if any, was done by each replica.",
-            sum(late),
+            "%d gradients are averaged over the replicas when they are applied, because they do "
+            "not come from an optimizer's compute_gradients; each replica clips them on its own.",
+            sum(is_unsummed),
         )
     return [
-        (_mean(gradient) if is_late else gradient, variable)
-        for (gradient, variable), is_late in zip(pairs, late, strict=True)
+        (_average(gradient) if unsummed else gradient, variable)
+        for (gradient, variable), unsummed in zip(pairs, is_unsummed, strict=True)
     ]
 
 
-def _mean(gradient: Any) -> Any:
+def _average(gradient: Any) -> Any:
+    """Average a gradient over the replicas; None stays None.
+
+    Args:
+      gradient: a Tensor or IndexedSlices, or None.
+
+    Returns:
+      A Tensor of the same shape.
+    """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     if gradient is None or replicas == 1:
         return gradient
-    # A sum over replicas is one of dense tensors; so it is in CrossShardOptimizer.
+    # CrossReplicaSum takes dense tensors only; CrossShardOptimizer converts gradients likewise.
     return cross_replica_sum(tf.convert_to_tensor(gradient)) * (1.0 / replicas)
 
 
 def _is_summed(gradient: Any) -> bool:
-    """Whether a sum over replicas is among what a gradient is computed from."""
-    tensors = gradient if isinstance(gradient, tf.IndexedSlices) else None
-    waiting = [(tensors.values if tensors is not None else gradient).op]
-    seen = set(waiting)
-    while waiting:
-        operation = waiting.pop()
+    """Return whether a gradient is computed from a sum over the replicas."""
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    pending = [values.op]
+    seen = set(pending)
+    while pending:
+        operation = pending.pop()
         if operation.type == _SUM:
             return True
-        for each in operation.inputs:
-            if each.op not in seen:
-                seen.add(each.op)
-                waiting.append(each.op)
+        for tensor in operation.inputs:
+            if tensor.op not in seen:
+                seen.add(tensor.op)
+                pending.append(tensor.op)
     return False

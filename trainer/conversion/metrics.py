@@ -1,4 +1,4 @@
-"""Metrics of tf.compat.v1.metrics, kept as calls that the host can make later."""
+"""Records calls of tf.compat.v1.metrics, so that the host can make the calls later."""
 
 import functools
 import inspect
@@ -12,143 +12,181 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.model import patching
 
-_ON_THE_WAY = {tf.int64: tf.int32, tf.float64: tf.float32, tf.float16: tf.float32}
-"""Types that a TPU does not send → the ones they are sent as."""
+# Dtypes that the outfeed does not support → the dtypes that are transferred instead.
+_TRANSFER_DTYPES = {tf.int64: tf.int32, tf.float64: tf.float32, tf.float16: tf.float32}
 
 
 @dataclass(frozen=True)
 class MetricCall:
-    """A call of a metric function.
+    """A recorded call of a metric function.
 
     Attributes:
-      function: of tf.compat.v1.metrics.
-      arguments: positional and named ones, with tensors in them.
+      function: a function of tf.compat.v1.metrics.
+      arguments: the positional and the keyword arguments, which contain tensors.
     """
 
     function: Callable[..., Any]
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
     def tensors(self) -> list[Any]:
-        """The tensors among the arguments."""
-        return [each for each in tf.nest.flatten(self.arguments) if tf.is_tensor(each)]
+        """Return the tensors among the arguments."""
+        return [part for part in tf.nest.flatten(self.arguments) if tf.is_tensor(part)]
 
-    def made_of(self, tensors: list[Any]) -> Any:
-        """The metric, of other tensors."""
-        left = iter(tensors)
-        flat = [next(left) if tf.is_tensor(x) else x for x in tf.nest.flatten(self.arguments)]
+    def replay(self, tensors: list[Any]) -> Any:
+        """Make the call with other tensors.
+
+        Args:
+          tensors: replacements of `tensors()`, in the same order.
+
+        Returns:
+          The metric: (value tensor, update op).
+        """
+        remaining = iter(tensors)
+        flat = [
+            next(remaining) if tf.is_tensor(part) else part
+            for part in tf.nest.flatten(self.arguments)
+        ]
         positional, named = tf.nest.pack_sequence_as(self.arguments, flat)
         return self.function(*positional, **named)
 
 
 class MetricRecorder:
-    """The calls that were kept, each under the pair of tensors that was returned for it."""
+    """Records calls of metric functions, and finds them by the tensors that the calls returned."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], MetricCall] = {}
         self._returned: list[Any] = []
 
     def add(self, call: MetricCall) -> tuple[Any, Any]:
-        """Keeps a call; returns a pair as its function would.
+        """Record a call.
 
-        Its tensors are zeros: a summary in the same model_fn may be made of them.
+        Returns:
+          (value, update op), as the function would return. Both are scalar zeros, because the
+          same model_fn may use them in a summary.
         """
         pair = (tf.zeros([]), tf.zeros([]))
-        # Kept, so that no other tensor gets the identity of one of them.
+        # A reference is stored, so that no later tensor can have the same id.
         self._returned.append(pair)
         self._calls[id(pair[0]), id(pair[1])] = call
         return pair
 
-    def calls_of(self, metric_ops: Mapping[str, Any]) -> dict[str, MetricCall]:
-        """Name → call, of a model's eval_metric_ops.
+    def find_calls(self, metric_ops: Mapping[str, Any]) -> dict[str, MetricCall]:
+        """Find the recorded calls of a model's eval_metric_ops.
+
+        Args:
+          metric_ops: metric name → (value, update op).
+
+        Returns:
+          Metric name → call.
 
         Raises:
-          InvalidSetting: a metric is made of ops of its own, which only a host could run.
+          InvalidSetting: a metric does not come directly from a recorded call.
         """
-        calls = {name: self._call_of(metric) for name, metric in metric_ops.items()}
-        own = [name for name, call in calls.items() if call is None]
-        if own:
+        calls = {name: self._find_call(metric) for name, metric in metric_ops.items()}
+        unknown = [name for name, call in calls.items() if call is None]
+        if unknown:
             raise InvalidSetting(
-                f"eval_metric_ops has {', '.join(map(repr, own))}, which no function of "
+                f"eval_metric_ops has {', '.join(map(repr, unknown))}, which no function of "
                 f"tf.compat.v1.metrics returned as it is. A TPU cannot run the ops of a metric: "
                 f"use such a function, return a TPUEstimatorSpec with eval_metrics, or evaluate "
                 f"with eval_on_tpu=False."
             )
         return {name: call for name, call in calls.items() if call is not None}
 
-    def _call_of(self, metric: Any) -> MetricCall | None:
+    def _find_call(self, metric: Any) -> MetricCall | None:
         is_pair = isinstance(metric, tuple | list) and len(metric) == 2
         return self._calls.get((id(metric[0]), id(metric[1]))) if is_pair else None
 
 
 @contextmanager
 def record_metrics() -> Iterator[MetricRecorder]:
-    """Within it the functions of tf.compat.v1.metrics are kept as calls, and make no op.
+    """Make the functions of tf.compat.v1.metrics record their calls and create no ops.
 
-    It holds for the whole process: enter it around the call of one model_fn.
+    The patch affects the whole process: enter the context around the call of one model_fn only.
+
+    Yields:
+      The recorder of the calls.
     """
-    module, records = tf.compat.v1.metrics, MetricRecorder()
+    module, recorder = tf.compat.v1.metrics, MetricRecorder()
     functions = {
         name: value
         for name, value in vars(module).items()
         if inspect.isfunction(value) and not name.startswith("_")
     }
-    recording = {name: _recording(function, records) for name, function in functions.items()}
-    with patching.patched_attributes(module, recording):
-        yield records
+    replacements = {
+        name: _make_recording_function(function, recorder) for name, function in functions.items()
+    }
+    with patching.patched_attributes(module, replacements):
+        yield recorder
 
 
-def _recording(function: Callable[..., Any], records: MetricRecorder) -> Callable[..., Any]:
+def _make_recording_function(
+    function: Callable[..., Any], recorder: MetricRecorder
+) -> Callable[..., Any]:
+    """Wrap a metric function so that it records its calls."""
+
     @functools.wraps(function)
     def record(*positional: Any, **named: Any) -> tuple[Any, Any]:
-        return records.add(MetricCall(function, (positional, named)))
+        return recorder.add(MetricCall(function, (positional, named)))
 
     return record
 
 
 @dataclass
 class HostMetrics:
-    """Metrics of one model as what TPUEstimatorSpec.eval_metrics wants.
+    """Computes recorded metrics on the host, through TPUEstimatorSpec.eval_metrics.
 
     Attributes:
-      calls: name → call.
-      rows: how many rows a replica's batch has.
+      calls: metric name → call.
+      num_rows: the batch size of a replica, in rows.
     """
 
     calls: Mapping[str, MetricCall]
-    rows: int
-    _types: list[Any] = field(default_factory=list)
+    num_rows: int
+    _dtypes: list[Any] = field(default_factory=list)
 
-    def pair(self) -> tuple[Callable[..., Any], list[Any]]:
-        """(metric_fn, tensors), each tensor with one row for each example.
+    def to_eval_metrics(self) -> tuple[Callable[..., Any], list[Any]]:
+        """Build the eval_metrics of a TPUEstimatorSpec.
+
+        Returns:
+          (metric function, tensors [num_rows, ...]).
 
         Raises:
-          InvalidSetting: a metric is of a tensor that has no row for each example.
+          InvalidSetting: a metric uses a tensor that does not have one row per example.
         """
         tensors = [
-            self._sent(name, call, each)
+            self._to_transferable(name, call, tensor)
             for name, call in self.calls.items()
-            for each in call.tensors()
+            for tensor in call.tensors()
         ]
         return self._metric_fn, tensors
 
-    def _sent(self, name: str, call: MetricCall, tensor: Any) -> Any:
+    def _to_transferable(self, name: str, call: MetricCall, tensor: Any) -> Any:
+        """Convert an argument of a metric to a tensor [num_rows, ...] that the outfeed supports.
+
+        Raises:
+          InvalidSetting: the tensor does not have one row per example.
+        """
         tensor = tf.convert_to_tensor(tensor)
-        self._types.append(tensor.dtype)
+        self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
-            # The mean over the batch of one value for all its rows is that value.
-            tensor = tf.fill([self.rows], tensor)
-        if not tensor.shape.rank or tensor.shape.as_list()[0] != self.rows:
+            # The mean over rows that all hold the scalar is the scalar.
+            tensor = tf.fill([self.num_rows], tensor)
+        if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(
                 f"metric {name!r} is made of {tensor.name} of shape {tensor.shape}, which has not "
-                f"one row for each of the {self.rows} examples of a replica, so that the host "
-                f"cannot put the replicas' together. Give the metric tensors that have, or "
-                f"evaluate with eval_on_tpu=False."
+                f"one row for each of the {self.num_rows} examples of a replica, so the host "
+                f"cannot concatenate the replicas' rows. Give the metric tensors with one row "
+                f"per example, or evaluate with eval_on_tpu=False."
             )
-        return tf.cast(tensor, _ON_THE_WAY.get(tensor.dtype, tensor.dtype))
+        return tf.cast(tensor, _TRANSFER_DTYPES.get(tensor.dtype, tensor.dtype))
 
     def _metric_fn(self, *tensors: Any) -> dict[str, Any]:
-        left = iter([tf.cast(each, kind) for each, kind in zip(tensors, self._types, strict=True)])
+        """Compute the metrics on the host from the transferred tensors."""
+        remaining = iter(
+            [tf.cast(tensor, dtype) for tensor, dtype in zip(tensors, self._dtypes, strict=True)]
+        )
         return {
-            name: call.made_of([next(left) for _ in call.tensors()])
+            name: call.replay([next(remaining) for _ in call.tensors()])
             for name, call in self.calls.items()
         }

@@ -1,1 +1,1 @@
-"""`tpuserve demo`: train, export and serve, the whole way once, on real digits."""
+"""`tpuserve demo`: trains, exports, serves and compares a model of real handwritten digits."""

@@ -11,26 +11,26 @@ DEFAULT_STEPS = 1_200
 @click.option(
     "--keep",
     is_flag=True,
-    help="Leave data, checkpoints and model on disk, and print how to serve and ask the model.",
+    help="Keep data, checkpoints and model on disk, and print how to serve and query the model.",
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to work, new or empty; by default a new temporary directory.",
+    help="Working directory, new or empty; default: a new temporary directory.",
 )
 @click.option(
     "--steps",
     default=DEFAULT_STEPS,
     show_default=True,
     type=click.IntRange(1),
-    help="How long to train; fewer may end below the accuracy that the demo promises.",
+    help="Number of training steps; fewer may miss the accuracy that the demo requires.",
 )
 def demo(keep: bool, directory: Path | None, steps: int) -> None:
-    """Train, export and serve real digits, the whole way once.
+    """Train, export, serve and compare a model of real handwritten digits.
 
-    Trains a CNN on 4,000 handwritten digits, exports it for CPU and TPU, serves both metagraphs
-    (the TPU one lowered to the CPU) and compares their answers over REST and gRPC. Takes about
-    a minute and a half, needs no TPU, no GPU and no internet.
+    Trains a CNN on 4,000 digits, exports it for CPU and TPU, serves both metagraphs (the TPU
+    metagraph lowered to the CPU) and compares their predictions over REST and gRPC. Takes about
+    a minute and a half. Needs no TPU, no GPU and no internet access.
     """
     from tpuserve.runtime import tf_logging
 
@@ -38,4 +38,4 @@ def demo(keep: bool, directory: Path | None, steps: int) -> None:
     tf_logging.import_tensorflow()
     from trainer.demo import run
 
-    run.demo(keep=keep, directory=directory, steps=steps)
+    run.run_demo(keep=keep, directory=directory, steps=steps)

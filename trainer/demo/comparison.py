@@ -1,4 +1,4 @@
-"""What several servers said of the same digits, side by side."""
+"""Comparison of the predictions that several servers made for the same digits."""
 
 from collections.abc import Mapping
 
@@ -10,65 +10,68 @@ from rich.table import Table
 from tpuserve.errors import TpuserveError
 from trainer.demo import picture
 from trainer.demo.digits import Digits
-from trainer.demo.serving import Answers
+from trainer.demo.serving import Predictions
 
-# Of a float32 probability; XLA may sum in another order than TensorFlow's own kernels.
+# For float32 probabilities: XLA may sum in another order than the kernels of TensorFlow.
 PROBABILITY_TOLERANCE = 1e-5
-_DIGITS_A_ROW = 5
+_DIGITS_PER_ROW = 5
 
 
 class DemoFailed(TpuserveError):
-    """The demo ran, and what came out is not what it promises."""
+    """The demo ran, and its result misses the required accuracy or agreement."""
 
 
-def largest_difference(answers: Mapping[str, Answers]) -> float:
-    """The largest difference between two probabilities for one digit.
+def largest_difference(predictions: Mapping[str, Predictions]) -> float:
+    """Compare the predictions of several servers, and return the largest difference.
 
     Args:
-      answers: way of asking → what it gave; the first is the baseline.
+      predictions: name of the device and protocol → predictions; the first is the baseline.
+
+    Returns:
+      The largest absolute difference between two probabilities of the same digit and class.
 
     Raises:
-      DemoFailed: two answers name different digits, or differ by more than the tolerance.
+      DemoFailed: two servers predict different classes, or probabilities differ by more than the
+        tolerance.
     """
-    baseline_way, *candidate_ways = answers
-    baseline = answers[baseline_way]
+    baseline_name, *candidate_names = predictions
+    baseline = predictions[baseline_name]
     largest = 0.0
-    for way in candidate_ways:
-        candidate = answers[way]
+    for name in candidate_names:
+        candidate = predictions[name]
         difference = float(np.abs(candidate.probabilities - baseline.probabilities).max())
-        same = np.array_equal(candidate.classes, baseline.classes)
-        if not same or difference > PROBABILITY_TOLERANCE:
+        is_same = np.array_equal(candidate.classes, baseline.classes)
+        if not is_same or difference > PROBABILITY_TOLERANCE:
             raise DemoFailed(
-                f"{way} and {baseline_way} disagree: digits {candidate.classes.tolist()} and "
+                f"{name} and {baseline_name} disagree: digits {candidate.classes.tolist()} and "
                 f"{baseline.classes.tolist()}, probabilities by up to {difference:.1e}."
             )
         largest = max(largest, difference)
     return largest
 
 
-def make_table(asked: Digits, answers: Mapping[str, Answers], console: Console) -> Table:
-    """Digits, labels and answers side by side, five digits a row.
+def make_table(digits: Digits, predictions: Mapping[str, Predictions], console: Console) -> Table:
+    """Make a table of digits, labels and predictions, five digits per row.
 
     Args:
-      asked: the digits.
-      answers: way of asking → what it gave.
-      console: what the table is for; digits are drawn with characters that it has.
+      digits: the digits that were sent to the servers.
+      predictions: name of the device and protocol → predictions.
+      console: the console to print on; it determines the characters that draw the digits.
     """
-    shown = Table(
+    table = Table(
         box=box.SQUARE,
         show_header=False,
         caption="CPU: metagraph {serve}. TPU: metagraph {serve, tpu}, lowered to this CPU.",
     )
-    for _ in range(1 + _DIGITS_A_ROW):
-        shown.add_column(justify="center", no_wrap=True)
+    for _ in range(1 + _DIGITS_PER_ROW):
+        table.add_column(justify="center", no_wrap=True)
     ascii_only = console.options.ascii_only
-    for first in range(0, len(asked.labels), _DIGITS_A_ROW):
-        row = range(first, min(first + _DIGITS_A_ROW, len(asked.labels)))
-        shown.add_row(
-            "", *(picture.draw_digit(asked.images[each], ascii_only=ascii_only) for each in row)
-        )
-        shown.add_row("label", *(str(asked.labels[each]) for each in row), style="bold")
-        for way, answer in answers.items():
-            shown.add_row(way, *(str(answer.classes[each]) for each in row))
-        shown.add_section()
-    return shown
+    for first in range(0, len(digits.labels), _DIGITS_PER_ROW):
+        row = range(first, min(first + _DIGITS_PER_ROW, len(digits.labels)))
+        pictures = [picture.draw_digit(digits.images[i], ascii_only=ascii_only) for i in row]
+        table.add_row("", *pictures)
+        table.add_row("label", *(str(digits.labels[i]) for i in row), style="bold")
+        for name, server_predictions in predictions.items():
+            table.add_row(name, *(str(server_predictions.classes[i]) for i in row))
+        table.add_section()
+    return table

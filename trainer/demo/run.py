@@ -1,4 +1,4 @@
-"""The five steps of the demo, as they are shown."""
+"""Runs the five steps of the demo and prints their results."""
 
 import json
 import logging
@@ -26,24 +26,26 @@ from tpuserve.saved_model import metagraph
 from trainer.demo import comparison, digits, mnist, serving
 from trainer.demo.comparison import DemoFailed
 from trainer.demo.digits import Digits
-from trainer.demo.serving import Answers
+from trainer.demo.serving import Predictions
 
 MODEL_NAME = "digits"
-ASKED_DIGITS = 10
-LEAST_ACCURACY = 0.95
+NUM_SERVED_DIGITS = 10
+MIN_ACCURACY = 0.95
 
 
-def demo(*, keep: bool, directory: Path | None, steps: int) -> None:
-    """Runs the demo; what it makes is removed at the end, but for `keep` or a given directory.
+def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
+    """Run the demo, and remove its files unless the user wants to keep them.
+
+    Files in a directory that the user has named are never removed.
 
     Args:
-      keep: leave everything on disk, and print how to serve and ask the model.
-      directory: where to work; None for a new temporary directory.
-      steps: how long to train.
+      keep: whether to keep the files, and to print how to serve and query the model.
+      directory: the working directory; None creates a temporary directory.
+      steps: the number of training steps.
 
     Raises:
-      DemoFailed: the model is worse than it should be, or two answers differ.
-      InvalidSetting: the directory is not empty.
+      DemoFailed: the accuracy is too low, or the predictions of two servers differ.
+      InvalidSetting: the directory is not empty or cannot be created.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidSetting(f"--directory={directory} is not empty. Name a new or an empty one.")
@@ -52,9 +54,9 @@ def demo(*, keep: bool, directory: Path | None, steps: int) -> None:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidSetting(
-            f"--directory={directory} cannot be made: {error.strerror}. Name another."
+            f"--directory={directory} cannot be created: {error.strerror}. Name another directory."
         ) from error
-    _quiet_tensorflow()
+    _silence_tensorflow()
     try:
         _Demo(work.absolute(), steps).run(keep)
     finally:
@@ -63,79 +65,116 @@ def demo(*, keep: bool, directory: Path | None, steps: int) -> None:
 
 
 class _Demo:
+    """One run of the demo in a working directory."""
+
     def __init__(self, work: Path, steps: int) -> None:
         self._work = work
         self._steps = steps
         self._console = Console()
+        # (name of the step, result, seconds).
         self._summary: list[tuple[str, str, float]] = []
 
     def run(self, keep: bool) -> None:
+        """Run all steps, and print a summary.
+
+        Args:
+          keep: whether to print how to serve and query the model.
+
+        Raises:
+          DemoFailed: the accuracy is too low, or the predictions of two servers differ.
+        """
         training_file, test_file = self._work / "train.tfrecord", self._work / "test.tfrecord"
-        with self._step("1/5 data") as done:
-            # Asked for now, and not after the training, in case it is missing.
+        test_digits = self._prepare_data(training_file, test_file)
+        with self._step("2/5 train") as report:
+            estimator = mnist.make_estimator(str(self._work / "checkpoints"))
+            estimator.train(mnist.make_input_fn(str(training_file), True), max_steps=self._steps)
+            report(f"{self._steps} steps; checkpoints and summaries written")
+        with self._step("3/5 evaluate") as report:
+            accuracy = estimator.evaluate(mnist.make_input_fn(str(test_file), False))["accuracy"]
+            report(f"accuracy {accuracy:.3f} on {len(test_digits.labels)} digits never trained on")
+        with self._step("4/5 export") as report:
+            base_path = self._work / "models" / MODEL_NAME
+            version = estimator.export_saved_model(str(base_path), mnist.serving_input_receiver_fn)
+            report(_describe_export(version.decode()))
+        served_digits = Digits(
+            test_digits.images[:NUM_SERVED_DIGITS], test_digits.labels[:NUM_SERVED_DIGITS]
+        )
+        self._serve(base_path, served_digits)
+        if keep:
+            self._print_curl(base_path, served_digits)
+        else:
+            self._print_line("Use --keep to keep the model, and to see how to serve and query it.")
+        self._print_summary()
+        if accuracy < MIN_ACCURACY:
+            raise DemoFailed(
+                f"accuracy is {accuracy:.3f} after {self._steps} steps, and should be at least "
+                f"{MIN_ACCURACY}. Train for more --steps."
+            )
+
+    def _prepare_data(self, training_file: Path, test_file: Path) -> Digits:
+        """Write the digits to files; return the test digits."""
+        with self._step("1/5 data") as report:
+            # Imported before training, so that a missing package is reported early.
             serving.import_httpx()
             training_digits, test_digits = digits.load_digits()
             digits.write_tfrecord(training_digits, training_file)
             digits.write_tfrecord(test_digits, test_file)
-            done(
+            report(
                 f"{len(training_digits.labels)} training and {len(test_digits.labels)} test digits"
             )
-        with self._step("2/5 train") as done:
-            estimator = mnist.make_estimator(str(self._work / "checkpoints"))
-            estimator.train(mnist.make_input_fn(str(training_file), True), max_steps=self._steps)
-            done(f"{self._steps} steps; checkpoints and summaries written")
-        with self._step("3/5 evaluate") as done:
-            accuracy = estimator.evaluate(mnist.make_input_fn(str(test_file), False))["accuracy"]
-            done(f"accuracy {accuracy:.3f} on {len(test_digits.labels)} digits never trained on")
-        with self._step("4/5 export") as done:
-            base_path = self._work / "models" / MODEL_NAME
-            version = estimator.export_saved_model(str(base_path), mnist.serving_input_receiver_fn)
-            done(_exported(version.decode()))
-        asked = Digits(test_digits.images[:ASKED_DIGITS], test_digits.labels[:ASKED_DIGITS])
-        with self._step("5/5 serve") as done:
-            answers = _ask(base_path, _as_features(asked.images))
-            self._console.print(comparison.make_table(asked, answers, self._console))
-            difference = comparison.largest_difference(answers)
-            count = ASKED_DIGITS * len(answers)
-            done(f"all {count} answers agree; probabilities to {difference:.1e}")
-        if keep:
-            self._print_curl(base_path, asked)
-        else:
-            self._say("With --keep the model stays, and you are told how to serve and ask it.")
-        self._print_summary()
-        if accuracy < LEAST_ACCURACY:
-            raise DemoFailed(
-                f"accuracy is {accuracy:.3f} after {self._steps} steps, and should be at least "
-                f"{LEAST_ACCURACY}. Train for more --steps."
-            )
+        return test_digits
+
+    def _serve(self, base_path: Path, served_digits: Digits) -> None:
+        """Serve both metagraphs, and compare their predictions.
+
+        Raises:
+          DemoFailed: the predictions of two servers differ.
+        """
+        with self._step("5/5 serve") as report:
+            predictions = _query_servers(base_path, _to_features(served_digits.images))
+            table = comparison.make_table(served_digits, predictions, self._console)
+            self._console.print(table)
+            difference = comparison.largest_difference(predictions)
+            count = NUM_SERVED_DIGITS * len(predictions)
+            report(f"all {count} answers agree; probabilities to {difference:.1e}")
 
     @contextmanager
     def _step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Shows a step, which says its result to what is yielded, and takes its time."""
+        """Print the name and the result of a step, and measure its duration.
+
+        Yields:
+          A function that takes the result of the step as text.
+        """
         self._console.print(Text(name, style="bold"))
         start = time.monotonic()
         results: list[str] = []
         yield results.append
         (result,) = results
         self._summary.append((name, result, time.monotonic() - start))
-        self._say(f"    {result}")
+        self._print_line(f"    {result}")
 
-    def _print_curl(self, base_path: Path, asked: Digits) -> None:
+    def _print_curl(self, base_path: Path, served_digits: Digits) -> None:
+        """Write a request file, and print the commands that serve and query the model."""
         request = self._work / "request.json"
-        request.write_text(json.dumps({"instances": _as_features(asked.images[:1]).tolist()}))
+        request.write_text(
+            json.dumps({"instances": _to_features(served_digits.images[:1]).tolist()})
+        )
         command = shutil.which("tpuserve") or str(Path(sys.executable).with_name("tpuserve"))
         serve = [command, "serve", f"--model_name={MODEL_NAME}", f"--model_base_path={base_path}"]
         url = f"http://localhost:8501/v1/models/{MODEL_NAME}:predict"
         curl = ["curl", "-s", "-d", f"@{request}", url]
-        self._say(f"Kept in {self._work}. Serve the model, and ask for a {asked.labels[0]}:")
+        self._print_line(
+            f"Kept in {self._work}. Serve the model, and query it with a {served_digits.labels[0]}:"
+        )
         for line in (serve, curl):
-            self._say(f"    {shlex.join(line)}")
+            self._print_line(f"    {shlex.join(line)}")
 
-    def _say(self, line: str) -> None:
-        # Whole, so that a path or a command can be copied.
+    def _print_line(self, line: str) -> None:
+        """Print a line without wrapping, so that paths and commands can be copied."""
         self._console.print(Text(line), soft_wrap=True)
 
     def _print_summary(self) -> None:
+        """Print a table of the steps, their results and their durations."""
         table = Table("step", "result", "seconds", box=box.SIMPLE_HEAD)
         table.columns[2].justify = "right"
         for name, result, seconds in self._summary:
@@ -146,28 +185,39 @@ class _Demo:
         self._console.print(table)
 
 
-def _ask(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, Answers]:
-    answers: dict[str, Answers] = {}
+def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, Predictions]:
+    """Serve each metagraph in turn, and query it over both protocols.
+
+    Args:
+      base_path: the directory of the model's versions.
+      images: float32 [n, 784].
+
+    Returns:
+      Name of the device and protocol, such as "CPU REST" → predictions.
+    """
+    predictions: dict[str, Predictions] = {}
     for device, tag_set in (("CPU", tags.SERVE), ("TPU", tags.SERVE_TPU)):
         with serving.running_server(MODEL_NAME, base_path, tag_set) as server:
-            answers[f"{device} REST"] = server.ask_rest(images)
-            answers[f"{device} gRPC"] = server.ask_grpc(images)
-    return answers
+            predictions[f"{device} REST"] = server.predict_rest(images)
+            predictions[f"{device} gRPC"] = server.predict_grpc(images)
+    return predictions
 
 
-def _quiet_tensorflow() -> None:
-    # The demo is for people: of TensorFlow's own log they get the trainer's lines alone.
+def _silence_tensorflow() -> None:
+    """Show only the log lines of the trainer, and hide the other log lines of TensorFlow."""
     warnings.filterwarnings("ignore", message=".*is deprecated and will be removed")
     tf.get_logger().setLevel(logging.ERROR)
     logging.getLogger("tensorflow.trainer").setLevel(logging.INFO)
 
 
-def _exported(version: str) -> str:
-    found = metagraph.read_saved_model(version)
-    tag_sets = " and ".join(tags.format_tags(each.tags) for each in found.metagraphs)
-    size = (found.graph_bytes + found.variables_bytes) / 1e6
+def _describe_export(version: str) -> str:
+    """Describe the metagraphs and the size of an exported version."""
+    saved_model = metagraph.read_saved_model(version)
+    tag_sets = " and ".join(tags.format_tags(graph.tags) for graph in saved_model.metagraphs)
+    size = (saved_model.graph_bytes + saved_model.variables_bytes) / 1e6
     return f"metagraphs {tag_sets}, {size:.1f} MB with one set of variables"
 
 
-def _as_features(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _to_features(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Scale images uint8 [n, 784] to features float32 [n, 784] in -0.5 to 0.5."""
     return images.astype(np.float32) / np.float32(255) - np.float32(0.5)

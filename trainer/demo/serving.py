@@ -1,4 +1,4 @@
-"""A model server as a process, and the two ways to ask it."""
+"""Starts a model server as a process, and queries it over REST and gRPC."""
 
 import contextlib
 import os
@@ -21,20 +21,20 @@ from tpuserve.errors import ExtraNotInstalled, Unavailable
 from tpuserve.tags import TagSet
 
 HOST = "127.0.0.1"
-# Below those that a system gives to who asks for any: such a one may be another's by the time that
-# the server takes it.
+# These ports lie below the ephemeral ports, which the system could assign to another process
+# before the server binds them.
 _PORTS = range(20_000, 32_000)
 START_TIMEOUT_SECONDS = 120
 STOP_TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a server said of some digits.
+class Predictions:
+    """The predictions of a server for n digits.
 
     Attributes:
-      classes: [n], the digit it sees.
-      probabilities: [n, 10].
+      classes: int [n], the predicted digits.
+      probabilities: float [n, 10].
     """
 
     classes: np.ndarray[Any, Any]
@@ -43,19 +43,20 @@ class Answers:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server.
+    """A running server with one model.
 
     Attributes:
-      model_name: of the one model it serves.
-      rest_port, grpc_port: on the loopback address.
+      model_name: the name of the model.
+      rest_port: the REST port on the loopback address.
+      grpc_port: the gRPC port on the loopback address.
     """
 
     model_name: str
     rest_port: int
     grpc_port: int
 
-    def ask_rest(self, images: np.ndarray[Any, Any]) -> Answers:
-        """Asks over REST, row by row, as any HTTP client would.
+    def predict_rest(self, images: np.ndarray[Any, Any]) -> Predictions:
+        """Query the server over REST, with one JSON value per row.
 
         Args:
           images: float32 [n, 784].
@@ -68,13 +69,13 @@ class Server:
         )
         response.raise_for_status()
         rows = response.json()["predictions"]
-        return Answers(
+        return Predictions(
             np.array([row["class"] for row in rows]),
             np.array([row["probabilities"] for row in rows]),
         )
 
-    def ask_grpc(self, images: np.ndarray[Any, Any]) -> Answers:
-        """Asks over gRPC, with TensorFlow Serving's own stubs.
+    def predict_grpc(self, images: np.ndarray[Any, Any]) -> Predictions:
+        """Query the server over gRPC, with the stubs of TensorFlow Serving.
 
         Args:
           images: float32 [n, 784].
@@ -90,17 +91,28 @@ class Server:
         with grpc.insecure_channel(f"{HOST}:{self.grpc_port}", options) as channel:
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             outputs = stub.Predict(request, timeout=60).outputs
-        return Answers(tf.make_ndarray(outputs["class"]), tf.make_ndarray(outputs["probabilities"]))
+        return Predictions(
+            tf.make_ndarray(outputs["class"]), tf.make_ndarray(outputs["probabilities"])
+        )
 
 
 @contextmanager
 def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterator[Server]:
-    """A server of one metagraph on free loopback ports; stopped by SIGTERM on leaving.
+    """Run a server of one metagraph on free loopback ports within the context.
 
-    A TPU metagraph is lowered to the CPU. The server's log goes to standard error.
+    A TPU metagraph is lowered to the CPU. The server logs to standard error, and is stopped by
+    SIGTERM.
+
+    Args:
+      model_name: the name of the model.
+      base_path: the directory of the model's versions.
+      tag_set: the tags of the metagraph to serve.
+
+    Yields:
+      The server, once the model is loaded.
 
     Raises:
-      Unavailable: it does not start, or does not stop cleanly.
+      Unavailable: the server does not start, or does not stop cleanly.
     """
     rest_port, grpc_port = _free_ports(2)
     server = Server(model_name, rest_port, grpc_port)
@@ -130,6 +142,11 @@ def running_server(model_name: str, base_path: Path, tag_set: TagSet) -> Iterato
 
 
 def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
+    """Wait until the model is available.
+
+    Raises:
+      Unavailable: the process ends, or the time limit passes.
+    """
     url = f"http://{HOST}:{server.rest_port}/v1/models/{server.model_name}"
     httpx, deadline = import_httpx(), time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -139,7 +156,7 @@ def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
                 f"its log above."
             )
         try:
-            # This machine is asked, whatever proxy the environment names.
+            # trust_env=False: a proxy of the environment must not receive local requests.
             response = httpx.get(url, timeout=5, trust_env=False)
             if response.status_code == 200:
                 return
@@ -150,6 +167,11 @@ def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Stop a server by SIGTERM.
+
+    Raises:
+      Unavailable: the process does not end in time, or ends with another status than 0.
+    """
     process.send_signal(signal.SIGTERM)
     try:
         status = process.wait(STOP_TIMEOUT_SECONDS)
@@ -162,30 +184,35 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    # All are held at once, so that no two are the same.
-    with ExitStack() as held:
-        found: list[int] = []
+    """Find free ports on the loopback address.
+
+    Raises:
+      Unavailable: there are not enough free ports.
+    """
+    # All sockets stay open during the search, so that the ports are distinct.
+    with ExitStack() as sockets:
+        ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):
-            if len(found) == count:
-                return found
-            each = held.enter_context(socket.socket())
+            if len(ports) == count:
+                return ports
+            candidate = sockets.enter_context(socket.socket())
             with contextlib.suppress(OSError):
-                each.bind((HOST, port))
-                found.append(port)
+                candidate.bind((HOST, port))
+                ports.append(port)
     raise Unavailable(f"no {count} ports of {_PORTS[0]} to {_PORTS[-1]} are free on {HOST}.")
 
 
 def import_httpx() -> Any:
-    """The module httpx, which one of the extras brings.
+    """Import and return the module httpx, which an extra of this package installs.
 
     Raises:
-      ExtraNotInstalled: it is not there.
+      ExtraNotInstalled: httpx is not installed.
     """
     try:
         import httpx
     except ImportError as error:
         raise ExtraNotInstalled(
-            "the demo asks over HTTP with the package httpx, which is not installed. "
+            "the demo sends HTTP requests with the package httpx, which is not installed. "
             "Run: pip install 'tpuserve[examples]'"
         ) from error
     return httpx
