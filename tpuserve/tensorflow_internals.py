@@ -89,14 +89,28 @@ def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module_name, attribute = _NAMES[name]
-    full_name = f"tensorflow.python.{module_name}"
-    try:
-        module = importlib.import_module(full_name)
-        value = getattr(module, attribute) if attribute else module
-    except (ImportError, AttributeError) as error:
-        raise _unsupported([f"{full_name}.{attribute}".rstrip(".")]) from error
+    value = import_private_name(f"tensorflow.python.{module_name}", attribute)
     globals()[name] = value
     return value
+
+
+def import_private_name(module_name: str, attribute: str, package: str = "tpuserve") -> Any:
+    """Import a private name of TensorFlow.
+
+    Args:
+      module_name: the full name of the TensorFlow module.
+      attribute: the attribute of the module; '' for the module itself.
+      package: the package that uses the name, for the error text.
+
+    Raises:
+      UnsupportedTensorFlow: the installed TensorFlow lacks the name.
+    """
+    try:
+        module = importlib.import_module(module_name)
+        return getattr(module, attribute) if attribute else module
+    except (ImportError, AttributeError) as error:
+        name = f"{module_name}.{attribute}".rstrip(".")
+        raise unsupported_tensorflow([name], package) from error
 
 
 def make_session_callable(session: Any, options: Any) -> Any:
@@ -109,7 +123,7 @@ def make_session_callable(session: Any, options: Any) -> Any:
     Returns:
       A function from one array for each feed to a list with one array for each fetch.
     """
-    return _private(session, "_make_callable_from_options")(options)
+    return get_private_attribute(session, "_make_callable_from_options")(options)
 
 
 def run_session(session: Any, options: Any, feeds: Any, fetches: Any) -> Any:
@@ -124,42 +138,42 @@ def run_session(session: Any, options: Any, feeds: Any, fetches: Any) -> Any:
     Returns:
       A list with one array for each fetch.
     """
-    return _private(session, "_call_tf_sessionrun")(options, feeds, fetches, [], None)
+    return get_private_attribute(session, "_call_tf_sessionrun")(options, feeds, fetches, [], None)
 
 
 def get_session_config(session: Any) -> Any:
     """Return the ConfigProto that a session was created with, or None."""
-    return _private(session, "_config")
+    return get_private_attribute(session, "_config")
 
 
 def get_c_graph(graph: Any) -> Any:
     """Return the scoped TF_Graph handle of a `tf.Graph`."""
-    return _private(graph, "_c_graph")
+    return get_private_attribute(graph, "_c_graph")
 
 
 def get_graph_functions(graph: Any) -> Any:
     """Return the functions that a `tf.Graph` holds: name → function."""
-    return _private(graph, "_functions")
+    return get_private_attribute(graph, "_functions")
 
 
 def get_graph_function(graph: Any, name: str) -> Any:
     """Return the function of a `tf.Graph` with this name, or None."""
-    return _private(graph, "_get_function")(name)
+    return get_private_attribute(graph, "_get_function")(name)
 
 
 def get_tensor_output(tensor: Any) -> Any:
     """Return the TF_Output handle of a tensor in a graph."""
-    return _private(tensor, "_as_tf_output")()
+    return get_private_attribute(tensor, "_as_tf_output")()
 
 
 def get_trackable_children(trackable: Any) -> Any:
     """Return the objects that a trackable object would save in a checkpoint: name → object."""
-    return _private(trackable, "_trackable_children")("checkpoint")
+    return get_private_attribute(trackable, "_trackable_children")("checkpoint")
 
 
 def is_ref_dtype(dtype: Any) -> bool:
     """Return whether a `tf.DType` is the type of a reference to a version 1 variable."""
-    return bool(_private(dtype, "_is_ref_dtype"))
+    return bool(get_private_attribute(dtype, "_is_ref_dtype"))
 
 
 def check_tensorflow_internals() -> None:
@@ -192,22 +206,36 @@ def check_tensorflow_internals() -> None:
         for kind, (value, attributes) in objects.items():
             missing += [f"{kind}.{each}" for each in attributes if not hasattr(value, each)]
     if missing:
-        raise _unsupported(missing)
+        raise unsupported_tensorflow(missing)
 
 
-def _private(value: Any, attribute: str) -> Any:
+def get_private_attribute(value: Any, attribute: str, package: str = "tpuserve") -> Any:
+    """Return a private attribute of a TensorFlow object.
+
+    Args:
+      value: the object.
+      attribute: the name of the attribute.
+      package: the package that uses the attribute, for the error text.
+
+    Raises:
+      UnsupportedTensorFlow: the object lacks the attribute.
+    """
     try:
         return getattr(value, attribute)
     except AttributeError as error:
-        raise _unsupported([f"{type(value).__name__}.{attribute}"]) from error
+        name = f"{type(value).__name__}.{attribute}"
+        raise unsupported_tensorflow([name], package) from error
 
 
-def _unsupported(names: Iterable[str]) -> UnsupportedTensorFlow:
+def unsupported_tensorflow(
+    names: Iterable[str], package: str = "tpuserve"
+) -> UnsupportedTensorFlow:
+    """Build the error that names the TensorFlow version and the private names that it lacks."""
     try:
         version = importlib.metadata.version("tensorflow")
     except importlib.metadata.PackageNotFoundError:
         version = "of unknown version"
     return UnsupportedTensorFlow(
-        f"TensorFlow {version} lacks private names that tpuserve uses: {', '.join(names)}. "
+        f"TensorFlow {version} lacks private names that {package} uses: {', '.join(names)}. "
         f"Install a supported version: tensorflow>=2.20,<2.22."
     )

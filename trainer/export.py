@@ -1,12 +1,4 @@
-"""The names of tf.estimator.export: what an exported model answers, and how it is asked."""
-
-from tensorflow.python.saved_model.model_utils.export_output import (
-    ClassificationOutput,
-    EvalOutput,
-    ExportOutput,
-    PredictOutput,
-    RegressionOutput,
-)
+"""The names of tf.estimator.export: export outputs and input receivers."""
 
 from trainer.exporting.input_receivers import (
     ServingInputReceiver,
@@ -15,6 +7,13 @@ from trainer.exporting.input_receivers import (
     build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn,
     build_raw_supervised_input_receiver_fn,
+)
+from trainer.tensorflow_internals import (
+    ClassificationOutput,
+    EvalOutput,
+    ExportOutput,
+    PredictOutput,
+    RegressionOutput,
 )
 
 __all__ = [

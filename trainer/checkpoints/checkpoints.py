@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tpuserve.errors import CheckpointMismatch, CheckpointNotFound
 from trainer.config.run_config import RunConfig
+from trainer.tensorflow_internals import get_saver_variables, set_scaffold_saver
 
 GLOBAL_STEP = "global_step"
 
@@ -23,9 +24,9 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
     if scaffold.saver is None and savers:
-        scaffold._saver = savers[0]
+        set_scaffold_saver(scaffold, savers[0])
     if scaffold.saver is None:
-        scaffold._saver = tf.compat.v1.train.Saver(
+        saver = tf.compat.v1.train.Saver(
             max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
             # Relative paths stay valid when model_dir is moved or copied.
@@ -33,8 +34,9 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
             # The saver is built when the graph is finalized, after hooks have added variables.
             defer_build=True,
         )
+        set_scaffold_saver(scaffold, saver)
         # A CheckpointSaverHook of the model looks the saver up in this collection.
-        savers.append(scaffold._saver)
+        savers.append(saver)
     return scaffold
 
 
@@ -90,7 +92,7 @@ def missing_variables(saver: Any, checkpoint: str) -> list[str]:
 
 def saved_variable_names(saver: Any) -> set[str]:
     """Return the names under which a built saver saves variables."""
-    saveables = saver._var_list
+    saveables = get_saver_variables(saver)
     if isinstance(saveables, dict):
         return set(saveables)
     return {_saved_name(saveable) for saveable in saveables or ()}

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from tensorflow.python.training import checkpoint_utils
+from trainer.tensorflow_internals import checkpoint_utils
 
 _is_skipped: ContextVar[bool] = ContextVar("checkpoint initialization is skipped", default=False)
 

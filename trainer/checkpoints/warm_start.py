@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.training import warm_starting_util
-from tensorflow.python.training.warm_starting_util import VocabInfo as VocabInfo
 
 from tpuserve.errors import CheckpointNotFound, InvalidSetting, InvalidType
 from trainer.checkpoints import checkpoints
+from trainer.tensorflow_internals import VocabInfo as VocabInfo
+from trainer.tensorflow_internals import warm_starting_util
 
 
 class _Settings(NamedTuple):

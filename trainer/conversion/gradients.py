@@ -6,10 +6,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_function, tpu_optimizer
 
 from trainer.distribution.cross_shard import CrossShardOptimizer, cross_replica_sum
 from trainer.model import patching
+from trainer.tensorflow_internals import tpu_function, tpu_optimizer
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model import model_utils
 
 from tpuserve import tags
 from tpuserve.errors import ExportError, InvalidSetting
@@ -20,6 +19,7 @@ from trainer.exporting.strategies import ExportTargets
 from trainer.model import eval_metrics
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys
+from trainer.tensorflow_internals import model_utils
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import summary_ops_v2
 
 from trainer.execution.iterations_per_loop import FixedIterations, IterationPlan
 from trainer.execution.train_loop import TrainLoop
+from trainer.tensorflow_internals import get_stop_step, summary_ops_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -153,7 +153,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Return the least step at which this or another hook stops; None if there is none."""
         # Evaluated for each run: a StopAtStepHook sets its last step when the session is created.
         # On its own, it would stop one loop too late, since it takes a loop for one step.
-        steps = [self._start.last_step, *(hook._last_step for hook in self._stop_hooks)]
+        steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 
 

@@ -1,0 +1,244 @@
+"""TensorFlow's private API, as far as trainer uses it.
+
+No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
+re-exports old names. A new TensorFlow version may change these names without notice, so one module
+holds them all, and `check_tensorflow_internals` tells whether the installed version has them.
+
+Importing this module does not import TensorFlow: a name is resolved when it is first used.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tpuserve.errors import UnsupportedTensorFlow
+from tpuserve.tensorflow_internals import (
+    get_private_attribute,
+    import_private_name,
+    unsupported_tensorflow,
+)
+
+if TYPE_CHECKING:
+    # Names that serve as types; the table below resolves them at run time.
+    from tensorflow.python.saved_model.model_utils.export_output import (
+        ClassificationOutput as ClassificationOutput,
+    )
+    from tensorflow.python.saved_model.model_utils.export_output import EvalOutput as EvalOutput
+    from tensorflow.python.saved_model.model_utils.export_output import (
+        ExportOutput as ExportOutput,
+    )
+    from tensorflow.python.saved_model.model_utils.export_output import (
+        PredictOutput as PredictOutput,
+    )
+    from tensorflow.python.saved_model.model_utils.export_output import (
+        RegressionOutput as RegressionOutput,
+    )
+    from tensorflow.python.tpu.topology import Topology as Topology
+    from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata as TPUSystemMetadata
+    from tensorflow.python.training.warm_starting_util import VocabInfo as VocabInfo
+
+_PACKAGE = "trainer"
+_EXPORT_OUTPUT = "tensorflow.python.saved_model.model_utils.export_output"
+
+# The name that this module offers → the TensorFlow module that defines it, and the attribute in
+# that module. Without an attribute the name is the module itself.
+_NAMES: dict[str, tuple[str, str]] = {
+    "ClassificationOutput": (_EXPORT_OUTPUT, "ClassificationOutput"),
+    "CloudTPUPreemptedHook": ("tensorflow.python.tpu.preempted_hook", "CloudTPUPreemptedHook"),
+    "EvalOutput": (_EXPORT_OUTPUT, "EvalOutput"),
+    "ExportOutput": (_EXPORT_OUTPUT, "ExportOutput"),
+    "PredictOutput": (_EXPORT_OUTPUT, "PredictOutput"),
+    "RegressionOutput": (_EXPORT_OUTPUT, "RegressionOutput"),
+    "StagingError": ("tensorflow.python.autograph.impl.api", "StagingError"),
+    "TPUSystemMetadata": ("tensorflow.python.tpu.tpu_system_metadata", "TPUSystemMetadata"),
+    "Topology": ("tensorflow.python.tpu.topology", "Topology"),
+    "VocabInfo": ("tensorflow.python.training.warm_starting_util", "VocabInfo"),
+    "autograph_util": ("tensorflow.python.eager.polymorphic_function.autograph_util", ""),
+    "checkpoint_utils": ("tensorflow.python.training.checkpoint_utils", ""),
+    "control_flow_ops": ("tensorflow.python.ops.control_flow_ops", ""),
+    "control_flow_util": ("tensorflow.python.ops.control_flow_util", ""),
+    "defined_function": ("tensorflow.python.framework.function", ""),
+    "deprecation": ("tensorflow.python.util.deprecation", ""),
+    "device_assignment": ("tensorflow.python.tpu.device_assignment", ""),
+    "eager_context": ("tensorflow.python.eager.context", ""),
+    "func_graph_from_py_func": (
+        "tensorflow.python.framework.func_graph",
+        "func_graph_from_py_func",
+    ),
+    "gen_xla_ops": ("tensorflow.compiler.tf2xla.ops.gen_xla_ops", ""),
+    "get_optimizer_variable_key": ("tensorflow.python.training.optimizer", "_var_key"),
+    "graph_io": ("tensorflow.python.framework.graph_io", ""),
+    "model_utils": ("tensorflow.python.saved_model.model_utils", ""),
+    "module_wrapper": ("tensorflow.python.util.module_wrapper", ""),
+    "monitored_session": ("tensorflow.python.training.monitored_session", ""),
+    "nest": ("tensorflow.python.util.nest", ""),
+    "pywrap_tensorflow": ("tensorflow.python.pywrap_tensorflow", ""),
+    "saved_model_builder": ("tensorflow.python.saved_model.builder_impl", ""),
+    "summary_ops_v2": ("tensorflow.python.ops.summary_ops_v2", ""),
+    "tensor_util": ("tensorflow.python.framework.tensor_util", ""),
+    "tpu": ("tensorflow.python.tpu.tpu", ""),
+    "tpu_cluster_resolver": (
+        "tensorflow.python.distribute.cluster_resolver.tpu.tpu_cluster_resolver",
+        "",
+    ),
+    "tpu_feed": ("tensorflow.python.tpu.tpu_feed", ""),
+    "tpu_function": ("tensorflow.python.tpu.tpu_function", ""),
+    "tpu_ops": ("tensorflow.python.tpu.ops.tpu_ops", ""),
+    "tpu_optimizer": ("tensorflow.python.tpu.tpu_optimizer", ""),
+    "tpu_system_metadata": ("tensorflow.python.tpu.tpu_system_metadata", ""),
+    "update_checkpoint_state": (
+        "tensorflow.python.checkpoint.checkpoint_management",
+        "update_checkpoint_state_internal",
+    ),
+    "warm_starting_util": ("tensorflow.python.training.warm_starting_util", ""),
+    "while_v2": ("tensorflow.python.ops.while_v2", ""),
+}
+# Attributes of the modules above that trainer uses.
+_MODULE_ATTRIBUTES = {
+    "checkpoint_utils": ("_set_checkpoint_initializer",),
+    "control_flow_ops": ("XLAControlFlowContext",),
+    "control_flow_util": ("GetContainingWhileContext", "GraphOrParentsInXlaContext"),
+    "defined_function": ("_from_definition",),
+    "device_assignment": ("DeviceAssignment", "device_assignment"),
+    "gen_xla_ops": ("xla_replica_id",),
+    "graph_io": ("text_format",),
+    "model_utils": ("EXPORT_TAG_MAP", "build_all_signature_defs", "export_outputs_for_mode"),
+    "module_wrapper": ("_PER_MODULE_WARNING_LIMIT",),
+    "monitored_session": ("_MonitoredSession",),
+    "nest": (
+        "flatten",
+        "flatten_up_to",
+        "flatten_with_tuple_paths",
+        "map_structure",
+        "pack_sequence_as",
+    ),
+    "saved_model_builder": ("SavedModelBuilder",),
+    "summary_ops_v2": ("summary_writer_initializer_op",),
+    "tensor_util": ("constant_value",),
+    "tpu_cluster_resolver": ("TPUClusterResolver",),
+    "tpu_feed": ("partition_or_replicate_on_host", "tag_sharding_attribute_for_dequeued_tensors"),
+    "tpu_function": ("get_tpu_context",),
+    "tpu_ops": (
+        "infeed_dequeue_tuple",
+        "infeed_enqueue_tuple",
+        "outfeed_dequeue_tuple",
+        "outfeed_enqueue_tuple",
+    ),
+    "tpu_optimizer": ("CrossShardOptimizer",),
+    "tpu_system_metadata": ("_query_tpu_system_metadata",),
+    "warm_starting_util": ("warm_start",),
+    "while_v2": ("while_loop",),
+}
+# Attributes of objects, by the public name of their type.
+_OBJECT_ATTRIBUTES = {
+    "tf.DType": ("_is_ref_dtype",),
+    "tf.Graph": ("_add_function",),
+    "tf.Operation": (
+        "_add_control_input",
+        "_add_control_inputs",
+        "_get_control_flow_context",
+        "_set_func_attr",
+    ),
+    "tf.compat.v1.train.CheckpointSaverHook": ("_listeners", "_saver"),
+    "tf.compat.v1.train.LoggingTensorHook": ("_tensors",),
+    "tf.compat.v1.train.NanTensorHook": ("_loss_tensor",),
+    "tf.compat.v1.train.Saver": ("_is_built", "_var_list"),
+    "tf.compat.v1.train.Scaffold": ("_saver",),
+    "tf.compat.v1.train.StopAtStepHook": ("_last_step",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return one of the names in `_NAMES`, and import the TensorFlow module that defines it."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = import_private_name(*_NAMES[name], package=_PACKAGE)
+    globals()[name] = value
+    return value
+
+
+def set_scaffold_saver(scaffold: Any, saver: Any) -> None:
+    """Set the saver of a Scaffold that is constructed already."""
+    get_private_attribute(scaffold, "_saver", _PACKAGE)
+    scaffold._saver = saver
+
+
+def get_saver_variables(saver: Any) -> Any:
+    """Return what a built Saver saves: name → variable, or a list of variables, or None."""
+    return get_private_attribute(saver, "_var_list", _PACKAGE)
+
+
+def get_hook_saver(hook: Any) -> Any:
+    """Return the Saver that was passed to a CheckpointSaverHook, or None."""
+    return get_private_attribute(hook, "_saver", _PACKAGE)
+
+
+def is_saver_built(saver: Any) -> bool:
+    """Return whether a Saver has added its ops to a graph."""
+    return bool(get_private_attribute(saver, "_is_built", _PACKAGE))
+
+
+def reset_saver(saver: Any) -> None:
+    """Make a Saver forget the graph to which it has added its ops, so that it can be rebuilt."""
+    saver.saver_def, saver._is_built = None, False
+
+
+def add_saving_listeners(hook: Any, listeners: Iterable[Any]) -> None:
+    """Add CheckpointSaverListeners to a CheckpointSaverHook."""
+    get_private_attribute(hook, "_listeners", _PACKAGE).extend(listeners)
+
+
+def get_stop_step(hook: Any) -> int | None:
+    """Return the last step of a StopAtStepHook; None before its session is created."""
+    step: int | None = get_private_attribute(hook, "_last_step", _PACKAGE)
+    return step
+
+
+def check_tensorflow_internals() -> None:
+    """Check that the installed TensorFlow has every private name that trainer uses.
+
+    Imports TensorFlow.
+
+    Raises:
+      UnsupportedTensorFlow: names are missing; the message lists them all.
+    """
+    missing: list[str] = []
+    for name, path in _NAMES.items():
+        try:
+            value = __getattr__(name)
+        except UnsupportedTensorFlow:
+            missing.append(".".join(path).rstrip("."))
+        else:
+            missing += _missing_attributes(name, value, _MODULE_ATTRIBUTES.get(name, ()))
+    for name, value in _make_objects().items():
+        missing += _missing_attributes(name, value, _OBJECT_ATTRIBUTES[name])
+    if missing:
+        raise unsupported_tensorflow(missing, _PACKAGE)
+
+
+def _missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> list[str]:
+    """Return the names of the attributes that an object lacks, behind the name of the object."""
+    return [f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)]
+
+
+def _make_objects() -> dict[str, Any]:
+    """Make an object of each type in `_OBJECT_ATTRIBUTES`."""
+    import tensorflow as tf
+
+    v1_train = tf.compat.v1.train
+    with tf.Graph().as_default() as graph:
+        loss = tf.constant(1.0)
+        variable = tf.compat.v1.get_variable("variable", [])
+        logging_hook = v1_train.LoggingTensorHook([loss], every_n_iter=1)
+        return {
+            "tf.DType": loss.dtype,
+            "tf.Graph": graph,
+            "tf.Operation": loss.op,
+            "tf.compat.v1.train.CheckpointSaverHook": v1_train.CheckpointSaverHook(
+                "", save_steps=1
+            ),
+            "tf.compat.v1.train.LoggingTensorHook": logging_hook,
+            "tf.compat.v1.train.NanTensorHook": v1_train.NanTensorHook(loss),
+            "tf.compat.v1.train.Saver": v1_train.Saver([variable]),
+            "tf.compat.v1.train.Scaffold": v1_train.Scaffold(),
+            "tf.compat.v1.train.StopAtStepHook": v1_train.StopAtStepHook(last_step=1),
+        }
