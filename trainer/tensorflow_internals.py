@@ -85,6 +85,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_ops": ("tensorflow.python.tpu.ops.tpu_ops", ""),
     "tpu_optimizer": ("tensorflow.python.tpu.tpu_optimizer", ""),
     "tpu_system_metadata": ("tensorflow.python.tpu.tpu_system_metadata", ""),
+    "tpu_topology": ("tensorflow.python.tpu.topology", ""),
     "update_checkpoint_state": (
         "tensorflow.python.checkpoint.checkpoint_management",
         "update_checkpoint_state_internal",
@@ -125,6 +126,7 @@ _MODULE_ATTRIBUTES = {
     ),
     "tpu_optimizer": ("CrossShardOptimizer",),
     "tpu_system_metadata": ("_query_tpu_system_metadata",),
+    "tpu_topology": ("_tpu_device_name", "_tpu_host_device_name"),
     "warm_starting_util": ("warm_start",),
     "while_v2": ("while_loop",),
 }

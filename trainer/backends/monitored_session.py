@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.training import monitored_session
 
 from trainer.backends.base import ExecutionBackend
 from trainer.config import tf_config
 from trainer.config.run_config import RunConfig
+from trainer.tensorflow_internals import monitored_session
 
 
 def config_proto(config: RunConfig) -> Any:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_function
 
 from tpuserve.errors import InvalidSetting
+from trainer.tensorflow_internals import tpu_function
 
 logger = logging.getLogger("tensorflow.trainer")
 

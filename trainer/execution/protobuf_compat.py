@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from google.protobuf import text_format
-from tensorflow.python.framework import graph_io
+
+from trainer.tensorflow_internals import graph_io
 
 
 def patch_graph_io() -> None:

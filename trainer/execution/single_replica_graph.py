@@ -3,7 +3,8 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import function as defined_function
+
+from trainer.tensorflow_internals import defined_function
 
 _SUM = "CrossReplicaSum"
 

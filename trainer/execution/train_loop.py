@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util, while_v2
 
 from tpuserve.graph import reachability
 from trainer.execution.iterations_per_loop import UNBOUNDED
+from trainer.tensorflow_internals import control_flow_util, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import while_v2
-from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.graph import reachability
 from trainer.config.run_config import InputPipelineConfig
@@ -15,6 +13,7 @@ from trainer.execution import train_loop
 from trainer.infeed import shards
 from trainer.infeed.input_source import InputSource
 from trainer.infeed.partition import InputPartition
+from trainer.tensorflow_internals import tpu_ops, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 

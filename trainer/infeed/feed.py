@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import InvalidSetting
 from trainer.distribution.topology import BatchTopology, Pipeline
@@ -16,6 +15,7 @@ from trainer.infeed import tensor_nest as structure
 from trainer.infeed.input_source import FinalBatchPolicy, InputSource
 from trainer.infeed.partition import InputPartition
 from trainer.infeed.tensor_nest import TensorNest
+from trainer.tensorflow_internals import tpu_ops
 
 IS_PADDING = "is_padding"
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import tensorflow as tf
-from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config.run_config import InputPipelineConfig
@@ -13,6 +12,7 @@ from trainer.distribution.topology import BatchTopology
 from trainer.infeed import final_batch_padding, shards, validation
 from trainer.infeed import tensor_nest as structure
 from trainer.infeed.tensor_nest import TensorNest
+from trainer.tensorflow_internals import nest
 
 FinalBatchPolicy: TypeAlias = Literal["refuse", "tile", "pad"]
 

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tensorflow.python.tpu import tpu_feed
-from tensorflow.python.util import nest
-
 from tpuserve.errors import InvalidSetting
 from trainer.infeed.tensor_nest import TensorLeaf, TensorNest, format_shape
+from trainer.tensorflow_internals import nest, tpu_feed
 
 _Dims = tuple[int, ...] | None
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.inputs.input_pipeline import split_features_and_labels
+from trainer.tensorflow_internals import nest
 
 
 @dataclass(frozen=True)

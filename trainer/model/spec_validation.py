@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model import model_utils
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.tensorflow_internals import model_utils
 
 
 def validate_train_op(owner: str, value: Any) -> None:

@@ -17,6 +17,7 @@ from trainer.hooks.profiling import ProfileStepsHook
 from trainer.hooks.training_hooks import StepLimitHook, StepRangeHook
 from trainer.model.model_program import ModelProgram
 from trainer.model.spec import ModeKeys
+from trainer.tensorflow_internals import add_saving_listeners
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -160,7 +161,7 @@ def _checkpoint_hooks(
     protobuf_compat.patch_graph_io()
     own = [each for each in others if isinstance(each, tf.compat.v1.train.CheckpointSaverHook)]
     if own:
-        own[0]._listeners.extend(saving_listeners)
+        add_saving_listeners(own[0], saving_listeners)
         return []
     if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
         if saving_listeners:

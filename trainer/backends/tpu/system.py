@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.tpu import device_assignment as device_assignments
-from tensorflow.python.tpu import topology as topologies
-from tensorflow.python.tpu import tpu_system_metadata
 
 from tpuserve import devices
 from tpuserve.errors import TpuNotFound
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import VERBS, BatchTopology, TpuSlice
 from trainer.model.spec import ModeKeys
+from trainer.tensorflow_internals import Topology, device_assignment, tpu_system_metadata
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -125,7 +123,7 @@ def assignment(topology: BatchTopology, device: Device, config: RunConfig) -> An
     per_replica = topology.cores_per_replica
     if device.is_emulated:
         cores = topology.system.cores
-        mesh = topologies.Topology(
+        mesh = Topology(
             mesh_shape=[cores, 1, 1, 1],
             device_coordinates=np.array(
                 [[[core, 0, 0, 0] for core in range(cores)]], dtype=np.int32
@@ -134,9 +132,9 @@ def assignment(topology: BatchTopology, device: Device, config: RunConfig) -> An
         numbers = np.arange(topology.replicas * per_replica, dtype=np.int32)
         places = np.zeros([topology.replicas, per_replica, 4], np.int32)
         places[..., 0] = numbers.reshape(topology.replicas, per_replica)
-        return device_assignments.DeviceAssignment(mesh, places)
-    return device_assignments.device_assignment(
-        topologies.Topology(serialized=_initialise(device, config, topology.system.job)),
+        return device_assignment.DeviceAssignment(mesh, places)
+    return device_assignment.device_assignment(
+        Topology(serialized=_initialise(device, config, topology.system.job)),
         computation_shape=_BOXES[per_replica],
         num_replicas=topology.replicas,
     )
@@ -166,10 +164,10 @@ def hooks(topology: BatchTopology, device: Device, config: RunConfig) -> tuple[A
     client = getattr(resolver, "_cloud_tpu_client", None)
     if client is None or not client.api_available():
         return (initialise_again,)
-    from tensorflow.python.tpu import preempted_hook
+    from trainer.tensorflow_internals import CloudTPUPreemptedHook
 
     # Exits with 1 when the cloud has taken the TPU away.
-    return (initialise_again, preempted_hook.CloudTPUPreemptedHook(resolver))
+    return (initialise_again, CloudTPUPreemptedHook(resolver))
 
 
 class _InitialiseAgain(tf.compat.v1.train.SessionRunHook):

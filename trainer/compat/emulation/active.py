@@ -4,9 +4,9 @@ import sys
 from types import FrameType
 
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_function
 
 from tpuserve.devices import TpuSystem, find_tpu_system
+from trainer.tensorflow_internals import tpu_function
 
 # These build graphs for a TPU and lower them, or write them into an export, as a whole.
 _BUILD_THEMSELVES = (

@@ -7,15 +7,13 @@ from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import topology as topologies
-from tensorflow.python.tpu import tpu, tpu_system_metadata
-from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.devices import TpuSystem
 from tpuserve.errors import TpuNotFound
 from tpuserve.lowering.func_graph import build_and_lower
 from trainer.compat.emulation import topology
 from trainer.compat.emulation.active import emulated
+from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_topology
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -99,8 +97,8 @@ REPLACED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = (
     (tpu_ops, "infeed_enqueue_tuple", _host_end),
     (tpu_ops, "outfeed_dequeue", _host_end),
     (tpu_ops, "outfeed_dequeue_tuple", _host_end),
-    (topologies, "_tpu_host_device_name", _this_host),
-    (topologies, "_tpu_device_name", _this_host),
+    (tpu_topology, "_tpu_host_device_name", _this_host),
+    (tpu_topology, "_tpu_device_name", _this_host),
     (tpu_system_metadata, "_query_tpu_system_metadata", _metadata),
 )
 

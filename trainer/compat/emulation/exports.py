@@ -4,18 +4,18 @@ import functools
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model import builder_impl
 
 from tpuserve import tags as tag_sets
 from tpuserve.errors import ExportError
 from tpuserve.lowering.func_graph import is_lowered
+from trainer.tensorflow_internals import saved_model_builder
 
 MARK = "_refuses_emulated_tpu"
 
 
 def replace() -> None:
     """Has a metagraph for a TPU refused that would hold what was lowered to run here."""
-    builder: Any = builder_impl.SavedModelBuilder
+    builder: Any = saved_model_builder.SavedModelBuilder
     if getattr(builder, MARK, False):
         return
     setattr(builder, MARK, True)

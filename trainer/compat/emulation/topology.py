@@ -1,10 +1,9 @@
 """What an emulated TPU system says of itself."""
 
 from tensorflow.core.protobuf.tpu import topology_pb2
-from tensorflow.python.tpu.topology import Topology
-from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
 from tpuserve.devices import TpuSystem
+from trainer.tensorflow_internals import Topology, TPUSystemMetadata
 
 
 def serialized(hardware: TpuSystem) -> bytes:

@@ -4,9 +4,8 @@ import functools
 import logging
 from typing import Any
 
-from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
-
 from tpuserve.devices import find_tpu_system
+from trainer.tensorflow_internals import tpu_cluster_resolver
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -51,8 +51,7 @@ def names() -> None:
 
 def first_version() -> Facade:
     """TensorFlow 1's behaviour, from now on, and a module with its names."""
-    from tensorflow.python import pywrap_tensorflow
-    from tensorflow.python.util import deprecation, module_wrapper
+    from trainer.tensorflow_internals import deprecation, module_wrapper, pywrap_tensorflow
 
     real: Any = sys.modules["tensorflow"]
     with deprecation.silence():

@@ -10,10 +10,10 @@ import tensorflow as tf
 from keras.src import backend
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.random import seed_generator
-from tensorflow.python.tpu import tpu_function
 
 from trainer.keras.keras3 import losses as keras3_losses
 from trainer.keras.model import options, replica_seeds
+from trainer.tensorflow_internals import tpu_function
 
 # Until then the loss of an activity regularizer is a sum over rows, and no mean.
 _HAS_MEAN_ACTIVITIES = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)

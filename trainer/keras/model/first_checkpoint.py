@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.checkpoint.checkpoint_management import update_checkpoint_state_internal
 
 from tpuserve.errors import CheckpointMismatch
 from trainer.checkpoints import checkpoints
 from trainer.keras.model.tracing import eagerly
 from trainer.keras.model.weights import Weight
+from trainer.tensorflow_internals import update_checkpoint_state
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -28,7 +28,7 @@ def write(model_dir: str, values: Mapping[str, Any], step: int) -> str:
             shape_and_slices=[""] * len(tensors),
             tensors=[tf.convert_to_tensor(each) for each in tensors.values()],
         )
-    update_checkpoint_state_internal(model_dir, path, [path], save_relative_paths=True)
+    update_checkpoint_state(model_dir, path, [path], save_relative_paths=True)
     return path
 
 

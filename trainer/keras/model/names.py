@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.python.saved_model.model_utils import PredictOutput
-
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.tensorflow_internals import PredictOutput
 
 _DEFAULT = "serving_default"
 

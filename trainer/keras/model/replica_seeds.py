@@ -3,8 +3,8 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.tpu import tpu_function
+
+from trainer.tensorflow_internals import gen_xla_ops, tpu_function
 
 # Far from what counting up by one reaches.
 _DISTANCE = 0x9E3779B1

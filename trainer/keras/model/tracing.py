@@ -11,18 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import autograph_util
-from tensorflow.python.framework.func_graph import func_graph_from_py_func
-from tensorflow.python.ops import control_flow_ops, control_flow_util
 
 from trainer.keras.model import tf2_engine
+from trainer.tensorflow_internals import (
+    autograph_util,
+    control_flow_ops,
+    control_flow_util,
+    eager_context,
+    func_graph_from_py_func,
+)
 
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
     """Ops run at once, whatever graph is being built, and in programs without eager execution."""
-    with context.eager_mode(), tf2_engine.of_tensorflow_2():
+    with eager_context.eager_mode(), tf2_engine.of_tensorflow_2():
         yield
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.impl.api import StagingError
 
 from tpuserve.errors import InvalidSetting, TpuserveError
+from trainer.tensorflow_internals import StagingError
 
 ERRORS = (ValueError, TypeError, LookupError, AttributeError, StagingError, tf.errors.OpError)
 """What Keras and TensorFlow raise of a batch that does not fit."""

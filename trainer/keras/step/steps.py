@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_function
 
 from trainer.distribution.cross_shard import cross_replica_sum
 from trainer.keras.model import tracing
@@ -12,6 +11,7 @@ from trainer.keras.model.adapter import Family
 from trainer.keras.model.unsupported_options import refuse
 from trainer.keras.step import step_errors, synchronized_batch_norm
 from trainer.keras.step.features import Weighted, class_weights
+from trainer.tensorflow_internals import tpu_function
 
 _NO_LOSS = "A loss needs labels."
 _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import func_graph_from_py_func
-from tensorflow.python.training.optimizer import _var_key
 from tf_keras.src.optimizers.optimizer_v1 import TFOptimizer
 
 from trainer.distribution.cross_shard import CrossShardOptimizer
+from trainer.tensorflow_internals import func_graph_from_py_func, get_optimizer_variable_key
 
 # What an optimizer keeps of the graph in which it has made a step.
 _OF_GRAPH = ("_t", "_tensor")
@@ -96,10 +95,10 @@ def state(optimizer: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
     """What it is kept for → variable: a slot and the number of its variable, or a name and -1."""
     own = native(optimizer)
     found = {
-        (slot, number): by_key[_var_key(each)]
+        (slot, number): by_key[get_optimizer_variable_key(each)]
         for slot, by_key in own._slots.items()
         for number, each in enumerate(trained)
-        if _var_key(each) in by_key
+        if get_optimizer_variable_key(each) in by_key
     }
     others = {(name, -1): each for (name, _), each in own._non_slot_dict.items()}
     return {("iterations", -1): optimizer.iterations, **found, **others}

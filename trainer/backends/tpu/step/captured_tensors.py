@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import tensor_util
 
 from trainer.backends.tpu.step import step_outputs
 from trainer.backends.tpu.step.step_outputs import StepOutputVariables
+from trainer.tensorflow_internals import tensor_util
 
 logger = logging.getLogger("tensorflow.trainer")
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.tensorflow_internals import get_hook_saver, is_saver_built, reset_saver
+
 v1 = tf.compat.v1
 
 
@@ -17,10 +19,10 @@ def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
       hooks: of model_fn; those that save may have a saver of their own.
     """
     graph = v1.get_default_graph()
-    own = [each._saver for each in hooks if isinstance(each, v1.train.CheckpointSaverHook)]
+    own = [get_hook_saver(hook) for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     for saver in {id(each): each for each in (*own, *_collected(graph))}.values():
-        if isinstance(saver, v1.train.Saver) and saver._is_built and not _is_of(saver, graph):
-            saver.saver_def, saver._is_built = None, False
+        if isinstance(saver, v1.train.Saver) and is_saver_built(saver) and not _is_of(saver, graph):
+            reset_saver(saver)
             saver.build()
 
 

@@ -8,7 +8,8 @@ evaluation would train, and updates that it leaves out of train_op would be made
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import function as defined_function
+
+from trainer.tensorflow_internals import defined_function
 
 
 def prune_while_body(loop: Any) -> None:

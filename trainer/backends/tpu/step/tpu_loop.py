@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import while_v2
-from tensorflow.python.tpu import tpu
 
 from trainer.backends.tpu.step.loop_pruning import prune_while_body
 from trainer.distribution.topology import BatchTopology
+from trainer.tensorflow_internals import tpu, while_v2
 
 
 def build_tpu_loop(

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.tpu.ops import tpu_ops
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
+from trainer.tensorflow_internals import tpu_ops
 
 
 class Outfeed:
@@ -85,7 +85,7 @@ class Outfeed:
 
 
 def _paths(tensors: Any) -> list[str]:
-    from tensorflow.python.util import nest
+    from trainer.tensorflow_internals import nest
 
     return [
         "".join(f"[{key!r}]" for key in path) for path, _ in nest.flatten_with_tuple_paths(tensors)
