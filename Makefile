@@ -54,7 +54,8 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 protos:  ## Compile the .proto files of tpuserve and server.
 	test -x .venv-protos/bin/python || $(PYTHON) -m venv .venv-protos
 	.venv-protos/bin/pip install --quiet "grpcio-tools==1.75.1"
-	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpuserve/proto/*.proto
+	.venv-protos/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+	  tpuserve/proto/*.proto server/proto/serialized_input.proto
 	cd server/proto && ../../.venv-protos/bin/python -m grpc_tools.protoc -I. --include_imports \
 	  --descriptor_set_out=model_server.binpb model_server.proto
 

@@ -1,1 +1,1 @@
-"""Configuration messages of TensorFlow Serving, compiled by `make protos`."""
+"""Messages that TensorFlow Serving's Python package leaves out, compiled by `make protos`."""

@@ -1,1 +1,4 @@
-"""The gRPC face: TensorFlow Serving's services. Its protos import TensorFlow."""
+"""The gRPC frontend: TensorFlow Serving's services, health checks and reflection.
+
+The modules import TensorFlow, because TensorFlow Serving's generated protos do.
+"""

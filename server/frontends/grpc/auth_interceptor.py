@@ -1,6 +1,6 @@
-"""API keys in the metadata of calls: "authorization: Bearer KEY"."""
+"""Checks API keys in the metadata of calls: "authorization: Bearer KEY"."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any
 
@@ -8,43 +8,46 @@ import grpc
 
 from server.admission.api_keys import ApiKeys
 from server.frontends.grpc.observability import CallObserver
-from server.frontends.grpc.services import call_handler, health
+from server.frontends.grpc.services import call_handler
 from tpuserve.errors import Unauthenticated
 
 
 class ApiKeyInterceptor(grpc.ServerInterceptor):
-    """Lets only calls pass that carry a key; before any of their message is read."""
+    """Rejects calls without a valid API key, before their messages are read."""
 
     def __init__(
         self,
         keys: ApiKeys,
-        pool: futures.ThreadPoolExecutor,
+        rejection_pool: futures.ThreadPoolExecutor,
         observer: CallObserver,
         *,
-        open_health: bool = False,
+        open_services: Iterable[str] = (),
     ) -> None:
-        """Takes the keys.
+        """Create an interceptor.
 
         Args:
-          pool: where calls are refused.
-          books: where that is noted down.
-          open_health: whether health checks pass without one.
+          keys: the accepted API keys.
+          rejection_pool: the thread pool in which calls are rejected.
+          observer: records the rejected calls.
+          open_services: the full names of the services that need no key.
         """
         self._keys = keys
-        self._pool = pool
+        self._rejection_pool = rejection_pool
         self._observer = observer
-        self._open_prefix = f"/{health.SERVICE_NAME}/" if open_health else None
+        self._open_prefixes = tuple(f"/{name}/" for name in open_services)
 
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: Any
     ) -> grpc.RpcMethodHandler | None:
-        """What answers a call: its method, or a refusal."""
+        """Return the handler of a call's method, or a handler that rejects the call."""
         method = handler_call_details.method
-        if self._open_prefix is None or not method.startswith(self._open_prefix):
+        if not method.startswith(self._open_prefixes):
             try:
                 self._keys.authenticate(_authorization(handler_call_details.invocation_metadata))
             except Unauthenticated as error:
-                return call_handler.refusal(method, error, self._observer, self._pool)
+                return call_handler.build_rejecting_handler(
+                    method, error, self._observer, self._rejection_pool
+                )
         return continuation(handler_call_details)
 
 

@@ -1,4 +1,4 @@
-"""Errors as gRPC: a status code and a text."""
+"""Converts errors to gRPC statuses: a code and a message."""
 
 from typing import NoReturn
 
@@ -7,27 +7,30 @@ import grpc
 from tpuserve.errors import Code, TpuserveError
 
 GRPC_STATUS: dict[Code, grpc.StatusCode] = {code: grpc.StatusCode[code.name] for code in Code}
+"""The gRPC status code of each canonical code."""
 
-_MAX_BYTES = 1024
+# TensorFlow Serving truncates messages to this length, because a message travels in a header.
+# Source: tensorflow_serving/model_servers/grpc_status_util.cc.
+_MAX_MESSAGE_BYTES = 1024
 
 
-def abort(context: grpc.ServicerContext, error: TpuserveError) -> NoReturn:
-    """Ends a call with the status of an error."""
+def abort_with_error(context: grpc.ServicerContext, error: TpuserveError) -> NoReturn:
+    """End a call with the status of an error, by raising grpcio's exception for that purpose."""
     context.abort(GRPC_STATUS[error.code], truncate_message(str(error)))
     raise AssertionError("abort never returns")
 
 
 def truncate_message(text: str) -> str:
-    """A text as TensorFlow Serving cuts it: it travels in a header, which has a limit.
+    """Truncate a message as TensorFlow Serving does: to 1024 bytes of UTF-8.
 
-    The limit counts bytes of UTF-8, as there; a character is not cut in two.
+    A character at the limit is left out as a whole.
     """
     encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= _MAX_BYTES:
+    if len(encoded) <= _MAX_MESSAGE_BYTES:
         return encoded.decode("utf-8")
-    return encoded[:_MAX_BYTES].decode("utf-8", "ignore") + "...TRUNCATED"
+    return encoded[:_MAX_MESSAGE_BYTES].decode("utf-8", "ignore") + "...TRUNCATED"
 
 
 def to_utf8(text: str) -> str:
-    """A text as a proto can hold it: the name of a file need not be in UTF-8."""
+    """Replace the characters that a proto cannot hold, such as those of undecodable file names."""
     return text.encode("utf-8", "replace").decode("utf-8")

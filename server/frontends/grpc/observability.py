@@ -1,76 +1,91 @@
-"""The books that are kept of requests: counted in metrics, written down in the access log."""
+"""Records finished calls in the metrics and in the access log."""
 
 import time
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 import grpc
 
-from server.frontends.grpc.services.call_context import CallContext
+from server.frontends.grpc.call_context import CallContext
 from server.metrics import Metrics
 from server.request_log.access_log import AccessLog
 
-PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
-MODEL_SERVICE = "tensorflow.serving.ModelService"
-
 _PROTOCOL = "gRPC"
 _ENTRYPOINT = "GRPC"
-# TensorFlow Serving counts these alone.
-_COUNTED = {f"/{PREDICTION_SERVICE}/{api}": api for api in ("Predict", "Classify", "Regress")}
 
 
 class CallObserver:
-    """Where requests are noted down once they have ended, well or not.
+    """Records each finished call, successful or not, in the metrics and in the access log.
 
-    A request that fails before it says which model it is for is counted for a model without a
-    name.
+    A call that fails before its request names a model is counted for a model without a name.
     """
 
-    def __init__(self, metrics: Metrics | None = None, log: AccessLog | None = None) -> None:
-        """Takes where to count, and where to write; None for nowhere that anybody sees."""
+    def __init__(
+        self,
+        counted_methods: Mapping[str, str],
+        metrics: Metrics | None = None,
+        access_log: AccessLog | None = None,
+    ) -> None:
+        """Create an observer.
+
+        Args:
+          counted_methods: the full name of each method whose calls are counted, and the value of
+            the metrics' label "API" for the method.
+          metrics: the registry in which calls are counted; None for a registry that is not read.
+          access_log: the log to write to; None to write no access log.
+        """
+        self._counted_methods = counted_methods
         self._metrics = Metrics() if metrics is None else metrics
-        self._log = log
+        self._access_log = access_log
 
     def record(
         self,
         method: str,
-        request: CallContext,
+        call: CallContext,
         status: str,
         started_ns: int,
         context: grpc.ServicerContext,
         bytes_in: int = 0,
         bytes_out: int = 0,
     ) -> None:
-        """Notes down a request that has just ended.
+        """Record a call that has just ended.
 
         Args:
-          method: its full name.
-          status: the name of a canonical code.
-          started_ns: as of `time.perf_counter_ns`.
+          method: the full name of the method, such as
+            "/tensorflow.serving.PredictionService/Predict".
+          call: the state of the call.
+          status: the name of the call's canonical code, such as "OK".
+          started_ns: the time at which the call began, of `time.perf_counter_ns`.
+          context: grpcio's context of the call.
+          bytes_in: the size of the request message.
+          bytes_out: the size of the response message.
         """
-        taken_ns = time.perf_counter_ns() - started_ns
-        api = _COUNTED.get(method)
-        target = request.target
+        duration_ns = time.perf_counter_ns() - started_ns
+        api = self._counted_methods.get(method)
+        model_spec = call.model_spec
         if api is not None:
-            self._metrics.request_done(target.model, api, _ENTRYPOINT, status, taken_ns // 1000)
-        if self._log is not None:
-            self._log.write(
+            self._metrics.request_done(
+                model_spec.model, api, _ENTRYPOINT, status, duration_ns // 1000
+            )
+        if self._access_log is not None:
+            self._access_log.write(
                 _PROTOCOL,
                 method,
-                model=target.model,
-                version=target.version if request.version is None else request.version,
-                signature=target.signature_name,
+                model=model_spec.model,
+                version=model_spec.version if call.version is None else call.version,
+                signature=model_spec.signature_name,
                 status=status,
-                duration_ms=taken_ns / 1e6,
-                peer=_address(context.peer()),
+                duration_ms=duration_ns / 1e6,
+                peer=_peer_address(context.peer()),
                 bytes_in=bytes_in,
                 bytes_out=bytes_out,
             )
 
 
-def _address(peer: str) -> str:
-    """The address alone, out of "ipv4:127.0.0.1:4000" and "ipv6:%5B::1%5D:4000"."""
-    kind, _, rest = peer.partition(":")
-    if kind not in ("ipv4", "ipv6"):
+def _peer_address(peer: str) -> str:
+    """Return the IP address in a peer such as "ipv4:127.0.0.1:4000" or "ipv6:%5B::1%5D:4000"."""
+    family, _, address = peer.partition(":")
+    if family not in ("ipv4", "ipv6"):
         return peer
-    # A socket of both kinds shows addresses of IPv4 as ones of IPv6.
-    return unquote(rest).rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+    # A dual-stack socket reports IPv4 clients as IPv4-mapped IPv6 addresses.
+    return unquote(address).rpartition(":")[0].strip("[]").removeprefix("::ffff:")

@@ -1,7 +1,8 @@
-"""The gRPC face as something to start and stop."""
+"""The gRPC server: starts, drains and stops the services."""
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent import futures
 from pathlib import Path
 
@@ -14,24 +15,26 @@ from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
 from server.frontends.grpc import server_config
 from server.frontends.grpc.auth_interceptor import ApiKeyInterceptor
-from server.frontends.grpc.executor import call_executor
+from server.frontends.grpc.executor.factory import create_call_executor
 from server.frontends.grpc.observability import CallObserver
-from server.frontends.grpc.services import health, profiler, reflection, serving_services
+from server.frontends.grpc.services.health import HealthService
+from server.frontends.grpc.services.registry import SERVICE_TYPES
+from server.frontends.grpc.services.service import GrpcService, ServiceContext, counted_methods
 from server.metrics import Metrics
 from server.process import ports
 from server.request_log.access_log import AccessLog
 
-# For what is seldom asked and may take long.
+# The threads of calls that are rare and may take long.
 _ADMIN_THREADS = 8
-# From the last request to the end of accepting.
+# The time from the last request to the end of accepting calls.
 _HOLD_SECONDS = 0.05
 
 
 class GrpcServer:
-    """Serves a data plane on a port, a UNIX socket or both.
+    """Serves a data plane over gRPC on a port, on a UNIX socket, or on both.
 
     Attributes:
-      address: of the port, "127.0.0.1:8500".
+      address: the host and port, such as "127.0.0.1:8500".
     """
 
     def __init__(
@@ -46,17 +49,23 @@ class GrpcServer:
         keys: ApiKeys | None = None,
         admission: AdmissionController | None = None,
         metrics: Metrics | None = None,
+        service_types: Sequence[type[GrpcService]] = SERVICE_TYPES,
+        allow_direct_polling: bool = True,
     ) -> None:
-        """Takes what to serve, where and to whom.
+        """Create a server that does not listen yet.
 
         Args:
-          port: 0 for none, where the settings have a socket.
-          grace_seconds: how long requests in flight may take once `stop` is called.
-          settings: None for the defaults.
-          tls: None to serve in plain text.
-          keys: None to serve everybody.
-          limits: of predictions in flight; None where the data plane has them.
-          metrics: where requests are counted, and a reload finds the counters it is asked for.
+          dataplane: answers the requests.
+          host: the host name or IP address to listen on.
+          port: the port to listen on; 0 to listen on the settings' UNIX socket only.
+          grace_seconds: the time that requests in flight have after `stop`.
+          settings: the settings of the server; None for the defaults.
+          tls: the certificate of the server; None for plain connections.
+          keys: the accepted API keys; None to accept every client.
+          admission: limits the predictions in flight; None for no such limit.
+          metrics: the registry in which requests are counted; None for no metrics.
+          service_types: the services to offer, unless the settings disable them.
+          allow_direct_polling: as in `create_call_executor`; benchmarks and tests pass False.
         """
         self.address = ports.format_address(host, port)
         self._grace_seconds = grace_seconds
@@ -64,110 +73,94 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # The models of these are the data plane's matter.
-        chosen = Settings(Path("/models")) if settings is None else settings
-        if chosen.grpc_socket_path:
-            self._addresses.append(f"unix:{chosen.grpc_socket_path}")
-        self._threads = call_executor.make(chosen.grpc_max_threads)
-        self._admin = futures.ThreadPoolExecutor(_ADMIN_THREADS, thread_name_prefix="grpc-admin")
-        # One thread: they wait for nothing, and must not for what does.
-        self._refusals = futures.ThreadPoolExecutor(1, thread_name_prefix="grpc-refusals")
-        self._observer = CallObserver(metrics, AccessLog() if chosen.access_log else None)
+        # The data plane has the models. The base path of the default settings is not used.
+        settings = Settings(Path("/models")) if settings is None else settings
+        if settings.grpc_socket_path:
+            self._addresses.append(f"unix:{settings.grpc_socket_path}")
+        self._executor = create_call_executor(
+            settings.grpc_max_threads, allow_direct_polling=allow_direct_polling
+        )
+        self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
+        # Rejecting a call waits for nothing. One thread of its own never waits for other calls.
+        self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
+        enabled = [service for service in service_types if service.is_enabled(settings)]
+        self._observer = CallObserver(
+            counted_methods(enabled), metrics, AccessLog() if settings.access_log else None
+        )
         self._server = grpc.server(
-            self._threads,
-            interceptors=self._interceptors(keys, chosen),
-            options=server_config.options(chosen.max_request_bytes, chosen.grpc_channel_arguments),
-            # With limits a call counts from its arrival on; without them something must bound
-            # the calls that wait for a thread.
-            maximum_concurrent_rpcs=(chosen.max_requests_in_flight or None)
+            self._executor,
+            interceptors=self._interceptors(keys, settings),
+            options=server_config.channel_arguments(
+                settings.max_request_bytes, settings.grpc_channel_arguments
+            ),
+            # The admission controller counts a call from its arrival. Without the controller,
+            # gRPC must limit the calls that wait for a thread.
+            maximum_concurrent_rpcs=(settings.max_requests_in_flight or None)
             if admission is None
             else None,
         )
-        self._health: health.Health | None = None
-        self._profiler: profiler.Profiler | None = None
-        self._add_services(dataplane, chosen, admission, metrics)
+        context = ServiceContext(
+            dataplane=dataplane,
+            settings=settings,
+            executor=self._executor,
+            admin_pool=self._admin_pool,
+            rejection_pool=self._rejection_pool,
+            observer=self._observer,
+            admission=admission,
+            metrics=metrics,
+            service_types=enabled,
+        )
+        self._services = [service_type(context) for service_type in enabled]
+        for service in self._services:
+            self._server.add_generic_rpc_handlers(tuple(service.handlers()))
 
     def start(self) -> None:
-        """Begins to accept.
+        """Listen on the addresses and begin to accept calls.
 
         Raises:
-          RuntimeError: the port is taken.
+          RuntimeError: an address is in use or cannot be bound.
         """
-        server_config.listen(self._server, self._addresses, self._tls)
-        self._threads.start(self._server)
+        server_config.add_listening_addresses(self._server, self._addresses, self._tls)
+        self._executor.start(self._server)
 
     def drain(self) -> None:
-        """Says to who asks for health that nothing is served any more; before `stop`, if at all."""
-        if self._health is not None:
-            self._health.drain()
-        self._reflection.drain()
+        """Report to health checks that the server no longer serves, and end open streams."""
+        for service in self._services:
+            service.drain()
 
     def stop(self) -> None:
-        """Stops accepting, and lets the requests in flight finish meanwhile."""
+        """Stop accepting calls. The calls in flight go on."""
         self.drain()
-        told = threading.Event()
+        is_stopping = threading.Event()
         if self._admission is not None and self._admission.is_draining:
-            # A call that arrives in the moment that gRPC stops is ended as cancelled, which no
-            # client takes for a reason to ask another server. Who is refused at once may send
-            # the next one just then; so the last are refused when their clients know of the end.
-            self._refusals.submit(told.wait)
+            # gRPC ends a call that arrives at the moment of the stop with CANCELLED, and clients
+            # do not retry such a call at another server. A rejected client may send its next call
+            # at once. So the last rejections wait until gRPC has told the clients of the stop.
+            self._rejection_pool.submit(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)
         try:
             self._stopped = self._server.stop(self._grace_seconds)
         finally:
-            told.set()
+            is_stopping.set()
 
     def join(self) -> None:
-        """Waits until the last request is answered, after `stop`."""
+        """Wait until the last request is answered, and end the threads. Call `stop` first."""
         if self._stopped is not None:
             self._stopped.wait()
-        if self._profiler is not None:
-            self._profiler.close()
-        self._threads.shutdown()
-        self._reflection.close()
-        for each in (self._admin, self._refusals):
-            each.shutdown(wait=False)
-
-    def _add_services(
-        self,
-        dataplane: DataPlane,
-        settings: Settings,
-        admission: AdmissionController | None,
-        metrics: Metrics | None,
-    ) -> None:
-        own, admin = self._threads, self._admin
-        names = [serving_services.PREDICTION_SERVICE, serving_services.MODEL_SERVICE]
-        handlers: list[grpc.GenericRpcHandler] = [
-            serving_services.PredictionService(
-                dataplane,
-                own,
-                self._refusals,
-                self._observer,
-                admission,
-                as_content=settings.enable_serialization_as_tensor_content,
-                max_tensor_bytes=settings.max_request_bytes,
-            ),
-            serving_services.ModelService(dataplane, own, admin, self._observer, metrics),
-        ]
-        if settings.enable_profiler:
-            self._profiler = profiler.Profiler(own, admin)
-            handlers.append(self._profiler)
-            names.append(profiler.SERVICE_NAME)
-        if settings.enable_grpc_healthcheck_service:
-            self._health = health.Health(own, admin, self._observer)
-            handlers.append(self._health.handler())
-            names.append(health.SERVICE_NAME)
-        self._reflection = reflection.Reflection(names, own)
-        handlers += self._reflection.handlers()
-        self._server.add_generic_rpc_handlers(tuple(handlers))
+        self._executor.shutdown()
+        for service in self._services:
+            service.close()
+        for pool in (self._admin_pool, self._rejection_pool):
+            pool.shutdown(wait=False)
 
     def _interceptors(
         self, keys: ApiKeys | None, settings: Settings
     ) -> list[grpc.ServerInterceptor]:
         if keys is None:
             return []
+        open_services = HealthService.names if settings.open_health else ()
         return [
             ApiKeyInterceptor(
-                keys, self._refusals, self._observer, open_health=settings.open_health
+                keys, self._rejection_pool, self._observer, open_services=open_services
             )
         ]

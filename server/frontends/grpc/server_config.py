@@ -1,4 +1,4 @@
-"""Where a gRPC server listens, and as whom."""
+"""Channel arguments, credentials and listening addresses of a gRPC server."""
 
 from collections.abc import Iterable
 
@@ -6,38 +6,40 @@ import grpc
 
 from server.config.tls import TlsConfig
 
-_OPTIONS: dict[str, int | str] = {
-    # TensorFlow Serving's limits: what a message can hold at all.
-    "grpc.max_receive_message_length": 2**31 - 1,
-    "grpc.max_send_message_length": 2**31 - 1,
-    # With it, two servers on one port would share the clients between them, unnoticed.
+_MAX_MESSAGE_BYTES = 2**31 - 1
+
+_CHANNEL_ARGUMENTS: dict[str, int | str] = {
+    # The limits of TensorFlow Serving: the largest message that protobuf allows.
+    "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
+    "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
+    # With SO_REUSEPORT, two servers on one port would share the clients without an error.
     "grpc.so_reuseport": 0,
-    # A client that is gone without a word is found out, and its requests are given up.
+    # Keepalive pings detect clients that have disappeared, and cancel their calls.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
-    # A connection that never becomes one.
+    # A TCP connection without a handshake is closed after this time.
     "grpc.server_handshake_timeout_ms": 20_000,
 }
 
 
-def options(
-    max_request_bytes: int | None = None, arguments: Iterable[tuple[str, int | str]] = ()
+def channel_arguments(
+    max_request_bytes: int | None = None, user_arguments: Iterable[tuple[str, int | str]] = ()
 ) -> list[tuple[str, int | str]]:
-    """The channel arguments of a server.
+    """Return the channel arguments of a server.
 
     Args:
-      max_request_bytes: None for what a message can hold at all.
-      arguments: of the user's choice; they have the last word.
+      max_request_bytes: the largest request message; None for the largest that protobuf allows.
+      user_arguments: further arguments; they override those of this server.
     """
-    chosen = dict(_OPTIONS)
+    arguments = dict(_CHANNEL_ARGUMENTS)
     if max_request_bytes is not None:
-        chosen["grpc.max_receive_message_length"] = min(max_request_bytes, 2**31 - 1)
-    chosen.update(arguments)
-    return list(chosen.items())
+        arguments["grpc.max_receive_message_length"] = min(max_request_bytes, _MAX_MESSAGE_BYTES)
+    arguments.update(user_arguments)
+    return list(arguments.items())
 
 
-def credentials(tls: TlsConfig) -> grpc.ServerCredentials:
-    """How a server with a certificate meets its clients."""
+def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials:
+    """Create the credentials of a server that uses TLS."""
     return grpc.ssl_server_credentials(
         [(tls.server_key, tls.server_cert)],
         root_certificates=tls.custom_ca or None,
@@ -45,14 +47,21 @@ def credentials(tls: TlsConfig) -> grpc.ServerCredentials:
     )
 
 
-def listen(server: grpc.Server, addresses: Iterable[str], tls: TlsConfig | None) -> None:
-    """Has a server listen at each address.
+def add_listening_addresses(
+    server: grpc.Server, addresses: Iterable[str], tls: TlsConfig | None
+) -> None:
+    """Bind a server to addresses.
+
+    Args:
+      server: a server that has not started.
+      addresses: such as "127.0.0.1:8500" or "unix:/tmp/socket".
+      tls: the certificate of the server; None for plain connections.
 
     Raises:
-      RuntimeError: one of them is taken, or cannot be listened on.
+      RuntimeError: an address is in use or cannot be bound.
     """
     for address in addresses:
         if tls is None:
             server.add_insecure_port(address)
         else:
-            server.add_secure_port(address, credentials(tls))
+            server.add_secure_port(address, server_credentials(tls))

@@ -1,1 +1,1 @@
-"""Runs the handlers of gRPC calls in threads."""
+"""The thread pools that run the handlers of gRPC calls."""

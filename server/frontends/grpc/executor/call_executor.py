@@ -1,30 +1,52 @@
-"""The threads that calls are answered in: few, and not to be held up by slow senders."""
+"""The interface of the thread pools that run gRPC calls."""
 
-import logging
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
-from server.frontends.grpc.executor import grpcio_compat
-from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
-
-logger = logging.getLogger(__name__)
+from server.frontends.grpc.executor.call_future import CallFuture
+from server.frontends.grpc.executor.stalled_calls import (
+    MESSAGE_TIMEOUT_SECONDS,
+    CancellableCall,
+    StalledCallReaper,
+)
 
 SendMessage: TypeAlias = Callable[[bytes | None], object]
-"""Sends a message of a stream; None ends it."""
+"""A function that sends a serialised message of a response stream. None ends the stream."""
 
 
-class CallExecutor(Protocol):
-    """Runs calls, so many at a time at most, whose messages have a time to arrive in.
+class CallExecutor(ABC):
+    """A thread pool that runs gRPC calls and bounds the time in which their messages arrive.
 
-    Takes the place of a ThreadPoolExecutor under a gRPC server.
+    An executor takes the place of the ThreadPoolExecutor of a gRPC server. grpcio calls only
+    `submit`, and `add_done_callback` of the future that `submit` returns.
     """
 
-    def start(self, server: grpc.Server) -> None:
-        """Has a server that was made with these threads begin to accept calls."""
+    def __init__(
+        self,
+        max_concurrent_calls: int,
+        message_timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create an executor.
 
+        Args:
+          max_concurrent_calls: the number of calls that run at the same time.
+          message_timeout_seconds: the time in which the first message of a call must arrive.
+          clock: a function that returns the time in seconds; only differences matter.
+        """
+        self._max_concurrent_calls = max_concurrent_calls
+        self._reaper = StalledCallReaper(message_timeout_seconds, clock)
+
+    @abstractmethod
+    def start(self, server: grpc.Server) -> None:
+        """Start a server that was created with this executor."""
+
+    @abstractmethod
     def register(
         self,
         behavior: Any,
@@ -32,54 +54,48 @@ class CallExecutor(Protocol):
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Says where a method runs: here, unless one of the arguments says otherwise.
+        """Set the threads that run a method. Without arguments the executor's own threads do.
 
         Args:
-          behavior: a function that gets an iterator of messages, of which it takes the first
-            through `receive_first`, and a context.
-          pool: threads of its own, for what takes long.
-          is_quick: that it waits for nothing and computes little, so that it is answered even
-            while all threads are busy.
+          behavior: the function that implements the method. Its arguments are an iterator of
+            messages, whose first the function takes with `receive_first`, and a ServicerContext.
+          pool: a thread pool that runs the method instead, for methods that take long.
+          is_quick: whether the method neither waits nor computes for long. Such a method runs
+            even while all threads of the executor are busy.
         """
 
-    def submit(self, *args: Any) -> Any:
-        """What gRPC calls to have a call run."""
+    @abstractmethod
+    def submit(self, *args: Any, **kwargs: Any) -> CallFuture:
+        """Run a call. Only grpcio calls this method, with arguments of its own."""
 
-    def receive_first(self, messages: Iterator[bytes], call: Any) -> bytes | None:
-        """The first message of a call; None if it ends before.
+    def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
+        """Receive the first message of a call. Blocks until the message has arrived.
+
+        Returns:
+          The serialised message; None if the client ends the stream without a message.
 
         Raises:
-          grpc.RpcError: the call was cancelled, by the client or because its message is late.
+          grpc.RpcError: the call was cancelled, by the client or because the message is late.
         """
+        with self._reaper.tracking(call):
+            return next(messages, None)
 
-    def stream_writer(self, context: Any, send: SendMessage) -> SendMessage:
-        """What sends the messages of a stream without waiting for its reader, as far as it can.
+    @abstractmethod
+    def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
+        """Return the function that sends the messages of a response stream.
+
+        Where the executor can, the function does not wait for a client that does not read.
 
         Args:
-          send: what gRPC gives to do so, which may wait.
+          context: the context of the call.
+          send: grpcio's function for the same purpose, which may wait.
         """
 
+    @abstractmethod
     def shutdown(self) -> None:
-        """Ends the threads; after the server has stopped."""
+        """End the threads. Stop the server first."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
-        """The number of threads at the moment."""
-
-
-def make(count: int) -> CallExecutor:
-    """So many threads for calls, of the faster kind where the grpcio that is installed allows it.
-
-    Args:
-      count: of calls that are answered at once.
-    """
-    if grpcio_compat.supports_direct_polling():
-        from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
-
-        return CompletionQueueThreadPool(count)
-    logger.warning(
-        "grpcio %s is made otherwise than expected, which costs speed and nothing else. "
-        "1.71 to 1.85 are known to be as expected",
-        grpc.__version__,
-    )
-    return DefaultThreadPool(count)
+        """The current number of threads."""

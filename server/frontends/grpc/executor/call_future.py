@@ -1,4 +1,4 @@
-"""Something to run for a call, as gRPC wants to hear of it."""
+"""The future of a submitted gRPC call."""
 
 import logging
 from collections.abc import Callable
@@ -8,40 +8,41 @@ logger = logging.getLogger(__name__)
 
 
 class CallFuture:
-    """A function to call, and whom to tell once that is done.
+    """A function to run for a call, and the callbacks to call after the function has returned.
 
-    As much of a Future as gRPC uses: the locks of a whole one would cost a tenth of a small call.
+    The class has the part of `concurrent.futures.Future` that grpcio uses. The locks of a complete
+    Future would cost a tenth of the time of a small call.
     """
 
     __slots__ = ("_args", "_callbacks", "_function", "_is_done")
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """Takes what to call."""
+        """Create a future of a function that has not run yet."""
         self._function = function
         self._args = args
         self._callbacks: list[Callable[[CallFuture], object]] = []
         self._is_done = False
 
     def add_done_callback(self, callback: Callable[["CallFuture"], object]) -> None:
-        """Has the callback called when the function has returned, or now if it has."""
+        """Call a function with this future after `run`, or at once if `run` has returned."""
         self._callbacks.append(callback)
         if self._is_done:
-            self._tell()
+            self._call_callbacks()
 
     def run(self) -> None:
-        """Calls the function, in the calling thread."""
+        """Call the function in the current thread. Log an exception instead of raising."""
         try:
             self._function(*self._args)
         except BaseException:
-            # Whatever it is: the thread is there for other calls too.
+            # Even SystemExit must not end the thread, which runs other calls as well.
             logger.exception("a call has failed")
         finally:
             self._args = ()
             self._is_done = True
-            self._tell()
+            self._call_callbacks()
 
-    def _tell(self) -> None:
-        # Popping is atomic, so that of two threads here only one calls.
+    def _call_callbacks(self) -> None:
+        # list.pop is atomic, so only one of two threads in this loop calls a callback.
         while self._callbacks:
             try:
                 callback = self._callbacks.pop()

@@ -1,11 +1,12 @@
-"""The threads that calls are answered in where grpcio is made as expected: those that wait for it.
+"""The executor whose threads poll grpcio's completion queue themselves.
 
-grpcio has one thread that waits for events, and others that calls are handed to, twice: once to
-begin with, and once when the message is there. On CPython each handing-over costs as much as a
-small call. Here some threads wait for events, and a call is answered by the one that its message
-comes to, as in gRPC's own servers in C++.
+grpcio has one thread that polls for events, and hands each call to another thread twice: when the
+call begins, and when its message has arrived. On CPython each hand-over costs as much as a small
+call. Here several threads poll, and the thread that gets the event of a message also answers the
+call, as in the servers of gRPC for C++. docs/performance.md has the measured gain.
 
-That uses what is grpcio's own matter; `grpcio.supports_direct_polling` says whether it can be used.
+This module uses grpcio's private API: `grpcio_compat.supports_direct_polling` tells whether the
+installed grpcio has what the module needs.
 """
 
 import logging
@@ -20,52 +21,53 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
+from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessage
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.single_poller import SinglePollerMode
-from server.frontends.grpc.executor.stalled_calls import MESSAGE_SECONDS, StalledCallReaper
+from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS, CancellableCall
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 
-# How often a server that was let go of without having been stopped is looked for.
+# The interval at which a poll ends to see whether the server was deallocated without `stop`.
 _POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 
-class CompletionQueueThreadPool:
-    """Runs calls, so many at a time at most; does what `CallExecutor` does, for less.
+class CompletionQueueThreadPool(CallExecutor):
+    """Runs a bounded number of calls at a time in threads that poll for gRPC's events.
 
-    One thread more than calls run waits for events, so that what is quick is answered while all
-    others are busy; but as long as all calls are quick, one thread answers them alone. No thread
-    waits for a message.
+    The number of polling threads is always one more than the number of calls that run, so that
+    quick methods are answered while all other threads are busy. As long as all calls are quick,
+    one thread polls and answers them alone (`SinglePollerMode`). No thread waits for a message.
     """
 
     def __init__(
         self,
-        count: int,
-        message_seconds: float = MESSAGE_SECONDS,
+        max_concurrent_calls: int,
+        message_timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes how many calls may run at once; arguments as of `CallExecutor`."""
-        self._count = count
-        self._waiting = StalledCallReaper(message_seconds, clock)
-        self._state: Any = None
+        """Create the executor without threads; arguments as in `CallExecutor`."""
+        super().__init__(max_concurrent_calls, message_timeout_seconds, clock)
+        self._server_state: Any = None
         self._threads: list[threading.Thread] = []
         self._running = 0
-        self._solo = SinglePollerMode()
-        # Each of them may leave it at any time.
+        self._single_poller = SinglePollerMode()
+        # The calls that wait for a thread. An OrderedDict, because a call that is cancelled leaves
+        # the queue from any position.
         self._queue: OrderedDict[CallFuture, bool] = OrderedDict()
         self._lock = threading.Lock()
 
     def start(self, server: grpc.Server) -> None:
-        """Begins to accept calls of a server that was made with these threads."""
-        state = self._state = server._state
+        """Start a server that was created with this executor, and the first two threads."""
+        state = self._server_state = server._state
         with state.lock:
             state.server.start()
             state.stage = _server._ServerStage.STARTED
             _server._request_call(state)
         for _ in range(2):
-            self._add()
-        self._waiting.watch()
+            self._add_thread()
+        self._reaper.start()
 
     def register(
         self,
@@ -74,14 +76,13 @@ class CompletionQueueThreadPool:
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Says where a method runs; arguments as of `CallExecutor.register`."""
-        behavior.runs = CallFuture.run
+        """Set the threads that run a method; arguments as in `CallExecutor.register`."""
         if is_quick:
-            behavior.runs = _run_now
+            behavior.dispatch = _run_now
         elif pool is not None:
-            behavior.runs = lambda task, state: pool.submit(task.run)
+            behavior.dispatch = lambda future, state: pool.submit(future.run)
         else:
-            behavior.runs = self._run
+            behavior.dispatch = self._run_or_queue
 
     def submit(
         self,
@@ -92,103 +93,121 @@ class CompletionQueueThreadPool:
         behavior: Any,
         unused_argument: Any,
         *serializers: Any,
+        **kwargs: Any,
     ) -> CallFuture:
-        """Has a call answered once its message is there; called by grpcio."""
-        message = _Message(state)
-        task = CallFuture(run, (target, event, state, behavior, lambda: message, *serializers))
+        """Request the first message of a call, and run the call when the message arrives.
+
+        Only grpcio calls this method. `grpcio_compat` tests that the arguments are as here.
+
+        Args:
+          run: grpcio's function that runs another function in the context of a call.
+          target: grpcio's function that calls the behavior and sends the response.
+          event: the event with which the call began.
+          state: the state of the call.
+          behavior: the function that implements the method.
+          unused_argument: grpcio's iterator of messages, which would wait in a thread.
+          serializers: the deserialiser and the serialiser of the method.
+          kwargs: none.
+        """
+        message = _ReceivedMessage(state)
+        future = CallFuture(run, (target, event, state, behavior, lambda: message, *serializers))
         call = event.call
-        receive = _server._receive_message(state, call, None)
-        waiting = self._waiting
+        on_grpcio_received = _server._receive_message(state, call, None)
+        reaper = self._reaper
 
-        def arrived(received: Any) -> Any:
-            told = receive(received)
-            waiting.end(call)
+        def on_received(received: Any) -> Any:
+            finished = on_grpcio_received(received)
+            reaper.untrack(call)
             try:
-                behavior.runs(task, state)
+                behavior.dispatch(future, state)
             except Exception:
-                # As where no thread can be started. Nobody will answer it.
-                logger.exception("a call cannot be taken on")
+                # For example, no thread can be started. No handler will answer the call.
+                logger.exception("a call cannot be run")
                 call.cancel()
-            return told
+            return finished
 
-        waiting.begin(call)
+        reaper.track(call)
         state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
-        call.start_server_batch((cygrpc.ReceiveMessageOperation(_server._EMPTY_FLAGS),), arrived)
-        return task
+        receive = cygrpc.ReceiveMessageOperation(_server._EMPTY_FLAGS)
+        call.start_server_batch((receive,), on_received)
+        return future
 
-    def receive_first(self, messages: Iterator[bytes], call: Any) -> bytes | None:
-        """The first message of a call; None if it has ended before."""
-        if messages.__class__ is _Message:
+    def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
+        """Return the first message of a call, which has arrived unless the call is a stream."""
+        if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
-        with self._waiting.of(call):
-            return next(messages, None)
+        return super().receive_first(messages, call)
 
-    def stream_writer(
-        self, context: Any, send: Callable[[bytes | None], object]
-    ) -> Callable[[bytes | None], object]:
-        """What sends the messages of a stream; arguments as of `CallExecutor.stream_writer`."""
+    def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
+        """Return a function that never waits for a client that does not read."""
         return NonBlockingStreamWriter(context)
 
     def shutdown(self) -> None:
-        """Ends the threads; after the server has stopped."""
-        self._waiting.close()
-        self._solo.close()
-        if self._state is not None:
-            self._state.completion_queue.shutdown()
+        """End the threads. Stop the server first."""
+        self._reaper.close()
+        self._single_poller.close()
+        if self._server_state is not None:
+            self._server_state.completion_queue.shutdown()
         with self._lock:
             threads = list(self._threads)
-        for each in threads:
-            each.join(_POLL_SECONDS)
+        for thread in threads:
+            thread.join(_POLL_SECONDS)
 
     @property
     def size(self) -> int:
-        """The number of threads: one more than calls have run at a time."""
+        """The number of threads: one more than the largest number of calls that ran at a time."""
         return len(self._threads)
 
-    def _run(self, task: CallFuture, state: Any) -> None:
+    def _run_or_queue(self, future: CallFuture, state: Any) -> None:
+        """Run a call in the current thread and then the queued calls, or queue the call."""
         with self._lock:
-            is_queued = self._running >= self._count
+            is_queued = self._running >= self._max_concurrent_calls
             if is_queued:
-                self._queue[task] = True
+                self._queue[future] = True
             else:
                 self._running += 1
                 if self._running >= len(self._threads):
-                    self._try_to_add()
+                    self._try_to_add_thread()
         if is_queued:
-            self._drop_at_end(task, state)
+            self._dequeue_when_cancelled(future, state)
             return
         while True:
-            task.run()
+            future.run()
             with self._lock:
                 if not self._queue:
                     self._running -= 1
                     return
-                task, _ = self._queue.popitem(last=False)
+                future, _ = self._queue.popitem(last=False)
 
-    def _drop_at_end(self, task: CallFuture, state: Any) -> None:
-        """Has a call that ends in the queue leave it, and the place that it takes elsewhere."""
+    def _dequeue_when_cancelled(self, future: CallFuture, state: Any) -> None:
+        """Remove a queued call, and release its admission slot, as soon as the call ends."""
 
-        def drop() -> None:
+        def dequeue() -> None:
             with self._lock:
-                was_queued = self._queue.pop(task, False)
+                was_queued = self._queue.pop(future, False)
             if was_queued:
-                # It sees that nobody waits for an answer any more.
-                task.run()
+                # The handler sees that the call has ended, and returns at once.
+                future.run()
 
         with state.condition:
             if state.callbacks is not None:
-                state.callbacks.append(drop)
+                state.callbacks.append(dequeue)
                 return
-        drop()
+        dequeue()
 
-    def _try_to_add(self) -> None:
+    def _try_to_add_thread(self) -> None:
         try:
-            self._add()
+            self._add_thread()
         except RuntimeError as error:
-            # What comes meanwhile waits for those that there are.
-            logger.warning("%s, so fewer calls run at once than may", error)
+            # The next calls wait for the threads that exist.
+            logger.warning(
+                "%s: only %d of %d gRPC threads run",
+                error,
+                len(self._threads),
+                self._max_concurrent_calls,
+            )
 
-    def _add(self) -> None:
+    def _add_thread(self) -> None:
         name = f"grpc-{len(self._threads)}"
         thread = threading.Thread(target=self._poll, name=name, daemon=True)
         thread.start()
@@ -199,58 +218,61 @@ class CompletionQueueThreadPool:
             while self._poll_once():
                 pass
         finally:
-            # Others are not to wait for a thread that has ended.
-            self._solo.stop()
+            # The other threads must not wait for a poller that has ended.
+            self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:
-        """Deals with the next event, if one comes in time; False if there will be no more."""
-        self._solo.wait_turn()
-        state = self._state
+        """Handle the next event, if one arrives in time; return False after the last event."""
+        self._single_poller.wait_turn()
+        state = self._server_state
         event = state.completion_queue.poll(time.time() + _POLL_SECONDS)
-        kind = event.completion_type
-        if kind == cygrpc.CompletionType.queue_shutdown:
+        completion_type = event.completion_type
+        if completion_type == cygrpc.CompletionType.queue_shutdown:
             return False
         if state.server_deallocated:
             _server._begin_shutdown_once(state)
-        if kind != cygrpc.CompletionType.queue_timeout:
-            began = self._solo.begin()
+        if completion_type != cygrpc.CompletionType.queue_timeout:
+            began = self._single_poller.begin_event()
             try:
                 self._process(event)
             finally:
-                self._solo.end(began)
+                self._single_poller.end_event(began)
         return True
 
     def _process(self, event: Any) -> None:
         try:
-            if not _server._process_event_and_continue(self._state, event):
-                # There will be no more: the others are to know, too.
-                self._state.completion_queue.shutdown()
+            if not _server._process_event_and_continue(self._server_state, event):
+                # This was the last event. The shutdown of the queue ends the other threads.
+                self._server_state.completion_queue.shutdown()
         except Exception:
-            logger.exception("an event of gRPC's cannot be handled")
-            self._go_on(event)
+            logger.exception("an event of gRPC cannot be handled")
+            self._recover(event)
 
-    def _go_on(self, event: Any) -> None:
-        """Has the next call come, which gRPC asks for once it has dealt with the one before."""
-        state = self._state
+    def _recover(self, event: Any) -> None:
+        """Request the next call and cancel the current one, after the event of a new call failed.
+
+        grpcio requests the next call only at the end of handling the event.
+        """
+        state = self._server_state
         if event.tag is not _server._REQUEST_CALL_TAG:
             return
         with state.lock:
             if state.stage is _server._ServerStage.STARTED and event.tag not in state.due:
                 _server._request_call(state)
         if event.success:
-            # Nobody will answer it.
+            # No handler will answer the call.
             event.call.cancel()
 
 
-class _Message:
-    """The message that has arrived, as an iterator of one or none."""
+class _ReceivedMessage:
+    """An iterator of the message that has arrived, or of none."""
 
     __slots__ = ("_state",)
 
     def __init__(self, state: Any) -> None:
         self._state = state
 
-    def __iter__(self) -> "_Message":
+    def __iter__(self) -> "_ReceivedMessage":
         return self
 
     def __next__(self) -> bytes:
@@ -261,5 +283,6 @@ class _Message:
         return message
 
 
-def _run_now(task: CallFuture, state: Any) -> None:
-    task.run()
+def _run_now(future: CallFuture, state: Any) -> None:
+    """Run a call in the current thread."""
+    future.run()

@@ -1,53 +1,50 @@
-"""The threads that calls are answered in with any grpcio: a pool that calls are handed to."""
+"""The executor that uses only grpcio's public API: a pool of threads with a queue of calls."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from queue import SimpleQueue
 from typing import Any
 
 import grpc
 
+from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessage
 from server.frontends.grpc.executor.call_future import CallFuture
-from server.frontends.grpc.executor.stalled_calls import MESSAGE_SECONDS, Call, StalledCallReaper
+from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 
-# A thread that has waited so long for a message is made up for by another one.
-_SLOW_SECONDS = 0.1
-# What is quick waits for nothing but its message.
+# A thread that has waited for a message for this time is replaced by another thread.
+_SLOW_MESSAGE_SECONDS = 0.1
+# The threads of quick methods, which wait for nothing but their message.
 _QUICK_THREADS = 4
 
 
-class DefaultThreadPool:
-    """Runs calls, so many at a time at most.
+class DefaultThreadPool(CallExecutor):
+    """Runs a bounded number of calls at a time, each in a thread that also waits for the message.
 
-    Takes the place of a ThreadPoolExecutor under a gRPC server, which uses `submit` and
-    `add_done_callback` alone.
-
-    A thread waits for the message of its call, so that with a plain pool as many clients as there
-    are threads stop a server by beginning calls and sending nothing. Here who waits for long is
-    made up for by a thread that is lent, and in the end its call is cancelled.
+    With a plain ThreadPoolExecutor, as many clients as there are threads could stop a server: they
+    begin calls and send no message. Here another thread takes the place of each thread that waits
+    long for a message, and the call is cancelled in the end.
     """
 
     def __init__(
         self,
-        count: int,
-        message_seconds: float = MESSAGE_SECONDS,
+        max_concurrent_calls: int,
+        message_timeout_seconds: float = MESSAGE_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts the threads; arguments as of `threads.make`."""
-        self._count = count
-        self._waiting = StalledCallReaper(message_seconds, clock)
-        self._tasks: SimpleQueue[CallFuture | None] = SimpleQueue()
-        self._quick = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
+        """Create the executor and start its threads; arguments as in `CallExecutor`."""
+        super().__init__(max_concurrent_calls, message_timeout_seconds, clock)
+        self._queue: SimpleQueue[CallFuture | None] = SimpleQueue()
+        self._quick_pool = futures.ThreadPoolExecutor(_QUICK_THREADS, "grpc-quick")
         self._size = 0
         self._lock = threading.Lock()
-        for _ in range(count):
-            self._add()
-        self._waiting.watch(self.look)
+        for _ in range(max_concurrent_calls):
+            self._add_thread()
+        self._reaper.start(self.handle_stalled_calls)
 
     def start(self, server: grpc.Server) -> None:
-        """Has a server that was made with these threads begin to accept calls."""
+        """Start a server that was created with this executor."""
         server.start()
 
     def register(
@@ -57,77 +54,68 @@ class DefaultThreadPool:
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Says where a method runs; arguments as of `CallExecutor.register`."""
-        chosen = self._quick if is_quick else pool
-        if chosen is not None:
-            behavior.experimental_thread_pool = chosen
+        """Set the threads that run a method; arguments as in `CallExecutor.register`."""
+        method_pool = self._quick_pool if is_quick else pool
+        if method_pool is not None:
+            behavior.experimental_thread_pool = method_pool
 
-    def submit(self, function: Callable[..., object], *args: Any) -> CallFuture:
-        """Has a function called in one of the threads; called by grpcio."""
-        task = CallFuture(function, args)
-        self._tasks.put(task)
-        if self._waiting:
-            self._lend()
-        return task
+    def submit(self, function: Callable[..., object], *args: Any, **kwargs: Any) -> CallFuture:
+        """Run a function in one of the threads. Only grpcio calls this method."""
+        future = CallFuture(function, args)
+        self._queue.put(future)
+        if self._reaper.has_waiting_calls:
+            self._add_replacements()
+        return future
 
-    def receive_first(self, messages: Iterator[bytes], call: Call) -> bytes | None:
-        """The first message of a call, waited for in the calling thread; None if it ends before.
-
-        Raises:
-          grpc.RpcError: the call was cancelled, by `look` or by the client.
-        """
-        with self._waiting.of(call):
-            return next(messages, None)
-
-    def stream_writer(
-        self, context: Any, send: Callable[[bytes | None], object]
-    ) -> Callable[[bytes | None], object]:
-        """What sends the messages of a stream; arguments as of `CallExecutor.stream_writer`."""
+    def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
+        """Return grpcio's own function, which waits for a client that does not read."""
         return send
 
-    def look(self) -> None:
-        """Makes up for threads that wait for slow messages, and gives up the slowest ones."""
-        self._lend()
-        self._waiting.cancel_stalled()
+    def handle_stalled_calls(self) -> None:
+        """Replace threads that wait long for a message, and cancel the calls that are too late."""
+        self._add_replacements()
+        self._reaper.cancel_stalled()
 
     def shutdown(self) -> None:
-        """Ends the threads, each after what it is at."""
-        self._waiting.close()
-        self._quick.shutdown(wait=False)
+        """End each thread after its current call."""
+        self._reaper.close()
+        self._quick_pool.shutdown(wait=False)
         for _ in range(self._size):
-            self._tasks.put(None)
+            self._queue.put(None)
 
     @property
     def size(self) -> int:
-        """The number of threads, those that are lent among them."""
+        """The current number of threads, with those that replace waiting threads."""
         return self._size
 
-    def _lend(self) -> None:
-        while self._tasks.qsize() and self._size < self._wanted():
-            self._add()
+    def _add_replacements(self) -> None:
+        while self._queue.qsize() and self._size < self._target_size():
+            self._add_thread()
 
-    def _wanted(self) -> int:
-        return self._count + len(self._waiting.longer_than(_SLOW_SECONDS))
+    def _target_size(self) -> int:
+        stalled = self._reaper.calls_waiting_longer_than(_SLOW_MESSAGE_SECONDS)
+        return self._max_concurrent_calls + len(stalled)
 
-    def _add(self) -> None:
+    def _add_thread(self) -> None:
         with self._lock:
             self._size += 1
-        threading.Thread(target=self._work, name=f"grpc-{self._size}", daemon=True).start()
+        threading.Thread(target=self._run_calls, name=f"grpc-{self._size}", daemon=True).start()
 
-    def _work(self) -> None:
-        while not self._is_too_many():
-            task = self._tasks.get()
-            if task is None:
+    def _run_calls(self) -> None:
+        while not self._leave_if_surplus():
+            future = self._queue.get()
+            if future is None:
                 break
-            task.run()
-            # Not to be kept alive until the next one comes: it holds a whole message.
-            del task
+            future.run()
+            # The future holds a whole message, which must not stay in memory until the next call.
+            del future
 
-    def _is_too_many(self) -> bool:
-        if self._size <= self._count:
+    def _leave_if_surplus(self) -> bool:
+        """Decrement the size, and return True, if the current thread is no longer needed."""
+        if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:
-            if self._size <= self._wanted():
+            if self._size <= self._target_size():
                 return False
             self._size -= 1
             return True

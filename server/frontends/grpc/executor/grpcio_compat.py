@@ -1,4 +1,7 @@
-"""What is used of grpcio beside its API, and whether it is there."""
+"""Tests whether the installed grpcio has the private API that this package uses.
+
+`CompletionQueueThreadPool` and `NonBlockingStreamWriter` are the users.
+"""
 
 import inspect
 from collections.abc import Iterable
@@ -14,7 +17,7 @@ try:
 except ImportError:
     _server = cygrpc = None
 
-# Functions, and the names of what they take.
+# The functions and classes of grpc._server that are used, and the names of their parameters.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_begin_shutdown_once": ("state",),
     "_process_event_and_continue": ("state", "event"),
@@ -27,7 +30,7 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_status": ("rpc_event", "state", "serialized_response"),
     "_handle_stream_unary": ("rpc_event", "state", "method_handler", "default_thread_pool"),
 }
-_NAMES = (
+_SERVER_MODULE_NAMES = (
     "_RECEIVE_MESSAGE_TOKEN",
     "_SEND_MESSAGE_TOKEN",
     "_REQUEST_CALL_TAG",
@@ -43,9 +46,15 @@ _CYTHON_NAMES = (
     "ReceiveMessageOperation",
     "SendMessageOperation",
 )
-_STATE_NAMES = ("request", "due", "context", "condition", "callbacks", "initial_metadata_allowed")
+_CALL_STATE_NAMES = (
+    "request",
+    "due",
+    "context",
+    "condition",
+    "callbacks",
+    "initial_metadata_allowed",
+)
 _CONTEXT_NAMES = ("_state", "_rpc_event")
-# Of a server.
 _SERVER_STATE_NAMES = (
     "lock",
     "server.start",
@@ -54,50 +63,51 @@ _SERVER_STATE_NAMES = (
     "completion_queue.poll",
     "server_deallocated",
 )
-_RECEIVED = b"a message"
+_MESSAGE = b"a message"
 
 
 def supports_direct_polling() -> bool:
-    """Whether the grpcio that is installed is made as `CompletionQueueThreadPool` expects it."""
-    if not _has(_server, (*_NAMES, *_FUNCTIONS)) or not _has(cygrpc, _CYTHON_NAMES):
+    """Return whether grpcio has all private names, signatures and behaviour that are used."""
+    if not _has_names(_server, (*_SERVER_MODULE_NAMES, *_FUNCTIONS)):
+        return False
+    if not _has_names(cygrpc, _CYTHON_NAMES):
         return False
     for name, parameters in _FUNCTIONS.items():
         if tuple(inspect.signature(getattr(_server, name)).parameters) != parameters:
             return False
     try:
         return (
-            _submits_as_expected()
-            and _receives_as_expected()
-            and _has(_server._Context(None, None, None), _CONTEXT_NAMES)
-            and _has(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
+            _submits_expected_arguments()
+            and _stores_message_in_state()
+            and _has_names(_server._Context(None, None, None), _CONTEXT_NAMES)
+            and _has_names(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
         )
     except Exception:
-        # Whatever it is that is otherwise.
+        # Any exception means that grpcio's internals differ.
         return False
 
 
-def _has(thing: Any, names: Iterable[str]) -> bool:
+def _has_names(thing: Any, dotted_names: Iterable[str]) -> bool:
     try:
-        for each in names:
-            attrgetter(each)(thing)
+        for dotted_name in dotted_names:
+            attrgetter(dotted_name)(thing)
     except AttributeError:
         return False
     return True
 
 
-def _receives_as_expected() -> bool:
-    """Whether a message that has come is left where `CompletionQueueThreadPool` looks for it."""
+def _stores_message_in_state() -> bool:
+    """Return whether grpcio stores a received message where the executor reads it."""
     state = _server._RPCState()
     state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
-    operation = SimpleNamespace(message=lambda: _RECEIVED)
-    told = _server._receive_message(state, None, None)(
-        SimpleNamespace(batch_operations=[operation])
-    )
-    return bool(state.request == _RECEIVED and not state.due and told == (None, ()))
+    operation = SimpleNamespace(message=lambda: _MESSAGE)
+    on_received = _server._receive_message(state, None, None)
+    finished = on_received(SimpleNamespace(batch_operations=[operation]))
+    return bool(state.request == _MESSAGE and not state.due and finished == (None, ()))
 
 
-def _submits_as_expected() -> bool:
-    """Whether grpcio submits a call with the arguments that `submit` expects."""
+def _submits_expected_arguments() -> bool:
+    """Return whether grpcio calls `submit` with the arguments that the executor expects."""
     submitted: list[Any] = []
 
     def behavior() -> None:
@@ -107,10 +117,10 @@ def _submits_as_expected() -> bool:
         submitted.extend(args)
 
     event, state = SimpleNamespace(call=object()), _server._RPCState()
-    if not _has(state, _STATE_NAMES):
+    if not _has_names(state, _CALL_STATE_NAMES):
         return False
     method = grpc.stream_unary_rpc_method_handler(behavior)
     _server._handle_stream_unary(event, state, method, SimpleNamespace(submit=submit))
-    run, target, *rest = submitted
+    run, target, *others = submitted
     expected = run == state.context.run and target is _server._unary_response_in_pool
-    return expected and rest[:3] == [event, state, behavior] and rest[4:] == [None, None]
+    return expected and others[:3] == [event, state, behavior] and others[4:] == [None, None]

@@ -1,111 +1,130 @@
-"""One thread that answers all calls, as long as they are quick: others would take turns with it.
+"""Single-poller mode: while calls are short, one thread polls the completion queue alone.
 
-On CPython threads that wait for events together hand the interpreter to each other with each call,
-which costs more than a small call does. Where calls wait for something, or compute for long,
-others must go on meanwhile.
+On CPython, threads that poll together hand the global interpreter lock (GIL) to each other with
+each call, which costs more than a small call does. When a call waits or computes for long, the
+other threads must poll again.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-# So many in a row are quick before one thread goes on alone.
+# The mode begins after this number of quick calls in a row.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
-# For the one that is alone, one call that is not quick takes back as many that were: what else
-# the machine does makes some of all calls slow.
+# In single-poller mode one slow call cancels this number of quick ones. The machine's other work
+# slows down some calls, and these alone must not end the mode.
 _SLOW_WEIGHT = 8
-# How long others may be kept waiting by a call that turns out not to be quick.
+# The time after which the other threads take over from a call that turns out to be slow.
 _TICK_SECONDS = 0.002
-# So many ticks without an event, and nobody needs to look any more.
+# The mode ends after this number of ticks without an event.
 _IDLE_TICKS = 10
 
 
 class SinglePollerMode:
-    """Says which threads are to wait for events: all of them, or one alone."""
+    """Decides whether all threads poll for events, or one thread alone.
+
+    The threads report each event that they handle. After 64 quick events in a row the reporting
+    thread polls alone. The mode ends when an event takes more than 2 ms, when too many events are
+    slow, or after 20 ms without an event.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes what tells the time, in seconds; only differences count."""
+        """Create the mode, inactive.
+
+        Args:
+          clock: a function that returns the time in seconds; only differences matter.
+        """
         self._clock = clock
         self._lock = threading.Lock()
-        self._thread: int | None = None
+        self._poller: int | None = None
         self._quick_calls = 0
         self._busy_since: float | None = None
         self._events = 0
         self._is_closed = False
-        self._is_watched = threading.Lock()
-        self._is_over = threading.Event()
-        self._is_over.set()
+        self._watch_lock = threading.Lock()
+        self._is_inactive = threading.Event()
+        self._is_inactive.set()
 
     @property
-    def is_on(self) -> bool:
-        """Whether one thread is alone."""
-        return self._thread is not None
+    def is_active(self) -> bool:
+        """Whether one thread polls alone."""
+        return self._poller is not None
 
-    def begin(self) -> float:
-        """The calling thread has an event to deal with; returns the time."""
+    def begin_event(self) -> float:
+        """Report that the current thread begins to handle an event.
+
+        Returns:
+          The time, for `end_event`.
+        """
         now = self._clock()
-        if self._thread == threading.get_ident():
+        if self._poller == threading.get_ident():
             self._busy_since = now
         return now
 
-    def end(self, began: float) -> None:
-        """It has dealt with it."""
-        is_alone = self._thread == threading.get_ident()
-        if is_alone:
+    def end_event(self, began: float) -> None:
+        """Report that the current thread has handled an event.
+
+        Args:
+          began: the time that `begin_event` returned.
+        """
+        is_poller = self._poller == threading.get_ident()
+        if is_poller:
             self._busy_since = None
             self._events += 1
-        # Counted without a lock: one more or less does not matter.
+        # The count needs no lock: an error of one does not matter.
         if self._clock() - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
-            if self._quick_calls == _QUICK_CALLS and self._thread is None:
-                self._start()
-        elif is_alone and self._quick_calls > _SLOW_WEIGHT:
+            if self._quick_calls == _QUICK_CALLS and self._poller is None:
+                self._activate()
+        elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
-        elif is_alone:
-            # Too short for who watches, and too long for all others to wait for.
-            self.stop()
+        elif is_poller:
+            # The calls are too short for the watching thread to notice, but together they delay
+            # all other calls.
+            self.deactivate()
         else:
             self._quick_calls = 0
 
     def wait_turn(self) -> None:
-        """Returns once the calling thread is to wait for events, at once unless one is alone."""
-        if self._thread is None or self._thread == threading.get_ident():
+        """Block until the current thread may poll: while another thread polls alone."""
+        if self._poller is None or self._poller == threading.get_ident():
             return
-        # One of those that wait watches. When it goes on the next one takes its place, and goes
-        # on too, unless one thread is alone again by then.
-        with self._is_watched:
+        # One of the waiting threads watches the poller. When the watching thread returns, the next
+        # one watches, and returns too unless the mode is active again.
+        with self._watch_lock:
             self._watch()
 
-    def stop(self) -> None:
-        """All threads are to wait for events."""
+    def deactivate(self) -> None:
+        """Let all threads poll again."""
         with self._lock:
-            self._thread, self._busy_since, self._quick_calls = None, None, 0
-            self._is_over.set()
+            self._poller, self._busy_since, self._quick_calls = None, None, 0
+            self._is_inactive.set()
 
     def close(self) -> None:
-        """The same, from now on."""
+        """Let all threads poll from now on."""
         self._is_closed = True
-        self.stop()
+        self.deactivate()
 
-    def _start(self) -> None:
+    def _activate(self) -> None:
         with self._lock:
-            if self._thread is None and not self._is_closed:
-                self._is_over.clear()
+            if self._poller is None and not self._is_closed:
+                self._is_inactive.clear()
                 self._busy_since = None
-                self._thread = threading.get_ident()
+                self._poller = threading.get_ident()
 
     def _watch(self) -> None:
+        """Block until the mode is inactive, and end the mode when the poller is slow or idle."""
         events, idle_ticks = self._events, 0
-        while not self._is_over.wait(_TICK_SECONDS):
+        while not self._is_inactive.wait(_TICK_SECONDS):
             since = self._busy_since
             if since is not None:
                 idle_ticks = 0
                 if self._clock() - since > _TICK_SECONDS:
-                    self.stop()
+                    self.deactivate()
             elif self._events != events:
                 events, idle_ticks = self._events, 0
             else:
                 idle_ticks += 1
                 if idle_ticks >= _IDLE_TICKS:
-                    self.stop()
+                    self.deactivate()

@@ -1,4 +1,4 @@
-"""Calls whose messages are on their way, and the end of those that never come."""
+"""Cancels calls whose first message does not arrive in time."""
 
 import logging
 import threading
@@ -6,74 +6,83 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-# A message that has not arrived by then is given up, and its call with it.
-MESSAGE_SECONDS = 60.0
+MESSAGE_TIMEOUT_SECONDS = 60.0
+"""The time in which the first message of a call must arrive."""
+
+_CHECK_INTERVAL_SECONDS = 1
 
 logger = logging.getLogger(__name__)
 
 
-class Call(Protocol):
-    """A call that has begun."""
+class CancellableCall(Protocol):
+    """A call that has begun: a ServicerContext, or grpcio's private object for a call."""
 
     def cancel(self) -> object:
-        """Ends it."""
+        """Cancel the call."""
 
 
 class StalledCallReaper:
-    """The calls that wait for their message; those that do so for too long are cancelled."""
+    """Tracks the calls that wait for their first message, and cancels those that wait too long."""
 
-    def __init__(self, message_seconds: float, clock: Callable[[], float]) -> None:
-        """Takes how long a message may take to arrive.
+    def __init__(self, timeout_seconds: float, clock: Callable[[], float]) -> None:
+        """Create a reaper that tracks no call.
 
         Args:
-          clock: in seconds; only differences count.
+          timeout_seconds: the time in which the first message of a call must arrive.
+          clock: a function that returns the time in seconds; only differences matter.
         """
-        self._message_seconds = message_seconds
+        self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._since: dict[Call, float] = {}
+        self._waiting_since: dict[CancellableCall, float] = {}
         self._is_closed = threading.Event()
 
-    def __bool__(self) -> bool:
-        return bool(self._since)
+    @property
+    def has_waiting_calls(self) -> bool:
+        """Whether any call waits for its message."""
+        return bool(self._waiting_since)
 
-    def begin(self, call: Call) -> None:
-        """From here on its message is waited for."""
-        self._since[call] = self._clock()
+    def track(self, call: CancellableCall) -> None:
+        """Start the time of a call that waits for its message."""
+        self._waiting_since[call] = self._clock()
 
-    def end(self, call: Call) -> None:
-        """Its message has come, or it has ended without one."""
-        del self._since[call]
+    def untrack(self, call: CancellableCall) -> None:
+        """Forget a call whose message has arrived, or that has ended without a message."""
+        del self._waiting_since[call]
 
     @contextmanager
-    def of(self, call: Call) -> Iterator[None]:
-        """A block that waits for a message."""
-        self.begin(call)
+    def tracking(self, call: CancellableCall) -> Iterator[None]:
+        """Track a call while the body of a `with` statement waits for its message."""
+        self.track(call)
         try:
             yield
         finally:
-            self.end(call)
+            self.untrack(call)
 
-    def longer_than(self, seconds: float) -> list[Call]:
-        """The calls that have waited for so long."""
-        begun = self._clock() - seconds
-        # A copy first, since others come and go meanwhile; it is made in one step.
-        return [call for call, since in self._since.copy().items() if since < begun]
+    def calls_waiting_longer_than(self, seconds: float) -> list[CancellableCall]:
+        """List the calls that have waited for more than the given time."""
+        limit = self._clock() - seconds
+        # Other threads change the dict during the iteration. dict.copy is atomic.
+        return [call for call, since in self._waiting_since.copy().items() if since < limit]
 
     def cancel_stalled(self) -> None:
-        """Cancels the calls that have waited for too long."""
-        for call in self.longer_than(self._message_seconds):
+        """Cancel the calls that have waited for longer than the timeout."""
+        for call in self.calls_waiting_longer_than(self._timeout_seconds):
             logger.warning("a call is cancelled: its message has not arrived in time")
             call.cancel()
 
-    def watch(self, look: Callable[[], object] | None = None) -> None:
-        """Has a thread of its own look for them every second, until `close`."""
+    def start(self, check: Callable[[], object] | None = None) -> None:
+        """Start a thread that calls a function every second until `close`.
+
+        Args:
+          check: the function; None for `cancel_stalled`.
+        """
 
         def run() -> None:
-            while not self._is_closed.wait(1):
-                (look or self.cancel_stalled)()
+            while not self._is_closed.wait(_CHECK_INTERVAL_SECONDS):
+                (check or self.cancel_stalled)()
 
         threading.Thread(target=run, name="grpc-watch", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the watching."""
+        """End the thread that `start` has started."""
         self._is_closed.set()

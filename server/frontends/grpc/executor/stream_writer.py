@@ -1,7 +1,8 @@
-"""Messages to who may never read them: handed to gRPC, and not waited for.
+"""Writes response streams without waiting for the client to read.
 
-grpcio itself keeps a thread until a message has left, which is as long as its reader likes. That
-uses what is grpcio's own matter; `grpcio.supports_direct_polling` says whether it can be used.
+grpcio's own `send` blocks a thread until a message has left, which takes as long as the client
+likes. This module uses grpcio's private API: `grpcio_compat.supports_direct_polling` tells whether
+the installed grpcio has what the module needs.
 """
 
 from collections import deque
@@ -12,26 +13,27 @@ from grpc._cython import cygrpc
 
 
 class NonBlockingStreamWriter:
-    """Sends the messages of one stream, one after the other; None ends it well."""
+    """Sends the messages of one response stream in order, each after the one before has left."""
 
     def __init__(self, context: Any) -> None:
-        """Takes the context of a call."""
+        """Create a writer for the call of a grpcio ServicerContext."""
         self._state = context._state
         self._event = context._rpc_event
-        self._left: deque[bytes | None] = deque()
+        self._pending: deque[bytes | None] = deque()
         self._is_sending = False
 
     def __call__(self, message: bytes | None) -> None:
-        """Has a message sent after those before it."""
+        """Queue a serialised message. None ends the stream with status OK."""
         with self._state.condition:
-            self._left.append(message)
-            self._go_on()
+            self._pending.append(message)
+            self._send_next()
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
+        """Hand the next message to gRPC unless one is on its way. Needs the call's lock."""
         state = self._state
-        if self._is_sending or not self._left or not _server._is_rpc_state_active(state):
+        if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
             return
-        message = self._left.popleft()
+        message = self._pending.popleft()
         if message is None:
             _server._status(self._event, state, None)
             return
@@ -40,15 +42,15 @@ class NonBlockingStreamWriter:
             operations.append(_server._get_initial_metadata_operation(state, None))
             state.initial_metadata_allowed = False
         token = _server._SEND_MESSAGE_TOKEN
-        noted = _server._send_message(state, token)
+        on_grpcio_sent = _server._send_message(state, token)
 
-        def sent(event: Any) -> Any:
-            told = noted(event)
+        def on_sent(event: Any) -> Any:
+            finished = on_grpcio_sent(event)
             with state.condition:
                 self._is_sending = False
-                self._go_on()
-            return told
+                self._send_next()
+            return finished
 
-        self._event.call.start_server_batch(tuple(operations), sent)
+        self._event.call.start_server_batch(tuple(operations), on_sent)
         state.due.add(token)
         self._is_sending = True

@@ -1,1 +1,1 @@
-"""The gRPC services of TensorFlow Serving, a file each."""
+"""The gRPC services, and the registry that lists them."""

@@ -1,18 +1,19 @@
-"""One call: its message received, its time counted, its errors told, its end noted down."""
+"""Builds the handlers of unary methods: timeouts, errors, and the record of each call."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from server.frontends.grpc import errors
+from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.executor.call_executor import CallExecutor
 from server.frontends.grpc.observability import CallObserver
-from server.frontends.grpc.services.call_context import Answer, CallContext
 from tpuserve.errors import (
     Cancelled,
     Code,
@@ -24,19 +25,39 @@ from tpuserve.errors import (
 
 Message: TypeAlias = Any
 
-Done: TypeAlias = Callable[[], object]
+UnaryFunction: TypeAlias = Callable[[bytes, CallContext], bytes]
+"""Implements a unary method: serialised request and state of the call → serialised response.
 
-# A call without a deadline has one in the far future.
+The function gets the request as bytes, so that the text of an error about invalid bytes is ours.
+"""
+
+# grpcio reports a deadline in the far future for a call without a deadline.
 _NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
 
 logger = logging.getLogger(__name__)
 
 
-def parse(message_type: type[Message], raw: bytes) -> Message:
-    """A message out of its bytes.
+@dataclass(frozen=True)
+class UnaryMethod:
+    """A method with one request message and one response message.
+
+    Attributes:
+      function: implements the method.
+      pool: the thread pool that runs the method; None for the executor of the server.
+      is_quick: whether the method neither waits nor computes for long, so that a call is answered
+        even while all threads of the executor are busy.
+    """
+
+    function: UnaryFunction
+    pool: futures.ThreadPoolExecutor | None = None
+    is_quick: bool = False
+
+
+def parse_message(message_type: type[Message], raw: bytes) -> Message:
+    """Parse a serialised message.
 
     Raises:
-      InvalidInput: they are no such message.
+      InvalidInput: the bytes are not a message of the type.
     """
     try:
         return message_type.FromString(raw)
@@ -45,49 +66,50 @@ def parse(message_type: type[Message], raw: bytes) -> Message:
         raise InvalidInput(f"the request cannot be parsed as a {name}") from error
 
 
-def handler(
-    method: str,
-    answer: Answer,
-    threads: CallExecutor,
+def build_unary_handler(
+    name: str,
+    method: UnaryMethod,
+    executor: CallExecutor,
     observer: CallObserver,
-    done: Done = lambda: None,
-    *,
-    pool: futures.ThreadPoolExecutor | None = None,
-    is_quick: bool = False,
+    on_done: Callable[[], object] = lambda: None,
 ) -> grpc.RpcMethodHandler:
-    """What gRPC calls for a method with one request and one reply.
+    """Build grpcio's handler of a unary method.
 
-    To gRPC it is a method with a stream of requests, which is the same on the wire: only so is
-    the context there while the message is still on its way, and with it a way to give up a sender
-    that stalls.
+    The handler tells grpcio that the method has a stream of requests, which has the same wire
+    format. Only then does grpcio create the context while the message is on its way, and the
+    executor needs the context to cancel a call whose message stalls.
 
     Args:
-      method: its full name.
-      answer: gets the message as bytes, since it is for us to say what is wrong with them.
-      done: called at the end of each call, whatever became of it.
-      pool, is_quick: as of `CallExecutor.register`.
+      name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
+      method: the implementation.
+      executor: runs the calls.
+      observer: records the calls.
+      on_done: a function to call at the end of each call, successful or not.
     """
+    function = method.function
 
-    def call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        request = CallContext()
-        started = time.perf_counter_ns()
+    def handle_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        call = CallContext()
+        started_ns = time.perf_counter_ns()
         message, reply, status = None, b"", "OK"
         try:
-            message = threads.receive_first(messages, context)
-            request.timeout_ms = _timeout_ms(context)
+            message = executor.receive_first(messages, context)
+            call.timeout_ms = _remaining_ms(context)
             if message is None:
-                raise InvalidInput("a call has one request message, this one has none")
-            reply = answer(message, request)
+                raise InvalidInput("the call has no request message. Send exactly one.")
+            reply = function(message, call)
             return reply
         except TpuserveError as error:
             status = error.code.name
-            errors.abort(context, error)
+            errors.abort_with_error(context, error)
         except MemoryError:
             logger.exception("a call needs more memory than there is")
             status = RequestTooLarge.code.name
-            errors.abort(context, RequestTooLarge("out of memory. Send a smaller request."))
+            errors.abort_with_error(
+                context, RequestTooLarge("out of memory. Send a smaller request.")
+            )
         except grpc.RpcError:
-            # gRPC's way to say that the client has gone, and for gRPC to hear.
+            # grpcio reports that the client has gone, and expects the exception to pass through.
             status = Code.CANCELLED.name
             raise
         except Exception:
@@ -95,41 +117,48 @@ def handler(
             status = Code.INTERNAL.name
             context.abort(grpc.StatusCode.INTERNAL, "Internal error, see the server's log")
         finally:
-            done()
+            on_done()
             observer.record(
-                method, request, status, started, context, len(message or b""), len(reply)
+                name, call, status, started_ns, context, len(message or b""), len(reply)
             )
         raise AssertionError("abort never returns")
 
-    threads.register(call, pool=pool, is_quick=is_quick)
-    return grpc.stream_unary_rpc_method_handler(call)
+    executor.register(handle_call, pool=method.pool, is_quick=method.is_quick)
+    return grpc.stream_unary_rpc_method_handler(handle_call)
 
 
-def refusal(
-    method: str, error: TpuserveError, observer: CallObserver, pool: futures.ThreadPoolExecutor
+def build_rejecting_handler(
+    name: str, error: TpuserveError, observer: CallObserver, pool: futures.ThreadPoolExecutor
 ) -> grpc.RpcMethodHandler:
-    """What ends a call with an error, before any of its message is read."""
+    """Build a handler that ends a call with an error before any message is read.
 
-    def refuse(messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
-        observer.record(method, CallContext(), error.code.name, time.perf_counter_ns(), context)
-        errors.abort(context, error)
+    Args:
+      name: the full name of the method.
+      error: the reason.
+      observer: records the rejected call.
+      pool: the thread pool that runs the handler.
+    """
 
-    # Not for `CallExecutor.register`, which may wait for the message first.
-    refuse.experimental_thread_pool = pool  # type: ignore[attr-defined]
-    return grpc.stream_unary_rpc_method_handler(refuse)
+    def reject_call(messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
+        observer.record(name, CallContext(), error.code.name, time.perf_counter_ns(), context)
+        errors.abort_with_error(context, error)
+
+    # Not `CallExecutor.register`, whose threads may wait for the message first.
+    reject_call.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    return grpc.stream_unary_rpc_method_handler(reject_call)
 
 
-def _timeout_ms(context: grpc.ServicerContext) -> float | None:
-    """The time that is left for a call.
+def _remaining_ms(context: grpc.ServicerContext) -> float | None:
+    """Return the milliseconds until the deadline of a call; None for no deadline.
 
     Raises:
-      DeadlineExceeded, Cancelled: nobody waits for the answer any more.
+      DeadlineExceeded, Cancelled: the client no longer waits for the response.
     """
-    remaining = context.time_remaining()
-    if remaining is None or remaining > _NO_DEADLINE_SECONDS:
-        remaining = None
-    elif remaining <= 0:
+    remaining_seconds = context.time_remaining()
+    if remaining_seconds is None or remaining_seconds > _NO_DEADLINE_SECONDS:
+        remaining_seconds = None
+    elif remaining_seconds <= 0:
         raise DeadlineExceeded("Deadline Exceeded")
     if not context.is_active():
         raise Cancelled("the client has cancelled the call")
-    return None if remaining is None else remaining * 1000
+    return None if remaining_seconds is None else remaining_seconds * 1000

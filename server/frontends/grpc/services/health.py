@@ -1,94 +1,105 @@
-"""grpc.health.v1.Health: whether to send requests here."""
+"""The service grpc.health.v1.Health: tells clients whether to send requests to this server.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md.
+"""
 
 import threading
-from collections.abc import Iterator
-from concurrent import futures
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2
 
-from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessage
-from server.frontends.grpc.observability import CallObserver
-from server.frontends.grpc.services import call_handler
-from server.frontends.grpc.services.call_context import CallContext
+from server.config.settings import Settings
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.executor.call_executor import SendMessage
+from server.frontends.grpc.services.call_handler import (
+    UnaryMethod,
+    build_unary_handler,
+    parse_message,
+)
+from server.frontends.grpc.services.service import GrpcService, ServiceContext
 from tpuserve.errors import InvalidInput, NotFound
 
-SERVICE_NAME: str = health.SERVICE_NAME
-
-# The bare names, as TensorFlow Serving registers them.
-_NAMES = (health.OVERALL_HEALTH, "ModelService", "PredictionService")
-_STATUS = health_pb2.HealthCheckResponse
+_Response = health_pb2.HealthCheckResponse
 
 
-class Health:
-    """Serving from the beginning, until the server drains."""
+class HealthService(GrpcService):
+    """Reports SERVING for all enabled services from the start until the server drains.
 
-    def __init__(
-        self, threads: CallExecutor, pool: futures.ThreadPoolExecutor, observer: CallObserver
-    ) -> None:
-        """Takes where to answer.
+    The known names are the empty name, for the whole server, and the `health_names` of the enabled
+    services.
+    """
 
-        Args:
-          threads: where who checks is answered, even while all of them are busy.
-          pool: where who watches is.
-          books: where checks are noted down.
-        """
-        self._threads = threads
-        self._pool = pool
-        self._observer = observer
+    names = (health.SERVICE_NAME,)
+
+    def __init__(self, context: ServiceContext) -> None:
+        """Create the service."""
+        self._context = context
+        self._known_names = {
+            health.OVERALL_HEALTH,
+            *(name for service in context.service_types for name in service.health_names),
+        }
         self._watchers: set[_Watcher] = set()
         self._is_draining = False
         self._lock = threading.Lock()
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """What gRPC calls."""
+    @classmethod
+    def is_enabled(cls, settings: Settings) -> bool:
+        """Return whether the settings enable health checks over gRPC."""
+        return settings.enable_grpc_healthcheck_service
+
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """Return the handler of the methods Check and Watch."""
+        executor, observer = self._context.executor, self._context.observer
 
         def watch(
             messages: Iterator[bytes], context: grpc.ServicerContext, send: SendMessage
         ) -> None:
-            message = self._threads.receive_first(messages, context)
+            message = executor.receive_first(messages, context)
             try:
-                request = call_handler.parse(health_pb2.HealthCheckRequest, message or b"")
+                request = parse_message(health_pb2.HealthCheckRequest, message or b"")
             except InvalidInput as error:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            send = self._threads.stream_writer(context, send)
-            self._watch(_Watcher(request.service in _NAMES, send), context)
+            send = executor.stream_writer(context, send)
+            self._watch(_Watcher(request.service in self._known_names, send), context)
 
-        self._threads.register(watch, pool=self._pool)
-        # Who watches then gets a thread when there is news alone.
+        executor.register(watch, pool=self._context.admin_pool)
+        # With this attribute grpcio keeps no thread for an open stream. A watcher uses a thread
+        # only while the status changes.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
+        name = self.names[0]
+        check = UnaryMethod(self._check, is_quick=True)
         methods = {
-            "Check": call_handler.handler(
-                f"/{SERVICE_NAME}/Check", self._check, self._threads, self._observer, is_quick=True
-            ),
-            # To gRPC the one request is a stream, so that it, too, has a time to arrive in.
+            "Check": build_unary_handler(f"/{name}/Check", check, executor, observer),
+            # grpcio sees a stream of requests, so that the message has a time limit here as well.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
-        return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
+        return [grpc.method_handlers_generic_handler(name, methods)]
 
     def drain(self) -> None:
-        """Says to everybody that nothing is served any more, and ends their watching.
+        """Report NOT_SERVING to all watchers and end their streams.
 
-        It would keep the server from stopping for as long as requests in flight may take.
+        Open streams would delay the stop of the server by the whole grace period.
         """
         with self._lock:
             self._is_draining = True
             watchers, self._watchers = self._watchers, set()
-        for each in watchers:
-            # One that reads nothing keeps who sends to it.
-            self._pool.submit(each.end)
+        for watcher in watchers:
+            # In threads, because sending to a client that does not read may block.
+            self._context.admin_pool.submit(watcher.end)
 
-    def _check(self, raw: bytes, request: CallContext) -> bytes:
-        name = call_handler.parse(health_pb2.HealthCheckRequest, raw).service
-        if name not in _NAMES:
-            raise NotFound(f"no service is named {name!r} here")
-        status = _STATUS.NOT_SERVING if self._is_draining else _STATUS.SERVING
-        return bytes(_STATUS(status=status).SerializeToString())
+    def _check(self, raw: bytes, call: CallContext) -> bytes:
+        name = parse_message(health_pb2.HealthCheckRequest, raw).service
+        if name not in self._known_names:
+            known = ", ".join(repr(known) for known in sorted(self._known_names))
+            raise NotFound(f"no service is named {name!r}. Known names: {known}.")
+        status = _Response.NOT_SERVING if self._is_draining else _Response.SERVING
+        return bytes(_Response(status=status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # gRPC calls it in a thread that it needs for what is being sent: nobody may send while
-        # they hold this lock.
+        # grpcio calls `forget` in a thread that it needs for sending. So no thread may send while
+        # it holds the lock.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)
@@ -106,7 +117,7 @@ class Health:
 
 
 class _Watcher:
-    """Who watches a service, and is told one thing at a time."""
+    """The stream of statuses to one client."""
 
     def __init__(self, is_known: bool, send: SendMessage) -> None:
         self._is_known = is_known
@@ -115,18 +126,18 @@ class _Watcher:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Says what is, unless that has changed by now."""
+        """Send SERVING, unless `end` was called before."""
         with self._lock:
             if not self._is_over:
-                self._tell(_STATUS.SERVING)
+                self._send_status(_Response.SERVING)
 
     def end(self) -> None:
-        """Says that nothing is served, and that there is no more to come."""
+        """Send NOT_SERVING and end the stream."""
         with self._lock:
             self._is_over = True
-            self._tell(_STATUS.NOT_SERVING)
+            self._send_status(_Response.NOT_SERVING)
             self._send(None)
 
-    def _tell(self, status: Any) -> None:
-        message = _STATUS(status=status if self._is_known else _STATUS.SERVICE_UNKNOWN)
+    def _send_status(self, status: Any) -> None:
+        message = _Response(status=status if self._is_known else _Response.SERVICE_UNKNOWN)
         self._send(message.SerializeToString())

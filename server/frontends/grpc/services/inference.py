@@ -1,4 +1,7 @@
-"""Classify, Regress and MultiInference: examples in, classes or values out."""
+"""The methods Classify, Regress and MultiInference: run signatures on tf.train.Examples.
+
+Source: tensorflow_serving/apis/classification.proto, regression.proto, inference.proto.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -6,94 +9,108 @@ from typing import Any, TypeAlias, TypeVar
 from tensorflow_serving.apis import classification_pb2, inference_pb2, regression_pb2
 
 from server.dataplane import Classification, DataPlane, Regression
-from server.frontends.grpc.services import call_handler, model_spec
-from server.frontends.grpc.services.call_context import Answer, CallContext
-from server.frontends.grpc.services.serialized_input import (
-    ExamplesRequest,
-    TasksRequest,
-    read_examples,
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.call_handler import UnaryFunction, parse_message
+from server.frontends.grpc.services.model_spec import (
+    decode_model_spec,
+    decode_request_model_spec,
+    serialize_model_spec,
 )
+from server.frontends.grpc.services.serialized_input import read_examples
+from server.proto.serialized_input_pb2 import ExamplesRequest, MultiInferenceRequest
 
-_Found = TypeVar("_Found", Classification, Regression)
-_Write: TypeAlias = Callable[[Any, _Found], None]
+_Result = TypeVar("_Result", Classification, Regression)
+_WriteResult: TypeAlias = Callable[[Any, _Result], None]
 
 
-def classify(dataplane: DataPlane) -> Answer:
-    """Answers with the classes of each example; errors as of `DataPlane.classify`."""
-    return _by_examples(
-        dataplane.classify, classification_pb2.ClassificationResponse, _write_classes
+def classify_function(dataplane: DataPlane) -> UnaryFunction:
+    """Return the implementation of Classify; raises what `DataPlane.classify` raises."""
+    return _examples_function(
+        dataplane.classify, classification_pb2.ClassificationResponse, _write_classification
     )
 
 
-def regress(dataplane: DataPlane) -> Answer:
-    """Answers with the value of each example; errors as of `DataPlane.regress`."""
-    return _by_examples(dataplane.regress, regression_pb2.RegressionResponse, _write_values)
+def regress_function(dataplane: DataPlane) -> UnaryFunction:
+    """Return the implementation of Regress; raises what `DataPlane.regress` raises."""
+    return _examples_function(
+        dataplane.regress, regression_pb2.RegressionResponse, _write_regression
+    )
 
 
-def multi_inference(dataplane: DataPlane) -> Answer:
-    """Answers with the result of each task; errors as of `DataPlane.multi_inference`."""
+def multi_inference_function(dataplane: DataPlane) -> UnaryFunction:
+    """Return the implementation of MultiInference; raises what the data plane's method raises."""
 
-    def answer(raw: bytes, request: CallContext) -> bytes:
-        message = call_handler.parse(TasksRequest, raw)
-        tasks = [
-            (model_spec.target_of(each.model_spec), each.method_name) for each in message.tasks
-        ]
+    def multi_inference(raw: bytes, call: CallContext) -> bytes:
+        message = parse_message(MultiInferenceRequest, raw)
+        tasks = [(decode_model_spec(task.model_spec), task.method_name) for task in message.tasks]
         if tasks:
-            request.target = tasks[0][0]
+            call.model_spec = tasks[0][0]
         examples = read_examples(message.input)
-        found = dataplane.multi_inference(tasks, examples, timeout_ms=request.timeout_ms)
+        results = dataplane.multi_inference(tasks, examples, timeout_ms=call.timeout_ms)
         response = inference_pb2.MultiInferenceResponse()
-        for each in found:
-            request.version = each.version
-            result = response.results.add()
-            _set_spec(result.model_spec, each)
-            if isinstance(each, Classification):
-                _write_classes(result.classification_result, each)
+        for result in results:
+            call.version = result.version
+            proto = response.results.add()
+            _write_model_spec(proto.model_spec, result)
+            if isinstance(result, Classification):
+                _write_classification(proto.classification_result, result)
             else:
-                _write_values(result.regression_result, each)
+                _write_regression(proto.regression_result, result)
         return bytes(response.SerializeToString())
 
-    return answer
+    return multi_inference
 
 
-def _by_examples(
-    ask: Callable[..., _Found], response_type: Callable[[], Any], write: _Write[_Found]
-) -> Answer:
-    def answer(raw: bytes, request: CallContext) -> bytes:
-        message = call_handler.parse(ExamplesRequest, raw)
-        request.target = model_spec.read_target(message)
+def _examples_function(
+    run: Callable[..., _Result],
+    response_type: Callable[[], Any],
+    write_result: _WriteResult[_Result],
+) -> UnaryFunction:
+    """Return the implementation of a method that runs one signature on examples.
+
+    Args:
+      run: the method of the data plane.
+      response_type: creates an empty response message.
+      write_result: writes a result of `run` to the response's field `result`.
+    """
+
+    def run_on_examples(raw: bytes, call: CallContext) -> bytes:
+        message = parse_message(ExamplesRequest, raw)
+        call.model_spec = decode_request_model_spec(message)
         examples = read_examples(message.input)
-        found = ask(request.target, examples, timeout_ms=request.timeout_ms)
-        request.version = found.version
+        result = run(call.model_spec, examples, timeout_ms=call.timeout_ms)
+        call.version = result.version
         response = response_type()
-        _set_spec(response.model_spec, found)
-        write(response.result, found)
+        _write_model_spec(response.model_spec, result)
+        write_result(response.result, result)
         return bytes(response.SerializeToString())
 
-    return answer
+    return run_on_examples
 
 
-def _set_spec(spec: Any, found: Classification | Regression) -> None:
-    spec.MergeFromString(model_spec.encode(found.model, found.version, found.signature_name))
+def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
+    proto.MergeFromString(serialize_model_spec(result.model, result.version, result.signature_name))
 
 
-def _write_classes(result: Any, found: Classification) -> None:
-    # A message without examples is still there.
-    result.SetInParent()
-    labels = None if found.classes is None else found.classes.tolist()
-    scores = None if found.scores is None else found.scores.tolist()
-    for row, each in enumerate(labels if labels is not None else scores or []):
-        classes = result.classifications.add().classes
-        for column in range(len(each)):
-            added = classes.add()
+def _write_classification(proto: Any, result: Classification) -> None:
+    """Write labels and scores, each of shape [examples, classes], to a ClassificationResult."""
+    # The result of a request without examples is an empty message, and is present.
+    proto.SetInParent()
+    labels = None if result.classes is None else result.classes.tolist()
+    scores = None if result.scores is None else result.scores.tolist()
+    for row, columns in enumerate(labels if labels is not None else scores or []):
+        classes = proto.classifications.add().classes
+        for column in range(len(columns)):
+            class_proto = classes.add()
             if labels is not None:
-                # Labels are text to gRPC, and any bytes to a model.
-                added.label = labels[row][column].decode("utf-8", "replace")
+                # The field is a string in UTF-8. A model may return any bytes.
+                class_proto.label = labels[row][column].decode("utf-8", "replace")
             if scores is not None:
-                added.score = scores[row][column]
+                class_proto.score = scores[row][column]
 
 
-def _write_values(result: Any, found: Regression) -> None:
-    result.SetInParent()
-    for value in found.values.tolist():
-        result.regressions.add(value=value)
+def _write_regression(proto: Any, result: Regression) -> None:
+    """Write values of shape [examples] to a RegressionResult."""
+    proto.SetInParent()
+    for value in result.values.tolist():
+        proto.regressions.add(value=value)

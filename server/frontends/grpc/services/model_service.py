@@ -1,4 +1,7 @@
-"""What there is to be said of models: their status and their signatures."""
+"""The methods GetModelStatus and GetModelMetadata.
+
+Source: tensorflow_serving/apis/get_model_status.proto, get_model_metadata.proto.
+"""
 
 from typing import Any
 
@@ -6,67 +9,81 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
 from server.dataplane import DataPlane
 from server.frontends.grpc import errors
-from server.frontends.grpc.services import call_handler, model_spec
-from server.frontends.grpc.services.call_context import CallContext
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.call_handler import parse_message
+from server.frontends.grpc.services.model_spec import (
+    decode_request_model_spec,
+    serialize_model_spec,
+)
 from server.servables.servable import VersionStatus
 
 
 class GetModelStatus:
-    """Answers from a data plane."""
+    """Implements GetModelStatus with a data plane."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Takes the data plane to answer from."""
+        """Create the method."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, request: CallContext) -> bytes:
-        """The state of every version of a model, or of one; newest first; labels do not count.
+    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+        """Return the state of all versions of a model, newest first, or of the requested version.
+
+        A version label in the request is ignored, as in TensorFlow Serving.
 
         Raises:
-          InvalidInput: no model_spec, or no name in it.
-          ModelNotFound: as of `DataPlane.status`.
+          InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
+          ModelNotFound: as `DataPlane.status` does.
         """
-        message = call_handler.parse(get_model_status_pb2.GetModelStatusRequest, raw)
-        target = request.target = model_spec.read_target(message)
-        return _encode(self._dataplane.status(target.model, target.version))
+        message = parse_message(get_model_status_pb2.GetModelStatusRequest, raw)
+        model_spec = call.model_spec = decode_request_model_spec(message)
+        return _serialize_statuses(self._dataplane.status(model_spec.model, model_spec.version))
 
 
 class GetModelMetadata:
-    """Answers from a data plane."""
+    """Implements GetModelMetadata with a data plane."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Takes the data plane to answer from."""
+        """Create the method."""
         self._dataplane = dataplane
 
-    def __call__(self, raw: bytes, request: CallContext) -> bytes:
-        """The signatures of a version, whole.
+    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+        """Return all signatures of a version.
 
         Raises:
-          InvalidInput: no model_spec, no name in it, or a field that is not "signature_def".
-          ModelNotFound: there is no such model or version.
+          InvalidInput: the request has no `model_spec`, the `model_spec` has no name, or a metadata
+            field is not "signature_def".
+          ModelNotFound: the server has no such model or version.
         """
-        message = call_handler.parse(get_model_metadata_pb2.GetModelMetadataRequest, raw)
-        target = request.target = model_spec.read_target(message)
-        found = self._dataplane.metadata(target, list(message.metadata_field))
-        request.version = found.version
+        message = parse_message(get_model_metadata_pb2.GetModelMetadataRequest, raw)
+        model_spec = call.model_spec = decode_request_model_spec(message)
+        metadata = self._dataplane.metadata(model_spec, list(message.metadata_field))
+        call.version = metadata.version
         signatures = get_model_metadata_pb2.SignatureDefMap()
-        for name, each in found.signature_defs.items():
-            # Messages of another class than the API's: their bytes are what they share.
-            content = each if isinstance(each, bytes) else each.SerializeToString()
-            signatures.signature_def[name].MergeFromString(content)
+        for name, signature_def in metadata.signature_defs.items():
+            # Serialised, because the message may be of another class than the API's SignatureDef.
+            serialized = (
+                signature_def
+                if isinstance(signature_def, bytes)
+                else signature_def.SerializeToString()
+            )
+            signatures.signature_def[name].MergeFromString(serialized)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
-        response.model_spec.MergeFromString(model_spec.encode(found.model, found.version))
+        response.model_spec.MergeFromString(serialize_model_spec(metadata.model, metadata.version))
         response.metadata["signature_def"].Pack(signatures)
         return bytes(response.SerializeToString())
 
 
-def _encode(versions: list[VersionStatus]) -> bytes:
+def _serialize_statuses(versions: list[VersionStatus]) -> bytes:
+    """Serialise the states of versions as a GetModelStatusResponse."""
     response: Any = get_model_status_pb2.GetModelStatusResponse()
-    for each in versions:
-        status = response.model_version_status.add(version=each.version, state=each.state.value)
-        status.status.SetInParent()
-        if each.error is not None:
-            status.status.error_code = each.error.code.value
-            status.status.error_message = errors.to_utf8(str(each.error))
+    for version in versions:
+        proto = response.model_version_status.add(
+            version=version.version, state=version.state.value
+        )
+        proto.status.SetInParent()
+        if version.error is not None:
+            proto.status.error_code = version.error.code.value
+            proto.status.error_message = errors.to_utf8(str(version.error))
         else:
-            status.status.error_message = errors.to_utf8(each.note)
+            proto.status.error_message = errors.to_utf8(version.note)
     return bytes(response.SerializeToString())

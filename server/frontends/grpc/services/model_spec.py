@@ -1,4 +1,7 @@
-"""The ModelSpec of a request: which model, which version, which signature; and of a reply."""
+"""Converts between TensorFlow Serving's ModelSpec message and the data plane's record.
+
+Source: tensorflow_serving/apis/model.proto.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -9,32 +12,32 @@ from server.dataplane import ModelSpec
 from tpuserve.errors import InvalidInput
 
 
-def read_target(request: Any) -> ModelSpec:
-    """What a request with a `model_spec` is addressed to.
+def decode_request_model_spec(request: Any) -> ModelSpec:
+    """Convert the field `model_spec` of a request message.
 
     Raises:
-      InvalidInput: no model_spec, or no name in it.
+      InvalidInput: the request has no `model_spec`, or the `model_spec` has no name.
     """
     if not request.HasField("model_spec"):
         raise InvalidInput("Missing ModelSpec")
     if not request.model_spec.name:
         raise InvalidInput("ModelSpec has no name specified.")
-    return target_of(request.model_spec)
+    return decode_model_spec(request.model_spec)
 
 
-def target_of(spec: Any) -> ModelSpec:
-    """What a ModelSpec addresses, be it complete or not."""
-    choice = spec.WhichOneof("version_choice")
-    if choice is None:
-        return ModelSpec(spec.name, None, spec.signature_name)
-    if choice == "version":
-        return ModelSpec(spec.name, spec.version.value, spec.signature_name)
-    return ModelSpec(spec.name, None, spec.signature_name, spec.version_label)
+def decode_model_spec(proto: Any) -> ModelSpec:
+    """Convert a ModelSpec message, even if the message has no name."""
+    version_choice = proto.WhichOneof("version_choice")
+    if version_choice is None:
+        return ModelSpec(proto.name, None, proto.signature_name)
+    if version_choice == "version":
+        return ModelSpec(proto.name, proto.version.value, proto.signature_name)
+    return ModelSpec(proto.name, None, proto.signature_name, proto.version_label)
 
 
 @lru_cache(maxsize=256)
-def encode(model: str, version: int, signature_name: str = "") -> bytes:
-    """The ModelSpec of a reply, serialized: who has answered."""
-    spec = model_pb2.ModelSpec(name=model, signature_name=signature_name)
-    spec.version.value = version
-    return bytes(spec.SerializeToString())
+def serialize_model_spec(model: str, version: int, signature_name: str = "") -> bytes:
+    """Serialise the ModelSpec of a response, which names the version that has answered."""
+    proto = model_pb2.ModelSpec(name=model, signature_name=signature_name)
+    proto.version.value = version
+    return bytes(proto.SerializeToString())

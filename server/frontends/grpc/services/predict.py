@@ -1,19 +1,27 @@
-"""Predict: tensors in, tensors out."""
+"""The method Predict: runs a signature on tensors.
+
+Source: tensorflow_serving/apis/predict.proto.
+"""
 
 from tensorflow_serving.apis import predict_pb2
 
 from server.dataplane import DataPlane, Prediction
-from server.frontends.grpc.services import call_handler, model_spec
-from server.frontends.grpc.services.call_context import CallContext
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.call_handler import parse_message
+from server.frontends.grpc.services.model_spec import (
+    decode_request_model_spec,
+    serialize_model_spec,
+)
 from server.servables.servable import Array
 from server.tensors import protobuf_wire, serializer, tensor_proto
 from tpuserve.saved_model.signature import Signature
 
+# The fields of PredictResponse.
 _OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
 
 
 class Predict:
-    """Answers from a data plane."""
+    """Implements Predict with a data plane."""
 
     def __init__(
         self,
@@ -22,24 +30,27 @@ class Predict:
         as_content: bool = False,
         max_tensor_bytes: int = tensor_proto.MAX_BYTES,
     ) -> None:
-        """Takes the data plane to answer from.
+        """Create the method.
 
         Args:
-          as_content: outputs as tensor_content, not as typed values.
-          max_tensor_bytes: of one input; a few bytes of a request can stand for any number.
+          dataplane: runs the models.
+          as_content: whether responses hold numbers as `tensor_content` rather than in the typed
+            fields.
+          max_tensor_bytes: the largest size of an input's array. The size of the message is no
+            limit, because a few bytes can describe an array of any size.
         """
         self._dataplane = dataplane
         self._as_content = as_content
         self._max_tensor_bytes = max_tensor_bytes
 
-    def __call__(self, raw: bytes, request: CallContext) -> bytes:
-        """The outputs of a model for the inputs in the request.
+    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+        """Run a model on the inputs of a PredictRequest; return a PredictResponse.
 
         Raises:
-          TpuserveError: as of `DataPlane.predict`.
+          TpuserveError: as `DataPlane.predict` does.
         """
-        message = call_handler.parse(predict_pb2.PredictRequest, raw)
-        request.target = model_spec.read_target(message)
+        message = parse_message(predict_pb2.PredictRequest, raw)
+        call.model_spec = decode_request_model_spec(message)
 
         def read_inputs(_: Signature) -> dict[str, Array]:
             limit = self._max_tensor_bytes
@@ -49,18 +60,20 @@ class Predict:
             }
 
         prediction = self._dataplane.predict(
-            request.target,
+            call.model_spec,
             read_inputs,
             list(message.output_filter),
-            timeout_ms=request.timeout_ms,
+            timeout_ms=call.timeout_ms,
         )
-        request.version = prediction.version
-        return self._encode(prediction)
+        call.version = prediction.version
+        return self._serialize_response(prediction)
 
-    def _encode(self, prediction: Prediction) -> bytes:
-        parts: list[serializer.Chunk] = []
+    def _serialize_response(self, prediction: Prediction) -> bytes:
+        chunks: list[serializer.Chunk] = []
         for alias, array in prediction.outputs.items():
-            parts += serializer.serialize_map_entry(_OUTPUTS_TAG, alias, array, self._as_content)
-        spec = model_spec.encode(prediction.model, prediction.version, prediction.signature_name)
-        parts += (_MODEL_SPEC_TAG, protobuf_wire.encode_varint(len(spec)), spec)
-        return b"".join(parts)
+            chunks += serializer.serialize_map_entry(_OUTPUTS_TAG, alias, array, self._as_content)
+        model_spec = serialize_model_spec(
+            prediction.model, prediction.version, prediction.signature_name
+        )
+        chunks += (_MODEL_SPEC_TAG, protobuf_wire.encode_varint(len(model_spec)), model_spec)
+        return b"".join(chunks)

@@ -1,25 +1,25 @@
-"""tensorflow.ProfilerService, by handing its messages to TensorFlow's own server for it."""
+"""The service tensorflow.ProfilerService: forwards calls to TensorFlow's own profiler server."""
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from concurrent import futures
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 
-from server.frontends.grpc.executor.call_executor import CallExecutor
+from server.config.settings import Settings
+from server.frontends.grpc.services.service import GrpcService, ServiceContext
 from server.process import ports
-
-SERVICE_NAME = "tensorflow.ProfilerService"
 
 _HOST = "127.0.0.1"
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+# grpcio reports a deadline in the far future for a call without a deadline.
+_NO_DEADLINE_SECONDS = 10**8
 
 logger = logging.getLogger(__name__)
 
 
 def start_tf_profiler_server() -> str:
-    """The address of TensorFlow's profiler server, started on a port of this machine's choice."""
+    """Start TensorFlow's profiler server on a free port of this machine, and return its address."""
     import tensorflow as tf
 
     with ports.bind_port(_HOST, 0, "--enable_profiler") as reserved:
@@ -28,41 +28,57 @@ def start_tf_profiler_server() -> str:
     return f"{_HOST}:{port}"
 
 
-class Profiler(grpc.GenericRpcHandler):
-    """Forwards every method of the service; the server behind it starts with the first call."""
+class ProfilerService(GrpcService, grpc.GenericRpcHandler):
+    """Forwards every method of the service. TensorFlow's server starts with the first call.
+
+    The calls run in the pool of administrative calls, because a capture lasts as long as the client
+    asks for.
+    """
+
+    names = ("tensorflow.ProfilerService",)
 
     def __init__(
         self,
-        threads: CallExecutor,
-        pool: futures.ThreadPoolExecutor,
-        start: Callable[[], str] = start_tf_profiler_server,
+        context: ServiceContext,
+        start_server: Callable[[], str] = start_tf_profiler_server,
     ) -> None:
-        """Takes threads of its own, since a profile takes as long as it is asked to.
+        """Create the service.
 
         Args:
-          start: starts the server behind, and returns its address; a process has only one.
+          context: the dependencies of the service.
+          start_server: starts the profiler server and returns its address. A process can start one
+            only.
         """
-        self._threads = threads
-        self._pool = pool
-        self._start = start
+        self._context = context
+        self._start_server = start_server
         self._channel: grpc.Channel | None = None
         self._lock = threading.Lock()
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """What forwards a call of the service; None for a call of another one."""
-        method: str = details.method
-        if not method.startswith(f"/{SERVICE_NAME}/"):
-            return None
+    @classmethod
+    def is_enabled(cls, settings: Settings) -> bool:
+        """Return whether the settings enable the profiler."""
+        return settings.enable_profiler
 
-        def call(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            message = self._threads.receive_first(messages, context)
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """Return the service itself."""
+        return [self]
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return the handler that forwards a call; None for a method of another service."""
+        method: str = details.method
+        if not method.startswith(f"/{self.names[0]}/"):
+            return None
+        executor = self._context.executor
+
+        def forward(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            message = executor.receive_first(messages, context)
             return self._forward(method, message or b"", context)
 
-        self._threads.register(call, pool=self._pool)
-        return grpc.stream_unary_rpc_method_handler(call)
+        executor.register(forward, pool=self._context.admin_pool)
+        return grpc.stream_unary_rpc_method_handler(forward)
 
     def close(self) -> None:
-        """Lets go of the server behind."""
+        """Close the channel to TensorFlow's profiler server."""
         with self._lock:
             if self._channel is not None:
                 self._channel.close()
@@ -70,14 +86,14 @@ class Profiler(grpc.GenericRpcHandler):
 
     def _forward(self, method: str, message: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            stub = self._connected().unary_unary(method)
+            stub = self._connect().unary_unary(method)
         except Exception:
             logger.exception("TensorFlow's profiler server cannot be started")
             context.abort(
                 grpc.StatusCode.UNAVAILABLE, "the profiler cannot be started, see the server's log"
             )
-        call = stub.future(message, timeout=_timeout(context), wait_for_ready=True)
-        # Who has gone wants no profile any more.
+        call = stub.future(message, timeout=_remaining_seconds(context), wait_for_ready=True)
+        # A client that cancels its call also ends the capture.
         context.add_callback(call.cancel)
         try:
             return bytes(call.result())
@@ -87,14 +103,15 @@ class Profiler(grpc.GenericRpcHandler):
             context.abort(grpc.StatusCode.CANCELLED, "the call was cancelled")
         raise AssertionError("abort never returns")
 
-    def _connected(self) -> grpc.Channel:
+    def _connect(self) -> grpc.Channel:
+        """Return the channel to the profiler server; start the server at the first call."""
         with self._lock:
             if self._channel is None:
-                self._channel = grpc.insecure_channel(self._start(), _NO_LIMIT)
+                self._channel = grpc.insecure_channel(self._start_server(), _NO_LIMIT)
             return self._channel
 
 
-def _timeout(context: grpc.ServicerContext) -> float | None:
+def _remaining_seconds(context: grpc.ServicerContext) -> float | None:
+    """Return the time until the deadline of a call; None for no deadline."""
     remaining = context.time_remaining()
-    # A call without a deadline has one in the far future, which a client cannot be given.
-    return None if remaining is None or remaining > 10**8 else remaining
+    return None if remaining is None or remaining > _NO_DEADLINE_SECONDS else remaining

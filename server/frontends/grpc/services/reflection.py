@@ -1,8 +1,11 @@
-"""Server reflection: what services there are, for tools that have no protos."""
+"""Server reflection: lists the services and their messages, for clients without protos.
+
+Source: https://github.com/grpc/grpc/blob/master/doc/server-reflection.md.
+"""
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -10,75 +13,79 @@ import grpc
 from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from server.frontends.grpc.executor.call_executor import CallExecutor
-
-# The messages of both versions are alike on the wire.
-SERVICE_NAMES = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
+from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _METHOD = "ServerReflectionInfo"
-_DESCRIBED = ("prediction_service_pb2", "model_service_pb2")
-# Each is taken by one stream for as long as that is open: nothing else may have to wait for them.
+# Each open stream takes one of these threads. No other calls share the threads.
 _THREADS = 8
 
 
-class Reflection:
-    """Answers questions, in streams that are ended when none comes for long.
+class ReflectionService(GrpcService):
+    """Answers reflection requests in streams.
 
-    Nothing is lost with a stream between two questions, so that none keeps a server from stopping.
+    A stream ends when the client sends no request within the executor's time limit, and when the
+    server drains. A client loses nothing when a stream ends between two requests.
     """
 
-    def __init__(self, service_names: Sequence[str], threads: CallExecutor) -> None:
-        """Takes what there is.
+    # The messages of both versions have the same wire format.
+    names = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
-        Args:
-          threads: where questions are waited for in time; they are answered elsewhere.
-        """
-        self._threads = threads
+    def __init__(self, context: ServiceContext) -> None:
+        """Create the service."""
+        self._executor = context.executor
         self._pool = futures.ThreadPoolExecutor(_THREADS, "grpc-reflection")
-        self._servicer = reflection.ReflectionServicer([*service_names, *SERVICE_NAMES], _pool())
-        self._open: set[grpc.ServicerContext] = set()
+        _import_descriptors(context.service_types)
+        self._servicer = reflection.ReflectionServicer(
+            [name for service in context.service_types for name in service.names],
+            descriptor_pool.Default(),
+        )
+        self._open_streams: set[grpc.ServicerContext] = set()
         self._is_draining = False
 
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """What gRPC calls, for each version."""
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """Return a handler for each version of the service."""
 
-        def info(questions: Iterator[Any], context: grpc.ServicerContext) -> Any:
-            return self._answer(questions, context)
+        def answer_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            return self._answer_stream(requests, context)
 
-        info.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
+        answer_stream.experimental_thread_pool = self._pool  # type: ignore[attr-defined]
         handler = grpc.stream_stream_rpc_method_handler(
-            info,
+            answer_stream,
             request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         return [
-            grpc.method_handlers_generic_handler(name, {_METHOD: handler}) for name in SERVICE_NAMES
+            grpc.method_handlers_generic_handler(name, {_METHOD: handler}) for name in self.names
         ]
 
     def drain(self) -> None:
-        """Ends the streams, also those that begin from here on."""
+        """End all streams, and those that begin from now on."""
         self._is_draining = True
-        # A copy, since streams end meanwhile; it is made in one step.
-        for each in self._open.copy():
-            each.cancel()
+        # Other threads change the set during the iteration. set.copy is atomic.
+        for context in self._open_streams.copy():
+            context.cancel()
 
     def close(self) -> None:
-        """Ends the threads; after the server has stopped."""
+        """End the threads. Call after the gRPC server has stopped."""
         self._pool.shutdown(wait=False)
 
-    def _answer(self, questions: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        self._open.add(context)
-        if self._is_draining or not context.add_callback(lambda: self._open.discard(context)):
-            self._open.discard(context)
+    def _answer_stream(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        streams = self._open_streams
+        streams.add(context)
+        if self._is_draining or not context.add_callback(lambda: streams.discard(context)):
+            streams.discard(context)
             context.cancel()
-        in_time = iter(lambda: self._threads.receive_first(questions, context), None)
+        # Each request has a time limit, as the first message of other calls does.
+        in_time = iter(lambda: self._executor.receive_first(requests, context), None)
         return self._servicer.ServerReflectionInfo(in_time, context)
 
 
-def _pool() -> descriptor_pool.DescriptorPool:
-    """What knows the services of TensorFlow Serving."""
-    for name in _DESCRIBED:
-        # In tensorflow-serving-api 2.20 protobuf 6 refuses a line that comes once all is known.
+def _import_descriptors(service_types: Iterable[type[GrpcService]]) -> None:
+    """Import the modules that add the services' descriptors to protobuf's default pool."""
+    for service_type in service_types:
+        if service_type.descriptor_module is None:
+            continue
+        # protobuf 6 refuses a statement of tensorflow-serving-api 2.20 that follows the
+        # registration of the descriptors.
         with contextlib.suppress(AttributeError):
-            importlib.import_module(f"tensorflow_serving.apis.{name}")
-    return descriptor_pool.Default()
+            importlib.import_module(service_type.descriptor_module)

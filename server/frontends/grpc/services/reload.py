@@ -1,47 +1,57 @@
-"""HandleReloadConfigRequest: other models, without another start."""
+"""The method HandleReloadConfigRequest: replaces the configuration of models at run time.
 
-from collections.abc import Callable
+Source: tensorflow_serving/apis/model_management.proto, model_service_impl.cc.
+"""
+
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from tensorflow_serving.apis import model_management_pb2
 
 from server.config import model_file
 from server.dataplane import DataPlane
-from server.frontends.grpc.services import call_handler
-from server.frontends.grpc.services.call_context import CallContext
+from server.frontends.grpc.call_context import CallContext
+from server.frontends.grpc.services.call_handler import parse_message
 
 CounterValue: TypeAlias = Callable[[str], int | None]
-"""Name of a metric, as "/tensorflow/serving/request_count" → its first value, if it has one."""
+"""Name of a metric, such as "/tensorflow/serving/request_count" → the value of its first series.
+
+None where no metric has the name.
+"""
 
 
 class HandleReloadConfigRequest:
-    """Has a data plane serve another configuration."""
+    """Implements HandleReloadConfigRequest with a data plane."""
 
     def __init__(self, dataplane: DataPlane, counter_value: CounterValue) -> None:
-        """Takes the data plane, and where metrics are read."""
+        """Create the method.
+
+        Args:
+          dataplane: puts the configuration in force.
+          counter_value: reads a counter of the metrics.
+        """
         self._dataplane = dataplane
         self._counter_value = counter_value
 
-    def __call__(self, raw: bytes, request: CallContext) -> bytes:
-        """How the metrics that the request names have grown, once its configuration is served.
+    def __call__(self, raw: bytes, call: CallContext) -> bytes:
+        """Reload the configuration, and return how much the requested counters have grown.
 
-        The reply's own status says OK: a call that fails has no reply.
+        The response's field `status` is always OK: a call that fails has no response message.
 
         Raises:
-          InvalidConfig: the configuration asks for what cannot be.
-          ModelsNotAvailable: a new model has failed, or has no versions.
-          TpuserveError: as of `DataPlane.reload`.
+          InvalidConfig: the configuration is invalid.
+          ModelsNotAvailable: a new model has failed to load, or has no versions.
+          TpuserveError: as `DataPlane.reload` does.
         """
-        message = call_handler.parse(model_management_pb2.ReloadConfigRequest, raw)
-        before = self._values(message.metric_names)
+        message = parse_message(model_management_pb2.ReloadConfigRequest, raw)
+        before = self._counter_values(message.metric_names)
         self._dataplane.reload(model_file.from_reload_request(message.config))
-        after = self._values(message.metric_names)
+        after = self._counter_values(message.metric_names)
         response = model_management_pb2.ReloadConfigResponse()
         response.status.SetInParent()
-        for name, value in zip(message.metric_names, after, strict=True):
-            increase = value - before[len(response.metric)]
-            response.metric.add(name=name, int64_value_increase=increase)
+        for name, old, new in zip(message.metric_names, before, after, strict=True):
+            response.metric.add(name=name, int64_value_increase=new - old)
         return bytes(response.SerializeToString())
 
-    def _values(self, names: list[str]) -> list[int]:
+    def _counter_values(self, names: Iterable[str]) -> list[int]:
         return [self._counter_value(name) or 0 for name in names]

@@ -116,7 +116,14 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
 
     ours = {
         name: options.pop(name)
-        for name in ("tls", "keys", "admission", "metrics")
+        for name in (
+            "tls",
+            "keys",
+            "admission",
+            "metrics",
+            "service_types",
+            "allow_direct_polling",
+        )
         if name in options
     }
     settings = replace(Settings(Path("/models")), **options)

@@ -12,7 +12,6 @@ import pytest
 from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.dataplane import DataPlane
-from server.frontends.grpc.executor import grpcio_compat
 from tests.server.fakes import FakeLoader
 from tests.server.frontends.grpc import clients
 from tests.server.frontends.grpc.clients import predict_request
@@ -30,17 +29,15 @@ def code_of(channel: grpc.Channel, message: bytes, metadata: list[tuple[str, str
     return "OK" if call.exception() is None else str(call.code().name)
 
 
-@pytest.mark.parametrize("is_grpcio_as_expected", [True, False])
+@pytest.mark.parametrize("allow_direct_polling", [True, False])
 def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
     dataplane: DataPlane,
     loader: FakeLoader,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_grpcio_as_expected: bool,
+    allow_direct_polling: bool,
 ) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    monkeypatch.setattr(grpcio_compat, "supports_direct_polling", lambda: is_grpcio_as_expected)
     (tmp_path / "keys").write_text("sesame\n")
     keys, admission, model = ApiKeys(tmp_path / "keys"), AdmissionController(1), loader.models[3]
     end = threading.Event()
@@ -57,6 +54,7 @@ def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
             admission=admission,
             grpc_max_threads=2,
             enable_grpc_healthcheck_service=True,
+            allow_direct_polling=allow_direct_polling,
         ) as server,
         grpc.insecure_channel(server.address) as channel,
         ExitStack() as stack,

@@ -16,7 +16,6 @@ from server.admission.admission import AdmissionController
 from server.admission.api_keys import ApiKeys
 from server.config.tls import TlsConfig
 from server.dataplane import DataPlane
-from server.frontends.grpc.executor import grpcio_compat
 from server.process import ports
 from tests.server.certificates import Authority
 from tests.server.fakes import FakeLoader
@@ -319,21 +318,22 @@ def test_call_that_was_cancelled_while_it_waited_is_not_run(
         assert not model.entered.is_set()
 
 
-@pytest.mark.parametrize("is_grpcio_as_expected", [True, False])
+@pytest.mark.parametrize("allow_direct_polling", [True, False])
 def test_slow_model_keeps_nobody_from_asking_for_health_and_status(
     dataplane: DataPlane,
     loader: FakeLoader,
-    monkeypatch: pytest.MonkeyPatch,
-    is_grpcio_as_expected: bool,
+    allow_direct_polling: bool,
 ) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    monkeypatch.setattr(grpcio_compat, "supports_direct_polling", lambda: is_grpcio_as_expected)
     model = loader.models[3]
     model.gate.clear()
     with (
         clients.serving(
-            dataplane, grpc_max_threads=2, enable_grpc_healthcheck_service=True
+            dataplane,
+            grpc_max_threads=2,
+            enable_grpc_healthcheck_service=True,
+            allow_direct_polling=allow_direct_polling,
         ) as server,
         clients.client_of(server.address) as client,
     ):

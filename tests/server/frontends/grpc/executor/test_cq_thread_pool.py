@@ -1,4 +1,4 @@
-"""Calls are answered where their messages arrive, and nobody waits who need not."""
+"""The polling pool answers a call in the thread that receives the call's message."""
 
 import gc
 import threading
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Echo:
-    """A method that answers when it is let, and counts who is at it."""
+    """A method that answers while its gate is open, and counts the calls that entered."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -55,33 +55,33 @@ def echo() -> Echo:
 
 @contextmanager
 def serving(
-    echo: Echo, threads: CompletionQueueThreadPool, **register: Any
+    echo: Echo, executor: CompletionQueueThreadPool, **placement: Any
 ) -> Iterator[Callable[..., Any]]:
-    """A way to begin a call, of a server that is stopped in the end."""
+    """Yield a function that begins a call to a server, which stops at the end."""
 
     def behavior(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        return echo.answer(threads.receive_first(messages, context))
+        return echo.answer(executor.receive_first(messages, context))
 
-    threads.register(behavior, **register)
+    executor.register(behavior, **placement)
     method = grpc.stream_unary_rpc_method_handler(behavior)
-    server = grpc.server(threads)
+    server = grpc.server(executor)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"m": method}),))
     port = server.add_insecure_port(f"{LOOPBACK}:0")
-    threads.start(server)
+    executor.start(server)
     with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
         call = channel.stream_unary(METHOD)
         yield lambda messages: call.future(iter(messages), timeout=10)
         echo.gate.set()
         server.stop(5).wait()
-    threads.shutdown()
+    executor.shutdown()
 
 
-def test_call_is_answered_and_its_thread_is_there_for_the_next(echo: Echo) -> None:
-    threads = CompletionQueueThreadPool(1)
-    with serving(echo, threads) as begin:
+def test_calls_in_sequence_use_the_same_threads(echo: Echo) -> None:
+    executor = CompletionQueueThreadPool(1)
+    with serving(echo, executor) as begin:
         for message in (b"1", b"", b"2" * 10_000):
             assert begin([message]).result() == b"echo " + message
-        assert threads.size == 2
+        assert executor.size == 2
 
 
 def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
@@ -90,21 +90,21 @@ def test_call_without_a_message_is_answered_too(echo: Echo) -> None:
     assert echo.messages == [None]
 
 
-def test_so_many_calls_run_at_once_and_the_rest_after_them(echo: Echo) -> None:
-    threads = CompletionQueueThreadPool(3)
-    with serving(echo, threads) as begin:
+def test_at_most_the_given_number_of_calls_run_at_a_time(echo: Echo) -> None:
+    executor = CompletionQueueThreadPool(3)
+    with serving(echo, executor) as begin:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(7)]
         for _ in range(3):
             assert echo.entered.acquire(timeout=10)
         assert not echo.entered.acquire(timeout=0.1)
         # Those that run, and one that waits for events.
-        assert threads.size == 4
+        assert executor.size == 4
         echo.gate.set()
-        assert [each.result() for each in begun] == [b"echo a"] * 7
+        assert [call.result() for call in begun] == [b"echo a"] * 7
 
 
-def test_after_many_quick_calls_those_that_wait_hold_nobody_up(echo: Echo) -> None:
+def test_calls_that_wait_after_many_quick_ones_run_at_the_same_time(echo: Echo) -> None:
     with serving(echo, CompletionQueueThreadPool(3)) as begin:
         for _ in range(200):
             assert begin([b"a"]).result() == b"echo a"
@@ -114,11 +114,11 @@ def test_after_many_quick_calls_those_that_wait_hold_nobody_up(echo: Echo) -> No
         for _ in range(3):
             assert echo.entered.acquire(timeout=10)
         echo.gate.set()
-        assert [each.result() for each in begun] == [b"echo b"] * 3
+        assert [call.result() for call in begun] == [b"echo b"] * 3
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
-def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
+def test_quick_method_runs_while_all_threads_are_busy(echo: Echo, is_quick: bool) -> None:
     with serving(echo, CompletionQueueThreadPool(0), is_quick=is_quick) as begin:
         call = begin([b"a"])
         if is_quick:
@@ -128,30 +128,30 @@ def test_what_is_quick_waits_for_nobody(echo: Echo, is_quick: bool) -> None:
             call.cancel()
 
 
-def test_failure_costs_no_thread(echo: Echo) -> None:
+def test_thread_survives_a_method_that_raises(echo: Echo) -> None:
     with serving(echo, CompletionQueueThreadPool(1)) as begin:
         assert begin([b"fail"]).exception().code() == grpc.StatusCode.UNKNOWN
         assert begin([b"a"]).result() == b"echo a"
 
 
-def test_message_that_does_not_come_takes_no_thread_and_is_given_up(echo: Echo) -> None:
+def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
     clock, end = Clock(), threading.Event()
-    threads = CompletionQueueThreadPool(1, message_seconds=60, clock=clock)
+    executor = CompletionQueueThreadPool(1, message_timeout_seconds=60, clock=clock)
 
     def never() -> Iterator[bytes]:
         end.wait(10)
         yield from ()
 
-    with serving(echo, threads) as begin:
+    with serving(echo, executor) as begin:
         stalled = [begin(never()) for _ in range(3)]
         assert begin([b"a"]).result() == b"echo a"
         # A call that is on its way may be overtaken, and would begin to wait when it is too late.
-        assert wait_for(lambda: len(threads._waiting.longer_than(-1)) == 3)
+        assert wait_for(lambda: len(executor._reaper.calls_waiting_longer_than(-1)) == 3)
         clock.now = 61
         assert [each.exception().code() for each in stalled] == [grpc.StatusCode.CANCELLED] * 3
         assert begin([b"a"]).result() == b"echo a"
         end.set()
-    assert threads.size == 2
+    assert executor.size == 2
 
 
 def alive() -> set[threading.Thread]:
@@ -175,32 +175,32 @@ def test_threads_end_with_the_server(echo: Echo) -> None:
     assert wait_for(lambda: alive() <= before)
 
 
-def test_calls_that_are_given_up_leave_nothing_behind(echo: Echo) -> None:
-    threads = CompletionQueueThreadPool(2)
-    with serving(echo, threads) as begin:
+def test_cancelled_calls_leave_no_state_behind(echo: Echo) -> None:
+    executor = CompletionQueueThreadPool(2)
+    with serving(echo, executor) as begin:
         echo.gate.clear()
         # Some are given up while they run, some before.
         begun = [begin([b"a"]) for _ in range(50)]
         for _ in range(2):
             assert echo.entered.acquire(timeout=10)
-        for each in begun[::2]:
-            each.cancel()
+        for call in begun[::2]:
+            call.cancel()
         echo.gate.set()
-        assert [each.result() for each in begun[1::2]] == [b"echo a"] * 25
-        assert wait_for(lambda: not threads._state.rpc_states)
-        assert not threads._waiting
+        assert [call.result() for call in begun[1::2]] == [b"echo a"] * 25
+        assert wait_for(lambda: not executor._server_state.rpc_states)
+        assert not executor._reaper.has_waiting_calls
 
 
-def test_server_that_nobody_refers_to_ends() -> None:
+def test_server_without_references_ends() -> None:
     before = alive()
-    threads = CompletionQueueThreadPool(1)
-    server = grpc.server(threads)
-    threads.start(server)
+    executor = CompletionQueueThreadPool(1)
+    server = grpc.server(executor)
+    executor.start(server)
     assert alive() - before
     del server
     # But for the one that looks after messages, which is the threads' own.
     assert wait_for(lambda: {each.name for each in alive() - before} <= {"grpc-watch"})
-    threads.shutdown()
+    executor.shutdown()
 
 
 @pytest.mark.parametrize("is_made_as_expected", [True, False])
@@ -213,7 +213,7 @@ def test_server_works_with_any_grpcio(
         assert client.status(name="half")[0].version == 3
 
 
-def test_call_that_cannot_be_taken_on_is_ended_and_the_next_one_is(echo: Echo) -> None:
+def test_call_that_cannot_be_submitted_is_cancelled_and_the_next_is_answered(echo: Echo) -> None:
     class Full(CompletionQueueThreadPool):
         left = 1
 
@@ -228,7 +228,7 @@ def test_call_that_cannot_be_taken_on_is_ended_and_the_next_one_is(echo: Echo) -
         assert begin([b"b"]).result() == b"echo b"
 
 
-def test_call_that_no_other_pool_takes_is_ended_and_the_next_one_is_answered(echo: Echo) -> None:
+def test_call_that_its_pool_rejects_is_cancelled_and_the_next_is_answered(echo: Echo) -> None:
     class Full(ThreadPoolExecutor):
         left = 1
 
@@ -243,28 +243,28 @@ def test_call_that_no_other_pool_takes_is_ended_and_the_next_one_is_answered(ech
         assert begin([b"b"]).result() == b"echo b"
 
 
-def test_without_another_thread_calls_are_answered_by_those_there_are(echo: Echo) -> None:
+def test_calls_are_answered_when_no_thread_can_be_started(echo: Echo) -> None:
     class Few(CompletionQueueThreadPool):
-        def _add(self) -> None:
+        def _add_thread(self) -> None:
             if len(self._threads) == 2:
                 raise RuntimeError("can't start new thread")
-            super()._add()
+            super()._add_thread()
 
-    threads = Few(8)
-    with serving(echo, threads) as begin:
+    executor = Few(8)
+    with serving(echo, executor) as begin:
         echo.gate.clear()
         begun = [begin([b"a"]) for _ in range(5)]
         for _ in range(2):
             assert echo.entered.acquire(timeout=10)
         echo.gate.set()
-        assert [each.result() for each in begun] == [b"echo a"] * 5
-        assert threads.size == 2
-        assert wait_for(lambda: not threads._running)
+        assert [call.result() for call in begun] == [b"echo a"] * 5
+        assert executor.size == 2
+        assert wait_for(lambda: not executor._running)
 
 
-def test_exit_in_a_call_is_none_of_the_thread(echo: Echo) -> None:
-    threads = CompletionQueueThreadPool(1)
-    with serving(echo, threads) as begin:
+def test_thread_survives_a_method_that_exits(echo: Echo) -> None:
+    executor = CompletionQueueThreadPool(1)
+    with serving(echo, executor) as begin:
         call = begin([b"exit"])
         assert echo.entered.acquire(timeout=10)
         call.cancel()

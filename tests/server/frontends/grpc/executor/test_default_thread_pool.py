@@ -1,4 +1,4 @@
-"""Calls are run, and a sender that stalls holds up nobody and ends."""
+"""The pool on the public API runs calls, and replaces threads that wait for a slow client."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Clock:
 
 
 class Call:
-    """A call whose message comes when it is let, or never once it is cancelled."""
+    """A call whose message arrives at `deliver`, and never after `cancel`."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -30,7 +30,7 @@ class Call:
         if not self.is_cancelled:
             yield b"message"
 
-    def let(self) -> None:
+    def deliver(self) -> None:
         self._ended.set()
 
     def cancel(self) -> None:
@@ -44,81 +44,83 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def threads(clock: Clock) -> Iterator[DefaultThreadPool]:
-    threads = DefaultThreadPool(1, message_seconds=60, clock=clock)
-    yield threads
-    threads.shutdown()
+def executor(clock: Clock) -> Iterator[DefaultThreadPool]:
+    executor = DefaultThreadPool(1, message_timeout_seconds=60, clock=clock)
+    yield executor
+    executor.shutdown()
 
 
-def receive(threads: DefaultThreadPool, call: Call) -> Any:
-    """Has a thread wait for the call's message; what comes of it is put into the list."""
+def receive(executor: DefaultThreadPool, call: Call) -> Any:
+    """Receive a call's message in a thread; return the messages and an event of the end."""
     received: list[bytes | None] = []
     done = threading.Event()
-    task = threads.submit(lambda: received.append(threads.receive_first(call.messages(), call)))
-    task.add_done_callback(lambda _: done.set())
+    future = executor.submit(lambda: received.append(executor.receive_first(call.messages(), call)))
+    future.add_done_callback(lambda _: done.set())
     assert call.begun.wait(10)
     return received, done
 
 
-def run(threads: DefaultThreadPool) -> threading.Event:
+def run(executor: DefaultThreadPool) -> threading.Event:
     done = threading.Event()
-    threads.submit(done.set)
+    executor.submit(done.set)
     return done
 
 
-def test_callback_is_called_once_whenever_it_is_added(threads: DefaultThreadPool) -> None:
+def test_callback_that_is_added_after_the_end_is_called_once(executor: DefaultThreadPool) -> None:
     called: list[object] = []
-    task = threads.submit(lambda: None)
-    assert run(threads).wait(10)
-    task.add_done_callback(called.append)
-    assert called == [task]
+    future = executor.submit(lambda: None)
+    assert run(executor).wait(10)
+    future.add_done_callback(called.append)
+    assert called == [future]
 
 
-def test_function_that_fails_costs_no_thread(
-    threads: DefaultThreadPool, caplog: pytest.LogCaptureFixture
+def test_thread_survives_a_function_that_raises(
+    executor: DefaultThreadPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    threads.submit(lambda: 1 / 0)
-    assert run(threads).wait(10)
+    executor.submit(lambda: 1 / 0)
+    assert run(executor).wait(10)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_message_is_received(threads: DefaultThreadPool) -> None:
+def test_message_is_received(executor: DefaultThreadPool) -> None:
     call = Call()
-    received, done = receive(threads, call)
-    call.let()
+    received, done = receive(executor, call)
+    call.deliver()
     assert done.wait(10)
     assert received == [b"message"]
 
 
-def test_thread_that_waits_for_long_is_made_up_for(
-    threads: DefaultThreadPool, clock: Clock
+def test_thread_that_waits_long_for_a_message_is_replaced(
+    executor: DefaultThreadPool, clock: Clock
 ) -> None:
     call = Call()
-    _, received = receive(threads, call)
+    _, received = receive(executor, call)
     clock.now = 1
-    assert run(threads).wait(10)
-    assert threads.size == 2
-    call.let()
+    assert run(executor).wait(10)
+    assert executor.size == 2
+    call.deliver()
     assert received.wait(10)
 
 
-def test_thread_that_waits_shortly_is_not(threads: DefaultThreadPool, clock: Clock) -> None:
+def test_thread_that_waits_briefly_is_not_replaced(
+    executor: DefaultThreadPool, clock: Clock
+) -> None:
     call = Call()
-    receive(threads, call)
+    receive(executor, call)
     clock.now = 0.05
-    later = run(threads)
-    assert threads.size == 1
-    call.let()
+    later = run(executor)
+    assert executor.size == 1
+    call.deliver()
     assert later.wait(10)
 
 
-def test_message_that_comes_too_late_is_given_up(threads: DefaultThreadPool, clock: Clock) -> None:
+def test_call_whose_message_is_late_is_cancelled(executor: DefaultThreadPool, clock: Clock) -> None:
     call = Call()
-    received, done = receive(threads, call)
+    received, done = receive(executor, call)
     clock.now = 59
-    threads.look()
+    executor.handle_stalled_calls()
     assert not call.is_cancelled
     clock.now = 61
-    threads.look()
+    executor.handle_stalled_calls()
     assert done.wait(10)
     assert received == [None]

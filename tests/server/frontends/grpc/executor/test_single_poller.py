@@ -1,3 +1,5 @@
+"""One thread polls alone while calls are quick, and the others poll again when calls are slow."""
+
 import threading
 
 from server.frontends.grpc.executor.single_poller import SinglePollerMode
@@ -13,106 +15,106 @@ class Clock:
         return self.now
 
 
-def answer(solo: SinglePollerMode, clock: Clock, seconds: float) -> None:
-    began = solo.begin()
+def handle_event(mode: SinglePollerMode, clock: Clock, seconds: float) -> None:
+    began = mode.begin_event()
     clock.now += seconds
-    solo.end(began)
+    mode.end_event(began)
 
 
-def alone(clock: Clock) -> SinglePollerMode:
-    solo = SinglePollerMode(clock)
+def active_mode(clock: Clock) -> SinglePollerMode:
+    mode = SinglePollerMode(clock)
     for _ in range(64):
-        answer(solo, clock, QUICK)
-    return solo
+        handle_event(mode, clock, QUICK)
+    return mode
 
 
-def other(solo: SinglePollerMode) -> threading.Thread:
-    thread = threading.Thread(target=solo.wait_turn, daemon=True)
+def waiting_thread(mode: SinglePollerMode) -> threading.Thread:
+    thread = threading.Thread(target=mode.wait_turn, daemon=True)
     thread.start()
     return thread
 
 
-def test_quick_calls_are_answered_by_one_thread_alone() -> None:
+def test_mode_begins_after_64_quick_events() -> None:
     clock = Clock()
-    solo = SinglePollerMode(clock)
+    mode = SinglePollerMode(clock)
     for _ in range(63):
-        answer(solo, clock, QUICK)
-    assert not solo.is_on
-    answer(solo, clock, QUICK)
-    assert solo.is_on
+        handle_event(mode, clock, QUICK)
+    assert not mode.is_active
+    handle_event(mode, clock, QUICK)
+    assert mode.is_active
 
 
-def test_a_call_that_is_not_quick_begins_the_count_anew() -> None:
+def test_slow_event_restarts_the_count() -> None:
     clock = Clock()
-    solo = SinglePollerMode(clock)
+    mode = SinglePollerMode(clock)
     for seconds in (*[QUICK] * 63, SLOW, *[QUICK] * 63):
-        answer(solo, clock, seconds)
-    assert not solo.is_on
+        handle_event(mode, clock, seconds)
+    assert not mode.is_active
 
 
-def test_others_go_on_once_a_call_takes_long() -> None:
+def test_mode_ends_while_an_event_takes_long() -> None:
     clock = Clock()
-    solo = alone(clock)
-    solo.begin()
-    waiting = other(solo)
+    mode = active_mode(clock)
+    mode.begin_event()
+    waiting = waiting_thread(mode)
     clock.now += SLOW
     waiting.join(10)
     assert not waiting.is_alive()
-    assert not solo.is_on
+    assert not mode.is_active
 
 
-def test_others_go_on_once_many_calls_are_no_longer_quick() -> None:
+def test_mode_ends_when_many_events_are_slow() -> None:
     clock = Clock()
-    solo = alone(clock)
-    # One that answers calls deals with two events between two of them.
+    mode = active_mode(clock)
+    # A polling thread handles two short events between two calls.
     for _ in range(64):
         for seconds in (QUICK, QUICK, 0.001):
-            answer(solo, clock, seconds)
-    assert not solo.is_on
+            handle_event(mode, clock, seconds)
+    assert not mode.is_active
 
 
-def test_a_call_now_and_then_that_is_not_quick_ends_nothing() -> None:
+def test_mode_survives_rare_slow_events() -> None:
     clock = Clock()
-    solo = alone(clock)
+    mode = active_mode(clock)
     for _ in range(64):
         for seconds in (*[QUICK] * 10, 0.001):
-            answer(solo, clock, seconds)
-    assert solo.is_on
+            handle_event(mode, clock, seconds)
+    assert mode.is_active
 
 
-def test_who_watches_is_replaced_while_one_is_alone() -> None:
+def test_next_waiting_thread_watches_when_the_first_one_leaves() -> None:
     clock = Clock()
-    solo = alone(clock)
-    with solo._is_watched:
-        waiting = other(solo)
+    mode = active_mode(clock)
+    with mode._watch_lock:
+        waiting = waiting_thread(mode)
         waiting.join(0.1)
         assert waiting.is_alive()
-    solo.begin()
+    mode.begin_event()
     clock.now += SLOW
     waiting.join(10)
     assert not waiting.is_alive()
 
 
-def test_others_go_on_once_nothing_comes() -> None:
-    solo = alone(Clock())
-    waiting = [other(solo) for _ in range(3)]
-    for each in waiting:
-        each.join(10)
-    assert not solo.is_on
+def test_mode_ends_without_events() -> None:
+    mode = active_mode(Clock())
+    waiting = [waiting_thread(mode) for _ in range(3)]
+    for thread in waiting:
+        thread.join(10)
+    assert not mode.is_active
 
 
-def test_the_one_alone_does_not_wait_for_itself() -> None:
-    solo = alone(Clock())
-    solo.wait_turn()
-    assert solo.is_on
+def test_poller_does_not_wait_for_itself() -> None:
+    mode = active_mode(Clock())
+    mode.wait_turn()
+    assert mode.is_active
 
 
-def test_after_the_end_nobody_is_alone() -> None:
+def test_closed_mode_ends_and_never_begins_again() -> None:
     clock = Clock()
-    solo = alone(clock)
-    waiting = other(solo)
-    solo.close()
+    mode = active_mode(clock)
+    waiting = waiting_thread(mode)
+    mode.close()
     waiting.join(10)
     for _ in range(64):
-        answer(solo, clock, QUICK)
-    assert not solo.is_on
+        handle_event(mode, clock, QUICK)
+    assert not mode.is_active

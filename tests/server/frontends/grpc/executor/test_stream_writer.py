@@ -1,4 +1,4 @@
-"""A reader that takes nothing keeps no thread."""
+"""A client that does not read its response stream takes no thread."""
 
 import socket
 
@@ -41,7 +41,7 @@ def watching_without_reading(streams: int) -> bytes:
     return sent + frame(PING, 0, 0, b"are seen")
 
 
-def test_who_takes_nothing_keeps_nobody_from_watching(dataplane: DataPlane) -> None:
+def test_clients_that_read_nothing_do_not_block_other_watchers(dataplane: DataPlane) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     with (

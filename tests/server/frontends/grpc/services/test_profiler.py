@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from server.dataplane import DataPlane
-from server.frontends.grpc.executor import call_executor
-from server.frontends.grpc.services.profiler import Profiler
+from server.frontends.grpc.services.profiler import ProfilerService
+from server.frontends.grpc.services.service import ServiceContext
 from tests.processes import LOOPBACK
 from tests.server.frontends.grpc import clients
 
@@ -47,19 +47,16 @@ def behind() -> Iterator[Behind]:
 
 
 @pytest.fixture
-def channel(behind: Behind) -> Iterator[grpc.Channel]:
-    own, pool = call_executor.make(1), futures.ThreadPoolExecutor(2)
-    profiler = Profiler(own, pool, behind.start)
-    front = grpc.server(own)
-    front.add_generic_rpc_handlers((profiler,))
-    port = front.add_insecure_port(f"{LOOPBACK}:0")
-    own.start(front)
-    with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
-        yield channel
-    front.stop(0).wait()
-    profiler.close()
-    own.shutdown()
-    pool.shutdown()
+def channel(dataplane: DataPlane, behind: Behind) -> Iterator[grpc.Channel]:
+    class Profiler(ProfilerService):
+        def __init__(self, context: ServiceContext) -> None:
+            super().__init__(context, behind.start)
+
+    with (
+        clients.serving(dataplane, service_types=[Profiler]) as server,
+        clients.client_of(server.address) as client,
+    ):
+        yield client.channel
 
 
 def test_bytes_are_forwarded_both_ways(channel: grpc.Channel, behind: Behind) -> None:

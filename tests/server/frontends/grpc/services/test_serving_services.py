@@ -148,7 +148,7 @@ def test_status_of_an_unknown_model_is_not_found(client: Client) -> None:
 
 
 def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -> None:
-    from server.frontends.grpc.services.call_context import CallContext
+    from server.frontends.grpc.call_context import CallContext
     from server.frontends.grpc.services.model_service import GetModelStatus
     from server.servables.servable import State, VersionStatus
 

@@ -1,0 +1,39 @@
+"""Chooses the thread pool that runs gRPC calls."""
+
+import logging
+
+import grpc
+
+from server.frontends.grpc.executor import grpcio_compat
+from server.frontends.grpc.executor.call_executor import CallExecutor
+from server.frontends.grpc.executor.default_thread_pool import DefaultThreadPool
+
+logger = logging.getLogger(__name__)
+
+
+def create_call_executor(
+    max_concurrent_calls: int, *, allow_direct_polling: bool = True
+) -> CallExecutor:
+    """Create the fastest executor that the installed grpcio supports.
+
+    Args:
+      max_concurrent_calls: the number of calls that run at the same time.
+      allow_direct_polling: whether the executor may use grpcio's private API. Benchmarks and
+        tests pass False to get the pool that uses only the public API.
+
+    Returns:
+      A CompletionQueueThreadPool where `grpcio_compat` finds that grpcio supports one, and a
+      DefaultThreadPool otherwise.
+    """
+    if not allow_direct_polling:
+        return DefaultThreadPool(max_concurrent_calls)
+    if grpcio_compat.supports_direct_polling():
+        from server.frontends.grpc.executor.cq_thread_pool import CompletionQueueThreadPool
+
+        return CompletionQueueThreadPool(max_concurrent_calls)
+    logger.warning(
+        "grpcio %s has other internals than this server knows. The gRPC frontend works, but "
+        "answers small requests more slowly. Install grpcio 1.71 to 1.85 for full speed.",
+        grpc.__version__,
+    )
+    return DefaultThreadPool(max_concurrent_calls)

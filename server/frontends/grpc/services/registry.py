@@ -1,0 +1,16 @@
+"""The gRPC services that the server offers."""
+
+from server.frontends.grpc.services.health import HealthService
+from server.frontends.grpc.services.profiler import ProfilerService
+from server.frontends.grpc.services.reflection import ReflectionService
+from server.frontends.grpc.services.service import GrpcService
+from server.frontends.grpc.services.serving_services import ModelService, PredictionService
+
+SERVICE_TYPES: tuple[type[GrpcService], ...] = (
+    PredictionService,
+    ModelService,
+    ProfilerService,
+    HealthService,
+    ReflectionService,
+)
+"""The classes of the services, those that the settings can disable included."""

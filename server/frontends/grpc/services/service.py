@@ -1,0 +1,155 @@
+"""The base classes of gRPC services.
+
+To add a service, write a subclass and add it to `registry.SERVICE_TYPES`. Health checks, server
+reflection and the request metrics learn of the service from its class attributes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass
+from typing import ClassVar
+
+import grpc
+
+from server.admission.admission import AdmissionController
+from server.config.settings import Settings
+from server.dataplane import DataPlane
+from server.frontends.grpc.executor.call_executor import CallExecutor
+from server.frontends.grpc.observability import CallObserver
+from server.frontends.grpc.services import call_handler
+from server.frontends.grpc.services.call_handler import UnaryMethod
+from server.metrics import Metrics
+from tpuserve.errors import TooManyRequests, Unavailable
+
+
+@dataclass(frozen=True)
+class ServiceContext:
+    """The dependencies of the services.
+
+    Attributes:
+      dataplane: the data plane that answers requests.
+      settings: the settings of the server.
+      executor: runs calls.
+      admin_pool: the threads of calls that are rare and may take long.
+      rejection_pool: the thread that rejects calls.
+      observer: records finished calls.
+      admission: limits the calls in flight; None for no limit.
+      metrics: the registry of the server's metrics; None for no metrics.
+      service_types: the classes of all enabled services.
+    """
+
+    dataplane: DataPlane
+    settings: Settings
+    executor: CallExecutor
+    admin_pool: futures.ThreadPoolExecutor
+    rejection_pool: futures.ThreadPoolExecutor
+    observer: CallObserver
+    admission: AdmissionController | None
+    metrics: Metrics | None
+    service_types: Sequence[type["GrpcService"]]
+
+
+class GrpcService(ABC):
+    """A gRPC service.
+
+    Attributes:
+      names: the full names of the service, such as "tensorflow.serving.PredictionService". A
+        service with several versions has several names.
+      health_names: the names under which a client can ask for the health of the service.
+      counted_apis: the methods whose calls the request metrics count. The metrics' label "API" has
+        the method's name.
+      descriptor_module: the generated module with the service's descriptor, for server reflection;
+        None if another module imports the descriptor.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    health_names: ClassVar[tuple[str, ...]] = ()
+    counted_apis: ClassVar[tuple[str, ...]] = ()
+    descriptor_module: ClassVar[str | None] = None
+
+    @abstractmethod
+    def __init__(self, context: ServiceContext) -> None:
+        """Create the service."""
+
+    @classmethod
+    def is_enabled(cls, settings: Settings) -> bool:
+        """Return whether a server with the given settings offers the service."""
+        return True
+
+    @abstractmethod
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """Return the handlers to add to the gRPC server."""
+
+    def drain(self) -> None:  # noqa: B027
+        """End open streams, because the server is about to stop."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release resources. Call after the gRPC server has stopped."""
+
+
+class UnaryService(GrpcService, grpc.GenericRpcHandler):
+    """A service whose methods are all unary.
+
+    Attributes:
+      is_admission_controlled: whether the admission controller counts and limits the calls. A call
+        counts from its arrival, so that the limit covers calls that wait for a thread or for the
+        rest of their message.
+    """
+
+    is_admission_controlled: ClassVar[bool] = False
+
+    def __init__(self, context: ServiceContext) -> None:
+        """Create the service, and a handler for each of its methods."""
+        self._context = context
+        self._admission = context.admission if self.is_admission_controlled else None
+        on_done = (lambda: None) if self._admission is None else self._admission.release
+        self._handlers = {
+            name: call_handler.build_unary_handler(
+                name, method, context.executor, context.observer, on_done
+            )
+            for name, method in self._methods_by_full_name().items()
+        }
+
+    @abstractmethod
+    def methods(self) -> Mapping[str, UnaryMethod]:
+        """Return the methods of the service by their names, such as "Predict"."""
+
+    def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
+        """Return the service itself."""
+        return [self]
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return the handler of a call, or a handler that rejects the call; called by grpcio.
+
+        Returns:
+          None for a method of another service.
+        """
+        name: str = details.method
+        handler = self._handlers.get(name)
+        if handler is None or self._admission is None:
+            return handler
+        try:
+            self._admission.acquire()
+        except (Unavailable, TooManyRequests) as error:
+            return call_handler.build_rejecting_handler(
+                name, error, self._context.observer, self._context.rejection_pool
+            )
+        return handler
+
+    def _methods_by_full_name(self) -> dict[str, UnaryMethod]:
+        return {
+            f"/{service}/{name}": method
+            for service in self.names
+            for name, method in self.methods().items()
+        }
+
+
+def counted_methods(service_types: Iterable[type[GrpcService]]) -> dict[str, str]:
+    """Return the full name of each method that the metrics count, with the metrics' label "API"."""
+    return {
+        f"/{name}/{api}": api
+        for service_type in service_types
+        for name in service_type.names
+        for api in service_type.counted_apis
+    }
