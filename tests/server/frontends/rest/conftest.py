@@ -1,4 +1,4 @@
-"""A REST face on a real socket."""
+"""Serves REST on a real socket."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ Serve: TypeAlias = Callable[..., Address]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serves an application; its address. All that is served ends with the test."""
+    """Return a function that serves an application and returns its address."""
     with ExitStack() as stack:
 
         def start(app: ASGIApp, timeouts: ConnectionTimeouts | None = None) -> Address:

@@ -1,6 +1,6 @@
-"""Serves the fake model over REST in a process of its own, as `server.app` would.
+"""Serves the fake model over REST in a process of its own.
 
-Argument: the largest body. Prints its port, and serves until its input ends.
+The argument is the largest body in bytes. The program prints its port, and ends with its input.
 """
 
 import sys

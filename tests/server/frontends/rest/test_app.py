@@ -19,7 +19,7 @@ PREDICT = "/v1/models/half:predict"
 
 
 class Client:
-    """Asks the application itself, with no socket between."""
+    """Sends requests to the application without a socket."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -58,7 +58,7 @@ def client(dataplane: DataPlane) -> Client:
         ),
     ],
 )
-def test_predict_answers_in_the_form_of_the_request(
+def test_response_has_the_format_of_the_request(
     client: Client, body: str, expected: object
 ) -> None:
     response = client.post(PREDICT, content=body)
@@ -66,12 +66,12 @@ def test_predict_answers_in_the_form_of_the_request(
     assert response.headers["content-type"] == "application/json"
 
 
-def test_version_in_the_path_answers(client: Client) -> None:
+def test_path_chooses_the_version(client: Client) -> None:
     response = client.post("/v1/models/half/versions/003:predict", content='{"inputs": [2]}')
     assert response.json() == {"outputs": [3.0]}
 
 
-def test_infinity_is_written_as_tensorflow_serving_writes_it(client: Client) -> None:
+def test_infinity_is_encoded_as_tensorflow_serving_encodes_it(client: Client) -> None:
     body = '{"signature_name": "ratio", "instances": [0.0, 2.0]}'
     expected = b'{\n    "predictions": [Infinity, 0.5\n    ]\n}'
     assert client.post(PREDICT, content=body).content == expected
@@ -112,7 +112,7 @@ def test_other_paths_are_refused_with_their_text(
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "PATCH"])
-def test_predict_is_for_post_alone(client: Client, method: str) -> None:
+def test_predict_requires_post(client: Client, method: str) -> None:
     response = client.request(method, PREDICT)
     assert response.status_code == 400
     if method != "HEAD":
@@ -149,7 +149,7 @@ def test_unsupported_type_is_501(client: Client, loader: FakeLoader) -> None:
     assert client.post(PREDICT, content='{"inputs": [1]}').status_code == 501
 
 
-def test_fault_of_the_server_tells_nothing_of_itself(client: Client) -> None:
+def test_internal_error_reveals_no_details(client: Client) -> None:
     response = client.post(PREDICT, content='{"signature_name": "broken", "inputs": [1]}')
     assert response.status_code == 500
     assert response.json() == {"error": "Internal error, see the server's log"}
@@ -167,7 +167,7 @@ def test_status_is_proto3_json(client: Client, path: str) -> None:
     assert client.get(path).json() == {"model_version_status": [AVAILABLE]}
 
 
-def test_status_tells_why_a_version_failed(
+def test_status_contains_the_error_of_a_failed_version(
     client: Client, manager: Manager, loader: FakeLoader
 ) -> None:
     loader.failures[4] = LoweringError("no form on a CPU")
@@ -191,7 +191,7 @@ def test_status_tells_why_a_version_failed(
         ("/V1/other", 400, "Malformed request: GET /V1/other"),
     ],
 )
-def test_status_of_what_is_not_there_is_an_error(
+def test_status_of_an_unknown_model_or_version_is_an_error(
     client: Client, path: str, status: int, message: str
 ) -> None:
     response = client.get(path)

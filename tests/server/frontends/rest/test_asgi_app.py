@@ -1,4 +1,4 @@
-"""What comes before the API: keys, health, metrics, origins, and what is no path of ours."""
+"""API keys, health, metrics, CORS, the access log and unknown paths."""
 
 import json
 from datetime import datetime
@@ -27,7 +27,7 @@ METRICS = "/monitoring/prometheus/metrics"
 SETTINGS: dict[str, Any] = {"model_base_path": Path("/models/half")}
 
 
-def test_outside_the_api_is_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
+def test_unknown_paths_get_the_page_of_libevent(dataplane: DataPlane, serve: Serve) -> None:
     address = serve(build_rest_app(dataplane))
     for path in ("/", "/v2/models/half", "/v1", METRICS, "/healthz/"):
         reply, body = ask(address, "GET", path)
@@ -39,7 +39,7 @@ def test_outside_the_api_is_the_page_of_libevent(dataplane: DataPlane, serve: Se
     ("origin", "status"),
     [("https://page.example", 200), ("http://page.example", 200), ("null", 400), (None, 400)],
 )
-def test_preflight_is_answered_for_pages_of_the_web(
+def test_preflight_succeeds_for_web_origins(
     dataplane: DataPlane, serve: Serve, origin: str | None, status: int
 ) -> None:
     headers, metrics = {} if origin is None else {"Origin": origin}, Metrics()
@@ -51,7 +51,9 @@ def test_preflight_is_answered_for_pages_of_the_web(
     assert b'request_count{model_name="",status="%s"} 1' % code in metrics.exposition()
 
 
-def test_every_reply_allows_origins_where_that_is_set(dataplane: DataPlane, serve: Serve) -> None:
+def test_every_response_allows_all_origins_if_cors_is_enabled(
+    dataplane: DataPlane, serve: Serve
+) -> None:
     app = build_rest_app(dataplane, Settings(**SETTINGS, rest_api_enable_cors_support=True))
     address = serve(app)
     for method, path in (("POST", PREDICT), ("GET", "/v1/models/half"), ("GET", "/nothing")):
@@ -61,7 +63,7 @@ def test_every_reply_allows_origins_where_that_is_set(dataplane: DataPlane, serv
         assert reply.getheader("access-control-allow-headers") == "Content-Type"
 
 
-def test_key_is_wanted_for_all_but_what_is_left_open(
+def test_all_paths_but_the_open_ones_require_a_key(
     dataplane: DataPlane, serve: Serve, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"
@@ -84,7 +86,7 @@ def test_key_is_wanted_for_all_but_what_is_left_open(
     assert (reply.status, body) == (200, ANSWER)
 
 
-def test_page_of_the_docs_needs_no_key_and_what_it_shows_does(
+def test_docs_page_needs_no_key_and_its_document_does(
     dataplane: DataPlane, serve: Serve, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"
@@ -101,7 +103,7 @@ def test_page_of_the_docs_needs_no_key_and_what_it_shows_does(
     assert f'preauthorizeApiKey("{name}"'.encode() in ask(address, "GET", SCRIPT)[1]
 
 
-def test_readiness_needs_a_model_that_is_available(
+def test_readiness_requires_an_available_model(
     dataplane: DataPlane, manager: Manager, serve: Serve
 ) -> None:
     address = serve(build_rest_app(dataplane))
@@ -127,16 +129,16 @@ def test_readiness_turns_off_before_requests_are_refused(
     assert "shutting down" in json.loads(body)["error"]
 
 
-def test_metrics_are_told_at_their_path_alone(serve: Serve, dataplane: DataPlane) -> None:
+def test_metrics_are_served_at_their_path_only(serve: Serve, dataplane: DataPlane) -> None:
     metrics = Metrics()
     address = serve(build_rest_app(dataplane, metrics=metrics, monitoring_path=METRICS))
     ask(address, "POST", PREDICT, b"no json")
     ask(address, "GET", "/v1/models/half")
     reply, body = ask(address, "GET", METRICS)
     assert (reply.status, reply.getheader("content-type")) == (200, "text/plain")
-    counted = b':tensorflow:serving:request_count{model_name="half",status="%s"} 1'
-    assert counted % b"INVALID_ARGUMENT" in body
-    assert counted % b"OK" in body
+    sample = b':tensorflow:serving:request_count{model_name="half",status="%s"} 1'
+    assert sample % b"INVALID_ARGUMENT" in body
+    assert sample % b"OK" in body
     reply, body = ask(address, "GET", METRICS + "?x=1")
     assert (reply.status, json.loads(body)) == (
         400,
@@ -155,7 +157,7 @@ def test_metrics_are_told_at_their_path_alone(serve: Serve, dataplane: DataPlane
         (PREDICT, b" " * 101, {}, "half", "RESOURCE_EXHAUSTED"),
     ],
 )
-def test_every_request_is_counted_once_as_what_it_is_told(
+def test_every_request_is_counted_once_with_its_status(
     serve: Serve,
     manager: Manager,
     path: str,
@@ -170,21 +172,21 @@ def test_every_request_is_counted_once_as_what_it_is_told(
     reply, _ = ask(address, "POST", path, body, headers)
     assert reply.status == {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 413}.get(status, 400)
     text = metrics.exposition().decode().splitlines()
-    assert [each for each in text if ":request_count{" in each] == [
+    assert [line for line in text if ":request_count{" in line] == [
         f':tensorflow:serving:request_count{{model_name="{model}",status="{status}"}} 1'
     ]
 
 
-def test_access_log_is_a_line_of_json_a_request(
+def test_access_log_has_one_line_of_json_per_request(
     dataplane: DataPlane, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "server.access")
     address = serve(build_rest_app(dataplane, Settings(**SETTINGS, access_log=True)))
     ask(address, "POST", PREDICT, BODY)
     ask(address, "GET", "/v1/x%2Fy?z")
-    # Logged once it is sent, so that only another answer tells that it is there.
+    # A line follows its response. After the next response, the line exists.
     ask(address, "GET", "/healthz")
-    first, second = (json.loads(each.getMessage()) for each in caplog.records[:2])
+    first, second = (json.loads(record.getMessage()) for record in caplog.records[:2])
     assert first.pop("duration_ms") > 0
     assert datetime.fromisoformat(first.pop("time")).tzinfo is not None
     assert first == {

@@ -10,7 +10,7 @@ def test_every_code_is_mapped() -> None:
     assert set(HTTP_STATUS) == set(Code)
 
 
-def test_message_survives_whatever_it_quotes() -> None:
+def test_message_may_quote_any_characters() -> None:
     body = error_response(400, 'a "b" \ud800 ü').body
     assert json.loads(body) == {"error": 'a "b" ? ü'}
     assert body.startswith(b'{\n    "error": "')

@@ -1,6 +1,6 @@
-"""Whatever is in a body, the answer is no fault of the server's and the next one is right.
+"""No body causes an internal error, and the next request is answered correctly.
 
-TPUSERVE_FUZZ is the number of bodies of each kind; there are four kinds.
+TPUSERVE_FUZZ is the number of bodies of each of the four kinds.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ fuzzed = settings(
     max_examples=EXAMPLES,
     deadline=None,
     database=None,
-    # The same bodies each time, unless there are to be many.
+    # The same bodies in each run by default.
     derandomize="TPUSERVE_FUZZ" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -62,7 +62,7 @@ numbers = st.lists(st.sampled_from(["1", "-0", "2.5", "1e5", "1e999", "[", "]", 
 
 
 class Caller:
-    """Asks an application on an event loop that stays."""
+    """Sends requests to an application, all on one event loop."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -96,16 +96,16 @@ def caller() -> Iterator[Caller]:
     manager = Manager(FakeLoader())
     aspire(manager, "half", {3: Path("/models/half/3")})
     app = build_rest_app(DataPlane(manager))
-    made = Caller(app)
-    yield made
-    made.close()
+    caller = Caller(app)
+    yield caller
+    caller.close()
     app.close()
 
 
-def check(caller: Caller, body: bytes) -> None:
+def assert_answered(caller: Caller, body: bytes) -> None:
     for verb in (b"predict", b"classify", b"regress"):
         status, answer = caller.post(b"/v1/models/half:" + verb, body)
-        # 501 is the answer to types that JSON has no form for; there is none in this model.
+        # 501 means a type that JSON cannot represent. This model has none.
         assert status in (200, 400), (verb, body, answer)
         if status == 400:
             assert list(json.loads(answer)) == ["error"]
@@ -114,29 +114,29 @@ def check(caller: Caller, body: bytes) -> None:
 
 @fuzzed
 @given(likely)
-def test_likely_documents(caller: Caller, document: Any) -> None:
-    check(caller, json.dumps(document).encode())
+def test_plausible_documents(caller: Caller, document: Any) -> None:
+    assert_answered(caller, json.dumps(document).encode())
 
 
 @fuzzed
 @given(likely, st.data())
-def test_documents_cut_or_changed(caller: Caller, document: Any, data: st.DataObject) -> None:
+def test_damaged_documents(caller: Caller, document: Any, data: st.DataObject) -> None:
     body = bytearray(json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass"))
     at = data.draw(st.integers(0, len(body)))
     body[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    check(caller, bytes(body))
+    assert_answered(caller, bytes(body))
 
 
 @fuzzed
 @given(st.binary(max_size=200))
 def test_any_bytes(caller: Caller, body: bytes) -> None:
-    check(caller, body)
+    assert_answered(caller, body)
 
 
 @fuzzed
 @given(numbers, st.integers(0, 3000), st.integers(0, 3000))
-def test_large_arrays_with_anything_at_their_end(
+def test_large_arrays_with_random_ends(
     caller: Caller, end: list[str], depth: int, length: int
 ) -> None:
     array = "[" * (depth % 40) + "1," * length + ",".join(end) + "]" * (depth // 75)
-    check(caller, b'{"inputs": %s}' % array.encode())
+    assert_answered(caller, b'{"inputs": %s}' % array.encode())

@@ -1,6 +1,6 @@
-"""Whatever is sent, and however much of it, the memory of the server's process stays as it is.
+"""No requests, of any number or size, make the memory of the server process grow.
 
-TPUSERVE_FUZZ is the number of fuzzed requests; the first sixth of them makes the server warm.
+TPUSERVE_FUZZ is the number of fuzzed requests. The first sixth of them warms the server up.
 """
 
 import gzip
@@ -38,23 +38,23 @@ class Process:
     pid: int
 
     def kilobytes(self, name: str) -> int:
-        """Of the memory it has: "VmRSS" now, "VmHWM" at most so far."""
+        """Return a figure of /proc/PID/status: "VmRSS" is the memory now, "VmHWM" the maximum."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition(f"{name}:")[2].split()[0])
 
     def connect(self) -> closing[http.client.HTTPConnection]:
-        """A connection that stays, as a block."""
+        """Return a context with one connection for several requests."""
         return closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30))
 
-    def check_served(self) -> None:
-        """Fails unless a good request gets its answer."""
+    def assert_served(self) -> None:
+        """Check that a valid request is answered correctly."""
         with self.connect() as client:
             assert ask(client, PREDICT, GOOD) == (200, ANSWER)
 
 
 @contextmanager
 def serving(max_bytes: int) -> Iterator[Process]:
-    """A running server, ended for certain on leaving."""
+    """Run a server, and kill it on exit."""
     command = [sys.executable, "-m", "tests.server.frontends.rest.serve_fake", str(max_bytes)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -72,7 +72,7 @@ def ask(client: http.client.HTTPConnection, path: str, body: bytes) -> tuple[int
 
 
 def fuzzed(chance: random.Random) -> bytes:
-    """A body that may be right, is likely to be wrong, and may be no JSON at all."""
+    """Return a random body, which is mostly invalid and sometimes not JSON."""
     body = bytearray(json.dumps(document(chance), ensure_ascii=False).encode())
     for _ in range(chance.choice((0, 0, 1, 3))):
         at = chance.randrange(len(body) + 1)
@@ -99,7 +99,7 @@ def value(chance: random.Random, depth: int) -> Any:
     if depth < 4:
         kinds += 2 * [
             lambda: [value(chance, depth + 1) for _ in range(chance.randrange(5))],
-            lambda: {each: value(chance, depth + 1) for each in chance.sample("xab", 2)},
+            lambda: {key: value(chance, depth + 1) for key in chance.sample("xab", 2)},
             lambda: [chance.random() for _ in range(chance.choice((3, 3, 2000)))],
         ]
     return chance.choice(kinds)()
@@ -114,17 +114,17 @@ def test_fuzzed_requests_do_not_make_the_process_grow() -> None:
             statuses.add(ask(client, PATHS[turn % len(PATHS)], fuzzed(chance))[0])
         grown = process.kilobytes("VmRSS") / before - 1
         print(f"{REQUESTS - warm} requests after {warm}: {before} kB grew by {grown:.1%}")
-        process.check_served()
+        process.assert_served()
     assert statuses == {200, 400, 404}
     assert grown < 0.15
 
 
 @pytest.mark.parametrize("is_chunked", [False, True], ids=["declared", "chunked"])
-def test_gigabyte_that_is_sent_is_not_held(is_chunked: bool) -> None:
+def test_body_of_a_gigabyte_is_not_held(is_chunked: bool) -> None:
     piece = bytes(1 << 20)
     size = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % SENT_BYTES
     with serving(MAX_BYTES) as process:
-        process.check_served()
+        process.assert_served()
         before, sent = process.kilobytes("VmHWM"), 0
         with socket.create_connection(("127.0.0.1", process.port), timeout=30) as client:
             client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n" % (PREDICT.encode(), size))
@@ -136,10 +136,10 @@ def test_gigabyte_that_is_sent_is_not_held(is_chunked: bool) -> None:
         print(f"{sent >> 20} MB sent, {grown} kB more at most")
         assert reply.startswith(b"HTTP/1.1 413")
         assert grown < 8 * MAX_BYTES // 1024
-        process.check_served()
+        process.assert_served()
 
 
-def test_gzip_bombs_together_are_held_within_one_bound() -> None:
+def test_gzip_bombs_stay_within_the_bound_of_all_bodies() -> None:
     bomb = gzip.compress(bytes(MAX_BYTES - 1000) + b" ", mtime=0)
     with serving(MAX_BYTES) as process, process.connect() as client:
         before = process.kilobytes("VmHWM")
@@ -149,4 +149,4 @@ def test_gzip_bombs_together_are_held_within_one_bound() -> None:
         grown = process.kilobytes("VmHWM") - before
         print(f"{grown} kB more at most for bombs")
         assert grown < 16 * MAX_BYTES // 1024
-        process.check_served()
+        process.assert_served()

@@ -1,7 +1,7 @@
-"""Requests made of our own OpenAPI document, right ones and wrong ones, find no fault.
+"""No request that is generated from the OpenAPI document causes an internal error.
 
-TPUSERVE_SCHEMATHESIS is the number of right requests and of wrong ones to each of the four paths
-that take a body.
+TPUSERVE_SCHEMATHESIS is the number of valid requests, and of invalid ones, to each of the four
+paths that take a body.
 """
 
 import os
@@ -43,7 +43,7 @@ OPERATIONS = {
     *("GET /v1/models/counting", "GET /v1/models/counting/metadata"),
     *(f"POST /v1/models/counting:{verb}" for verb in ("predict", "classify", "regress")),
 }
-# A request without a body can be made in one way, and in no wrong one.
+# Without a body there is one valid request, and no invalid one.
 TURNS = [
     *((label, GenerationMode.POSITIVE) for label in sorted(OPERATIONS)),
     *((label, GenerationMode.NEGATIVE) for label in sorted(OPERATIONS) if "POST" in label),
@@ -51,23 +51,23 @@ TURNS = [
 
 
 class HalfModel(FakeModel):
-    """Half-plus-two and its kin, as messages too."""
+    """Half-plus-two and similar signatures, with their SignatureDef messages."""
 
     signatures: Mapping[str, Signature] = {
         name: FakeModel.signatures[name] for name in ("serving_default", "ratio", "echo")
     }
     signature_defs: Mapping[str, Any] = {
-        name: definition(each) for name, each in signatures.items()
+        name: definition(signature) for name, signature in signatures.items()
     }
 
     def run(self, *args: Any, **named: Any) -> dict[str, Array]:
-        # What numpy warns of, TensorFlow computes without a word.
+        # TensorFlow computes without warnings where NumPy warns.
         with np.errstate(all="ignore"):
             return super().run(*args, **named)
 
 
 class StrictModel(CountingModel):
-    """The lengths of examples, of a list of them alone, as a graph that parses them has it."""
+    """Computes the lengths of a list of examples. Refuses other shapes, as TensorFlow does."""
 
     def run(self, signature_name: str, inputs: Any, *args: Any, **named: Any) -> dict[str, Array]:
         if inputs["inputs"].ndim != 1:
@@ -102,7 +102,8 @@ def address() -> Iterator[Address]:
 def operations(address: Address) -> dict[str, Any]:
     url = "http://{}:{}/openapi.json".format(*address)
     schema: Any = schemathesis.openapi.from_url(url)
-    return {each.ok().label: each.ok() for each in schema.get_all_operations()}
+    operations = [result.ok() for result in schema.get_all_operations()]
+    return {operation.label: operation for operation in operations}
 
 
 def test_every_operation_is_described(operations: dict[str, Any]) -> None:
@@ -110,30 +111,30 @@ def test_every_operation_is_described(operations: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("label", "mode"), TURNS)
-def test_no_request_is_too_much(
+def test_no_request_causes_an_internal_error(
     address: Address, operations: dict[str, Any], label: str, mode: Any
 ) -> None:
-    made = 0
+    num_requests = 0
 
     @settings(
         max_examples=REQUESTS,
         deadline=None,
         database=None,
-        # The same requests each time, unless there are to be many.
+        # The same requests in each run by default.
         derandomize="TPUSERVE_SCHEMATHESIS" not in os.environ,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
     @given(st.data())
     def check(data: st.DataObject) -> None:
-        nonlocal made
-        made += 1
+        nonlocal num_requests
+        num_requests += 1
         case = data.draw(operations[label].as_strategy(generation_mode=mode))
         case.call_and_validate(checks=[not_a_server_error], timeout=30)
 
     check()
-    print(f"{made} requests to {label}, {mode.value}")
-    assert made >= (REQUESTS if "POST" in label else 1)
+    print(f"{num_requests} requests to {label}, {mode.value}")
+    assert num_requests >= (REQUESTS if "POST" in label else 1)
     reply, body = ask(address, "POST", PREDICT, b'{"instances": [1.0, 2.0, 5.0]}')
     assert reply.status == 200
     assert b"[2.5, 3.0, 4.5" in body

@@ -1,4 +1,4 @@
-"""Clients that send what they are told, byte for byte."""
+"""HTTP clients that send exact bytes."""
 
 import http.client
 import socket
@@ -15,7 +15,7 @@ def ask(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    """One request on a connection of its own, its path as it is."""
+    """Send one request on a new connection, without changing its path."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     try:
         connection.request(method, path, body, headers or {})
@@ -26,7 +26,7 @@ def ask(
 
 
 def send(address: Address, data: bytes) -> bytes:
-    """What comes back for some bytes, until the server hangs up."""
+    """Send bytes, and return what the server sends until it closes the connection."""
     with socket.create_connection(address, timeout=30) as client:
         client.sendall(data)
         pieces = []

@@ -48,7 +48,7 @@ ANSWER = {"predictions": [2.5, 3.0, 4.5]}
 
 
 class HalfModel(FakeModel):
-    """Half-plus-two, as a message too."""
+    """Half-plus-two with its SignatureDef messages."""
 
     signatures: Mapping[str, Signature] = {
         "serving_default": Signature(
@@ -56,12 +56,12 @@ class HalfModel(FakeModel):
         )
     }
     signature_defs: Mapping[str, Any] = {
-        name: definition(each) for name, each in signatures.items()
+        name: definition(signature) for name, signature in signatures.items()
     }
 
 
 class ImageModel(HalfModel):
-    """It says that it takes images."""
+    """Has a signature whose input is a batch of images."""
 
     signature_defs: Mapping[str, Any] = {
         "serving_default": definition(
@@ -73,21 +73,21 @@ class ImageModel(HalfModel):
 
 
 class Page:
-    """The page as its reader has it. CSS selectors name what is on it."""
+    """The page in a browser. CSS selectors find its elements."""
 
     def __init__(self, browser: Any, address: Address) -> None:
         self.browser = browser
         self.browser.get(f"http://{HOST}:{address[1]}/docs")
 
     def wait(self, until: Callable[[Any], Any]) -> Any:
-        """What a function of the browser gives as soon as that is something."""
+        """Return the first true result of a function of the browser."""
         return ui.WebDriverWait(self.browser, 60).until(until)
 
     def find(self, selector: str) -> Any:
-        """The first of those that can be seen, once there is one."""
-        found = lambda browser: browser.find_elements("css selector", selector)  # noqa: E731
+        """Return the first visible element, once there is one."""
+        find_all = lambda browser: browser.find_elements("css selector", selector)  # noqa: E731
         return self.wait(
-            lambda browser: next((each for each in found(browser) if each.is_displayed()), None)
+            lambda browser: next((item for item in find_all(browser) if item.is_displayed()), None)
         )
 
     def give(self, key: str) -> None:
@@ -97,17 +97,17 @@ class Page:
 
     def operations(self) -> set[str]:
         self.find(".opblock")
-        found = self.browser.find_elements("css selector", ".opblock [data-path]")
-        return {each.get_attribute("data-path") for each in found}
+        elements = self.browser.find_elements("css selector", ".opblock [data-path]")
+        return {element.get_attribute("data-path") for element in elements}
 
     def open(self, path: str) -> str:
-        """Makes an operation ready to try out; the request that the page proposes."""
+        """Open an operation for trying out, and return the request that the page proposes."""
         self.find(f'[data-path="{path}"]').click()
         self.find(".try-out__btn").click()
         return str(self.find("textarea.body-param__text").get_attribute("value"))
 
     def execute(self, body: str | None = None) -> tuple[int, Any]:
-        """The status and the answer of a request, of what is in the box by default."""
+        """Send the request in the box, and return the status and body of the response."""
         if body is not None:
             self.find("textarea.body-param__text").send_keys("\ue009a\ue000", body)  # control+a
         if self.browser.find_elements("css selector", ".btn-clear"):
@@ -118,16 +118,16 @@ class Page:
         return int(status.split()[0]), json.loads(answer)
 
     def hosts(self) -> set[str | None]:
-        """Whom the browser was told to ask since it was last asked."""
+        """Return the hosts that the browser has sent requests to since the last call."""
         sent = (
-            json.loads(each["message"])["message"] for each in self.browser.get_log("performance")
+            json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")
         )
         urls = [
-            urlsplit(each["params"]["request"]["url"])
-            for each in sent
-            if each["method"] == "Network.requestWillBeSent"
+            urlsplit(event["params"]["request"]["url"])
+            for event in sent
+            if event["method"] == "Network.requestWillBeSent"
         ]
-        return {each.hostname for each in urls if each.scheme != "data"}
+        return {url.hostname for url in urls if url.scheme != "data"}
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def start(serve: Serve) -> Callable[..., Address]:
     return start
 
 
-def test_page_shows_and_tries_out_what_is_served_with_nothing_from_elsewhere(
+def test_page_shows_and_tries_the_served_models_without_other_servers(
     browser: Any, start: Callable[..., Address]
 ) -> None:
     address = start(lambda directory: HalfModel())
@@ -203,7 +203,7 @@ def test_page_does_not_hang_over_an_image(browser: Any, start: Callable[..., Add
     assert json.loads(page.open(PREDICT))["instances"] == [[[[0]]]]
 
 
-def test_page_tells_that_there_is_no_description(
+def test_page_shows_that_the_document_is_missing(
     browser: Any, start: Callable[..., Address], tmp_path: Path
 ) -> None:
     file = tmp_path / "keys"

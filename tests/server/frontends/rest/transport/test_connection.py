@@ -1,4 +1,4 @@
-"""Each request on a connection is answered, in turn, whatever else is sent beside it."""
+"""All requests of a connection are answered in order, even next to invalid or odd ones."""
 
 import contextlib
 import logging
@@ -21,45 +21,45 @@ HEAD = b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\n"
 REQUEST = HEAD + b"Content-Length: 13\r\n\r\n" + BODY
 LAST = HEAD + b"Connection: close\r\nContent-Length: 13\r\n\r\n" + BODY
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\nd\r\n" + BODY + b"\r\n0\r\n"
-# As the HTTP client of Java's own library asks by default, with every request.
+# The headers that the HTTP client of Java's standard library sends with every request.
 HTTP2 = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAA\r\nUpgrade: h2c\r\n"
 WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 
 
-@pytest.fixture(params=["at once", "by uvicorn"])
+@pytest.fixture(params=["fast path", "by uvicorn"])
 def address(request: pytest.FixtureRequest, dataplane: DataPlane, serve: Serve) -> Address:
     address = serve(build_rest_app(dataplane))
-    if request.param == "at once":
+    if request.param == "fast path":
         for _ in range(20):
             assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
     return address
 
 
-def wishing(request: bytes, wish: bytes) -> bytes:
-    return request.replace(b"Host: x\r\n", b"Host: x\r\n" + wish)
+def add_upgrade(request: bytes, upgrade: bytes) -> bytes:
+    return request.replace(b"Host: x\r\n", b"Host: x\r\n" + upgrade)
 
 
-@pytest.mark.parametrize("wish", [HTTP2, WEBSOCKET], ids=["HTTP/2", "WebSocket"])
+@pytest.mark.parametrize("upgrade", [HTTP2, WEBSOCKET], ids=["HTTP/2", "WebSocket"])
 @pytest.mark.parametrize("request_", [REQUEST, CHUNKED + b"\r\n"], ids=["whole", "chunked"])
-def test_wish_for_another_protocol_is_passed_over(
-    address: Address, wish: bytes, request_: bytes, caplog: pytest.LogCaptureFixture
+def test_upgrade_is_ignored(
+    address: Address, upgrade: bytes, request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replies = send(address, wishing(request_, wish) * 3 + REQUEST + LAST)
+    replies = send(address, add_upgrade(request_, upgrade) * 3 + REQUEST + LAST)
     assert replies.count(b"HTTP/1.1 200 OK") == replies.count(ANSWER) == 5
     assert caplog.records == []
 
 
-def test_wish_for_another_protocol_without_a_body_is_passed_over(address: Address) -> None:
-    asked = wishing(b"GET /v1/models/half HTTP/1.1\r\nHost: x\r\n\r\n", HTTP2)
-    assert send(address, asked * 2 + LAST).count(b"HTTP/1.1 200 OK") == 3
+def test_upgrade_without_a_body_is_ignored(address: Address) -> None:
+    request = add_upgrade(b"GET /v1/models/half HTTP/1.1\r\nHost: x\r\n\r\n", HTTP2)
+    assert send(address, request * 2 + LAST).count(b"HTTP/1.1 200 OK") == 3
 
 
-def test_wish_for_another_protocol_may_come_in_pieces(address: Address) -> None:
-    asked = wishing(REQUEST, HTTP2)
+def test_upgrade_may_come_in_pieces(address: Address) -> None:
+    request = add_upgrade(REQUEST, HTTP2)
     with socket.create_connection(address, timeout=30) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for place in range(len(asked)):
-            client.sendall(asked[place : place + 1])
+        for place in range(len(request)):
+            client.sendall(request[place : place + 1])
         received = b""
         while ANSWER not in received:
             received += client.recv(65536)
@@ -68,7 +68,7 @@ def test_wish_for_another_protocol_may_come_in_pieces(address: Address) -> None:
 
 
 @pytest.mark.parametrize("trailer", [b"Content-Encoding: gzip\r\n", b"Expect: 100-continue\r\n"])
-def test_what_comes_behind_a_body_is_no_header(address: Address, trailer: bytes) -> None:
+def test_trailers_are_not_headers(address: Address, trailer: bytes) -> None:
     replies = send(address, (CHUNKED + trailer + b"\r\n") * 20 + LAST)
     assert replies.count(b"HTTP/1.1") == replies.count(ANSWER) == 21
 
@@ -83,7 +83,7 @@ ENDLESS = HEAD + b"A: " + b"b" * 150_000
     ids=["some", "much", "in a body", "in a head"],
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_is_no_request_comes_after_those_that_are(
+def test_invalid_data_is_refused_after_the_responses_to_earlier_requests(
     address: Address,
     garbage: bytes,
     count: int,
@@ -102,21 +102,21 @@ def test_what_is_no_request_comes_after_those_that_are(
     assert received.startswith(b"HTTP/1.1 200 OK")
     assert len(caplog.records) <= 1
     assert ask(address, "POST", PREDICT, BODY)[1] == ANSWER
-    assert [each for each in caplog.records if each.levelno > logging.WARNING] == []
+    assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
 
 
-def test_body_that_breaks_off_in_garbage_is_refused_once(
+def test_body_that_ends_in_garbage_is_refused_once(
     address: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert send(address, BROKEN).count(b"HTTP/1.1 400 Bad Request") == 1
-    assert [each for each in caplog.records if each.levelno > logging.WARNING] == []
+    assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
 
 
-def test_who_takes_no_answer_is_not_listened_to_for_ever(address: Address) -> None:
+def test_server_stops_reading_from_a_client_that_reads_no_response(address: Address) -> None:
     numbers = b'{"inputs": [%s]}' % b", ".join([b"1"] * 1000)
-    asked = HEAD + b"Content-Length: %d\r\n\r\n" % len(numbers) + numbers
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(numbers) + numbers
     # What both ends of the connection hold is far less.
-    left, most = asked * 20_000, 40_000_000
+    left, most = request * 20_000, 40_000_000
     assert len(left) > most
     with socket.create_connection(address, timeout=30) as client:
         client.setblocking(False)

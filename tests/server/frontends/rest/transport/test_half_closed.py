@@ -1,4 +1,4 @@
-"""Who says that there is no more to come is answered what has come all the same."""
+"""A client that closes its sending side still gets the responses to its requests."""
 
 import socket
 import ssl
@@ -55,7 +55,7 @@ def test_request_of_any_size_is_answered(
         assert reply.endswith(ANSWER)
 
 
-def test_whole_answer_comes_however_large(dataplane: DataPlane, serve: Serve) -> None:
+def test_large_response_is_complete(dataplane: DataPlane, serve: Serve) -> None:
     numbers = b'{"instances": [%s]}' % b",".join([b"1"] * 600_000)
     reply = send_and_close(
         serve(build_rest_app(dataplane)), HEAD % (b"1.1", len(numbers)) + numbers
@@ -63,7 +63,7 @@ def test_whole_answer_comes_however_large(dataplane: DataPlane, serve: Serve) ->
     assert reply.count(b"2.5") == 600_000
 
 
-def test_requests_in_a_row_are_answered_but_for_one_that_is_not_whole(
+def test_pipelined_requests_are_answered_except_an_incomplete_one(
     dataplane: DataPlane, serve: Serve
 ) -> None:
     replies = send_and_close(
@@ -73,13 +73,13 @@ def test_requests_in_a_row_are_answered_but_for_one_that_is_not_whole(
 
 
 @pytest.mark.parametrize("missing", [1, 10_001], ids=["body", "head"])
-def test_request_that_is_not_whole_is_hung_up_on(
+def test_incomplete_request_ends_the_connection(
     dataplane: DataPlane, serve: Serve, missing: int
 ) -> None:
     assert send_and_close(serve(build_rest_app(dataplane)), request(10_000)[:-missing]) == b""
 
 
-def test_client_that_goes_while_the_model_runs_does_no_harm(
+def test_client_that_disconnects_while_the_model_runs_does_no_harm(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader, caplog: pytest.LogCaptureFixture
 ) -> None:
     address, model = serve(build_rest_app(dataplane)), loader.models[3]
@@ -103,7 +103,7 @@ def tls_address(dataplane: DataPlane) -> Iterator[Address]:
         server.join()
 
 
-def test_request_over_tls_is_answered_where_its_end_is_told_while_the_model_runs(
+def test_request_over_tls_is_answered_if_the_client_ends_sending_while_the_model_runs(
     tls_address: Address, loader: FakeLoader
 ) -> None:
     context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())

@@ -1,4 +1,4 @@
-"""uvicorn starts, drains and stops as the server wants it to."""
+"""uvicorn starts, drains and stops as the server requires."""
 
 import socket
 import threading
@@ -62,7 +62,7 @@ def test_stop_answers_the_request_in_flight(
         httpx.post(address)
 
 
-def test_client_that_goes_away_does_no_harm(
+def test_client_that_disconnects_does_no_harm(
     server: RestServer, listener: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_connection(listener.getsockname()) as client:
@@ -71,7 +71,7 @@ def test_client_that_goes_away_does_no_harm(
     assert not caplog.records
 
 
-def test_bytes_that_are_no_http_do_no_harm(server: RestServer, listener: socket.socket) -> None:
+def test_data_other_than_http_does_no_harm(server: RestServer, listener: socket.socket) -> None:
     with socket.create_connection(listener.getsockname()) as client:
         client.sendall(b"\x00\xff\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 400")

@@ -1,4 +1,4 @@
-"""REST with the keys of --ssl_config_file."""
+"""REST serves TLS with the keys of --ssl_config_file."""
 
 import dataclasses
 import http.client
@@ -53,15 +53,13 @@ def test_client_that_trusts_the_authority_is_answered(address: Address) -> None:
 
 
 @pytest.mark.parametrize("address", [SERVER], indirect=True)
-def test_client_that_does_not_is_not(address: Address) -> None:
+def test_client_that_does_not_trust_the_authority_is_not_answered(address: Address) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         predict(address, ssl.create_default_context())
 
 
 @pytest.mark.parametrize("address", [MUTUAL], indirect=True)
-def test_client_must_show_a_certificate_where_that_is_asked(
-    address: Address, tmp_path: Path
-) -> None:
+def test_client_must_present_a_certificate_if_required(address: Address, tmp_path: Path) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):
         predict(address, trusting())
     context = trusting()
@@ -78,6 +76,6 @@ def test_client_must_show_a_certificate_where_that_is_asked(
         dataclasses.replace(SERVER, custom_ca=b"no authority"),
     ],
 )
-def test_keys_that_cannot_be_used_are_refused_at_once(wrong: TlsConfig) -> None:
+def test_unusable_keys_are_refused_at_the_start(wrong: TlsConfig) -> None:
     with pytest.raises(InvalidConfig, match="--ssl_config_file: the key and certificates cannot"):
         tls_context.create_ssl_context(wrong)

@@ -1,4 +1,4 @@
-"""Whatever is sent, and however slowly, is bounded; and who comes next is answered."""
+"""Requests are bounded in size and time, and later requests are answered."""
 
 import gzip
 import json
@@ -62,7 +62,7 @@ def address(dataplane: DataPlane, serve: Serve) -> Address:
         ("PURGE", "/v1/models/half", 400, "Malformed request: PURGE /v1/models/half"),
     ],
 )
-def test_path_is_read_as_it_is_sent(
+def test_path_is_parsed_as_sent(
     address: Address, method: str, path: str, status: int, error: str | None
 ) -> None:
     reply, body = ask(address, method, path, BODY)
@@ -72,13 +72,13 @@ def test_path_is_read_as_it_is_sent(
         assert body == b'{\n    "error": "%s"\n}' % error.encode()
 
 
-def test_content_type_of_a_request_is_not_looked_at(address: Address) -> None:
+def test_content_type_of_a_request_is_ignored(address: Address) -> None:
     for name in ("text/plain", "image/png"):
         reply, body = ask(address, "POST", PREDICT, BODY, {"Content-Type": name})
         assert (reply.status, body) == (200, ANSWER)
 
 
-def test_gzip_is_inflated(address: Address) -> None:
+def test_gzip_body_is_decompressed(address: Address) -> None:
     reply, body = ask(address, "POST", PREDICT, gzip.compress(BODY, mtime=0), GZIP)
     assert (reply.status, body) == (200, ANSWER)
 
@@ -94,9 +94,7 @@ def test_gzip_is_inflated(address: Address) -> None:
     ],
     ids=["plain", "cut short", "wrong sum", "bomb", "empty"],
 )
-def test_gzip_that_cannot_be_inflated_within_its_bound_is_no_document(
-    address: Address, body: bytes
-) -> None:
+def test_gzip_body_beyond_its_bound_counts_as_empty(address: Address, body: bytes) -> None:
     reply, answer = ask(address, "POST", PREDICT, body, GZIP)
     assert reply.status == 400
     assert json.loads(answer) == {"error": "JSON Parse error: The document is empty"}
@@ -104,7 +102,7 @@ def test_gzip_that_cannot_be_inflated_within_its_bound_is_no_document(
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_body_beyond_its_bound_is_refused_before_it_has_come(
+def test_body_beyond_its_bound_is_refused_before_it_is_complete(
     dataplane: DataPlane, serve: Serve, chunked: bool
 ) -> None:
     address = serve(build_rest_app(dataplane, Settings(**SETTINGS, max_request_bytes=1000)))
@@ -119,7 +117,7 @@ def test_body_beyond_its_bound_is_refused_before_it_has_come(
     check_served(address)
 
 
-def test_requests_beyond_their_bound_are_refused_and_those_in_flight_unharmed(
+def test_requests_beyond_the_bound_are_refused_and_those_in_flight_continue(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
     address = serve(build_rest_app(dataplane, admission=AdmissionController(1)))
@@ -136,7 +134,7 @@ def test_requests_beyond_their_bound_are_refused_and_those_in_flight_unharmed(
     check_served(address)
 
 
-def test_model_that_takes_too_long_is_not_waited_for(
+def test_response_does_not_wait_longer_than_the_timeout(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
     admission = AdmissionController(10)
@@ -159,7 +157,7 @@ def test_model_that_takes_too_long_is_not_waited_for(
     check_served(address)
 
 
-def test_request_whose_time_is_up_before_its_turn_is_never_run(
+def test_request_that_times_out_in_the_queue_never_runs(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
     admission, model = AdmissionController(2), loader.models[3]
@@ -180,7 +178,7 @@ def test_request_whose_time_is_up_before_its_turn_is_never_run(
     check_served(address)
 
 
-def test_time_in_the_queue_is_not_there_for_the_model(
+def test_time_in_the_queue_counts_against_the_timeout(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
     admission, model = AdmissionController(2), loader.models[3]
@@ -188,19 +186,17 @@ def test_time_in_the_queue_is_not_there_for_the_model(
     address = serve(build_rest_app(dataplane, settings, admission=admission))
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(ask, address, "POST", PREDICT, BODY) for _ in range(2)]
-        while admission.in_flight < 2 and not asked[0].done():
+        futures = [pool.submit(ask, address, "POST", PREDICT, BODY) for _ in range(2)]
+        while admission.in_flight < 2 and not futures[0].done():
             time.sleep(0.001)
         time.sleep(0.3)
         model.gate.set()
-        assert [each.result()[1] for each in asked] == [ANSWER] * 2
+        assert [future.result()[1] for future in futures] == [ANSWER] * 2
     assert model.timeout_ms is not None
     assert model.timeout_ms < 19_900
 
 
-def test_slow_model_does_not_keep_others_from_their_answer(
-    address: Address, loader: FakeLoader
-) -> None:
+def test_slow_model_does_not_delay_other_requests(address: Address, loader: FakeLoader) -> None:
     for _ in range(20):
         check_served(address)  # so quick that the event loop itself would run it
     model = loader.models[3]
@@ -229,7 +225,7 @@ IMPATIENT = ConnectionTimeouts(
     ],
     ids=["nothing", "half a line", "half a head", "half a body"],
 )
-def test_client_that_stops_half_way_is_hung_up_on(
+def test_connection_of_a_client_that_stalls_is_closed(
     dataplane: DataPlane, serve: Serve, begun: bytes
 ) -> None:
     address = serve(build_rest_app(dataplane), IMPATIENT)
@@ -239,7 +235,9 @@ def test_client_that_stops_half_way_is_hung_up_on(
     check_served(address)
 
 
-def test_client_that_drips_is_hung_up_on(dataplane: DataPlane, serve: Serve) -> None:
+def test_connection_of_a_client_that_sends_too_slowly_is_closed(
+    dataplane: DataPlane, serve: Serve
+) -> None:
     address = serve(build_rest_app(dataplane), IMPATIENT)
     stop = threading.Event()
     with socket.create_connection(address, timeout=30) as client:
@@ -262,14 +260,14 @@ def test_client_that_drips_is_hung_up_on(dataplane: DataPlane, serve: Serve) -> 
 
 
 def hung_up(client: socket.socket) -> bool:
-    """Whether the server ends a connection without a word, before the socket's own timeout."""
+    """Return whether the server closes a connection without a response in time."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:
         return True
 
 
-def test_model_may_take_longer_than_a_client(
+def test_model_may_take_longer_than_the_client_timeouts(
     dataplane: DataPlane, serve: Serve, loader: FakeLoader
 ) -> None:
     address = serve(build_rest_app(dataplane), IMPATIENT)
@@ -279,7 +277,7 @@ def test_model_may_take_longer_than_a_client(
     check_served(address)
 
 
-def test_endless_head_is_hung_up_on(dataplane: DataPlane, serve: Serve) -> None:
+def test_connection_with_an_endless_head_is_closed(dataplane: DataPlane, serve: Serve) -> None:
     address = serve(build_rest_app(dataplane), IMPATIENT)
     with socket.create_connection(address, timeout=30) as client:
         try:
@@ -291,7 +289,7 @@ def test_endless_head_is_hung_up_on(dataplane: DataPlane, serve: Serve) -> None:
     check_served(address)
 
 
-def test_many_half_open_connections_leave_room_for_a_whole_one(address: Address) -> None:
+def test_many_stalled_connections_leave_room_for_another(address: Address) -> None:
     clients = [socket.create_connection(address, timeout=30) for _ in range(100)]
     try:
         for client in clients:
@@ -312,6 +310,6 @@ def test_many_half_open_connections_leave_room_for_a_whole_one(address: Address)
         b"POST /v1/models/half:predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
     ],
 )
-def test_bytes_that_are_no_http_are_400(address: Address, data: bytes) -> None:
+def test_data_other_than_http_is_refused_with_400(address: Address, data: bytes) -> None:
     assert send(address, data).startswith(b"HTTP/1.1 400")
     check_served(address)

@@ -1,4 +1,4 @@
-"""Classify, regress and metadata over REST; this model counts the bytes of its examples."""
+"""Classify, regress, metadata and the OpenAPI document, for a model that counts bytes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,22 +28,22 @@ INPUTS = {"inputs": spec("string", "in", None)}
 
 
 def definition(signature: Signature) -> Any:
-    made = saved_model_pb2.SignatureDef(method_name=signature.method_name)
+    message = saved_model_pb2.SignatureDef(method_name=signature.method_name)
     numbers = {"string": saved_model_pb2.DT_STRING, "float32": saved_model_pb2.DT_FLOAT}
-    for tensors, described in (
-        (made.inputs, signature.inputs),
-        (made.outputs, signature.outputs),
+    for tensors, specs in (
+        (message.inputs, signature.inputs),
+        (message.outputs, signature.outputs),
     ):
-        for alias, tensor in described.items():
+        for alias, tensor in specs.items():
             tensors[alias].name = tensor.name
             tensors[alias].dtype = numbers[tensor.dtype]
             for size in tensor.shape or ():
                 tensors[alias].tensor_shape.dim.add(size=-1 if size is None else size)
-    return made
+    return message
 
 
 class CountingModel(FakeModel):
-    """Examples → their lengths, as a value, or as a label and a score."""
+    """Returns the lengths of examples, as values or as labels with scores."""
 
     signatures: Mapping[str, Signature] = {
         "serving_default": Signature(
@@ -65,10 +65,10 @@ class CountingModel(FakeModel):
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, Array]:
-        lengths = np.array([len(each) for each in inputs["inputs"]], np.float32)
+        lengths = np.array([len(example) for example in inputs["inputs"]], np.float32)
         if signature_name == "length":
             return {"outputs": lengths}
-        labels = np.array([[b"%d bytes" % each] for each in lengths.astype(int)], object)
+        labels = np.array([[b"%d bytes" % length] for length in lengths.astype(int)], object)
         return {"classes": labels, "scores": lengths[:, None] / 2}
 
 
@@ -88,14 +88,14 @@ def post(address: Address, verb: str, body: Any) -> tuple[int, Any]:
 ONE = {"a": 1}
 
 
-def test_classify_answers_pairs_of_label_and_score(address: Address) -> None:
+def test_classify_returns_pairs_of_label_and_score(address: Address) -> None:
     body = b'{"examples": [{"a": 1}, {"ab": [1]}]}'
     reply, answer = ask(address, "POST", "/v1/models/count:classify", body)
     assert reply.status == 200
     assert answer == (b'{\n    "results": [[["14 bytes", 7.0]], [["15 bytes", 7.5]]\n    ]\n}')
 
 
-def test_regress_answers_values_and_context_goes_before_each_example(address: Address) -> None:
+def test_regress_returns_values_and_merges_the_context_into_each_example(address: Address) -> None:
     body = {"signature_name": "length", "context": ONE, "examples": [ONE, {}]}
     assert post(address, "regress", body) == (200, {"results": [28.0, 16.0]})
 
@@ -115,7 +115,9 @@ def test_regress_answers_values_and_context_goes_before_each_example(address: Ad
         ("regress", {"signature_name": 5}, "'signature_name' key must be a string value."),
     ],
 )
-def test_what_cannot_be_answered_is_400(address: Address, verb: str, body: Any, error: str) -> None:
+def test_invalid_requests_are_refused_with_400(
+    address: Address, verb: str, body: Any, error: str
+) -> None:
     status, answer = post(address, verb, body)
     assert status == 400
     assert error in answer["error"]
@@ -125,10 +127,10 @@ def test_metadata_is_proto3_json_with_an_indent_of_one(address: Address) -> None
     for path in ("/v1/models/count/metadata", "/v1/models/count/versions/7/metadata"):
         reply, body = ask(address, "GET", path)
         assert reply.status == 200
-        found = json.loads(body)
+        document = json.loads(body)
         assert body.startswith(b'{\n "model_spec": {\n  "name": "count",\n  "signature_name": "",')
-        assert found["model_spec"] == {"name": "count", "signature_name": "", "version": "7"}
-        definitions = found["metadata"]["signature_def"]["signature_def"]
+        assert document["model_spec"] == {"name": "count", "signature_name": "", "version": "7"}
+        definitions = document["metadata"]["signature_def"]["signature_def"]
         assert list(definitions) == ["length", "serving_default"]
         assert definitions["length"]["method_name"] == REGRESS_METHOD
         shape = definitions["length"]["inputs"]["inputs"]["tensor_shape"]
@@ -145,12 +147,14 @@ def test_metadata_is_proto3_json_with_an_indent_of_one(address: Address) -> None
         ),
     ],
 )
-def test_metadata_of_what_is_not_there_is_404(address: Address, path: str, error: str) -> None:
+def test_metadata_of_an_unknown_model_or_version_is_404(
+    address: Address, path: str, error: str
+) -> None:
     reply, body = ask(address, "GET", path)
     assert (reply.status, json.loads(body)) == (404, {"error": error})
 
 
-def test_metadata_by_a_label_honours_it_and_status_does_not(address: Address) -> None:
+def test_metadata_respects_a_label_and_status_ignores_it(address: Address) -> None:
     reply, body = ask(address, "GET", "/v1/models/count/labels/no/metadata")
     assert reply.status == 400
     assert json.loads(body) == {"error": "Unrecognized servable version label: no"}
@@ -173,7 +177,7 @@ def test_openapi_has_a_schema_for_every_signature(address: Address) -> None:
     assert {"/v1/models/count:predict", "/v1/models/count:classify"} <= paths.keys()
     request = paths["/v1/models/count:predict"]["post"]["requestBody"]
     schemas = request["content"]["application/json"]["schema"]["anyOf"]
-    assert [each["title"] for each in schemas] == [
+    assert [schema["title"] for schema in schemas] == [
         "length: instances",
         "length: inputs",
         "serving_default: instances",
@@ -185,7 +189,7 @@ def test_openapi_has_a_schema_for_every_signature(address: Address) -> None:
     assert schema["required"] == ["examples", "signature_name"]
 
 
-def test_page_of_the_docs_needs_nothing_from_elsewhere(address: Address) -> None:
+def test_docs_page_refers_to_no_other_server(address: Address) -> None:
     reply, page = ask(address, "GET", "/docs")
     assert reply.status == 200
     assert b"http://" not in page
