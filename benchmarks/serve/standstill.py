@@ -1,16 +1,23 @@
-"""The command `tpuserve`, with a thread that writes down when Python stood still.
+"""Runs the command `tpuserve` with a thread that records how long Python stood still.
 
-    python -m benchmarks.serve.standstill FILE serve --model_base_path=...
+    python -m benchmarks.serve.standstill FILE [--without PART]... serve --model_base_path=...
 
-Each line is when a standstill ended and how long it was, in seconds of the system's monotonic
-clock. What holds Python's lock is seen by it whatever else the machine does, and a machine that
-has no time for the thread is seen as well: compare with a time when nothing is loaded.
+Each line of FILE has the end of a standstill and its length, in seconds of the system's monotonic
+clock. The thread notices everything that holds Python's global interpreter lock. It also notices
+a machine that has no processor time for it: compare with a time in which the server loads nothing.
+
+--without switches off one part of the loading of a version, for the ablations in
+docs/performance.md.
 """
 
+import dataclasses
+import gc
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tpuserve.cli import main
 
@@ -19,7 +26,7 @@ _LEAST_SECONDS = 0.001
 
 
 def watch(path: Path) -> None:
-    """Wakes up again and again, and writes down how late that was."""
+    """Sleep again and again, and record how much longer than requested each sleep was."""
     with path.open("w", buffering=1) as file:
         while True:
             due = time.perf_counter() + _TICK_SECONDS
@@ -29,6 +36,48 @@ def watch(path: Path) -> None:
                 file.write(f"{due + late:.6f} {late:.6f}\n")
 
 
+def import_graph_at_once() -> None:
+    """Import each graph in one call of TensorFlow instead of in segments."""
+    from tpuserve.graph.segments import GraphSegment
+    from tpuserve.runtime.session import graph_import
+
+    import_segments = graph_import.import_graph
+
+    def import_graph(graph: Any, plan: Any) -> Any:
+        # The concatenation of serialised messages is the serialisation of the merged message.
+        content = b"".join(segment.content for segment in plan.segments)
+        names = {name for segment in plan.segments for name in segment.retained}
+        merged = GraphSegment(content, retained=tuple(sorted(names)))
+        return import_segments(graph, dataclasses.replace(plan, segments=(merged,)))
+
+    graph_import.import_graph = import_graph
+
+
+def plan_with_tensorflow() -> None:
+    """Have the subprocess that plans a load import TensorFlow instead of its stub."""
+    from tpuserve.runtime import subprocess_prepare
+
+    *command, program = subprocess_prepare._COMMAND
+    program = program.replace("main()\n", "main(use_stub=False)\n")
+    subprocess_prepare._COMMAND = (*command, program)
+
+
+def collect_all_objects() -> None:
+    """Have full garbage collections scan the objects of imported modules as well."""
+    gc.freeze = lambda: None
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "freeze": collect_all_objects,
+    "segments": import_graph_at_once,
+    "stub": plan_with_tensorflow,
+}
+
+
 if __name__ == "__main__":
-    threading.Thread(target=watch, args=(Path(sys.argv[1]),), daemon=True).start()
-    main(sys.argv[2:])
+    file, *arguments = sys.argv[1:]
+    while arguments[0] == "--without":
+        PARTS[arguments[1]]()
+        arguments = arguments[2:]
+    threading.Thread(target=watch, args=(Path(file),), daemon=True).start()
+    main(arguments)

@@ -1,12 +1,13 @@
 """Versions of a model that take over from one another while clients ask for it.
 
-    python -m benchmarks.serve.swap [--swaps 5] [--layers 150]
+    python -m benchmarks.serve.swap [--swaps 5] [--layers 150] [--without segments|stub|freeze]
 
 A server in a process of its own, asked over REST and gRPC at half of what it can answer. Told
 are, for each face: requests, failures, and the 99th percentile of the time from when a request
 was due, before the swaps, while versions load, and between the loads. The last is the control: its
 ratio to the first is what the machine does by itself. Python's longest standstill is told likewise
-(see `benchmarks.serve.standstill`).
+(see `benchmarks.serve.standstill`). --without switches off one part of the loading, for the
+ablations in docs/performance.md.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ import grpc
 import numpy as np
 
 from benchmarks.serve import rpc_program
+from benchmarks.serve.standstill import PARTS
 from server.process import ports
 
 TARGET = 3.0
@@ -102,13 +104,18 @@ def publish(source: Path, base: Path, version: int) -> None:
 
 
 @contextmanager
-def serving(base: Path, *flags: str, watch: Path | None = None) -> Iterator[tuple[int, int]]:
+def serving(
+    base: Path, *flags: str, watch: Path | None = None, without: Sequence[str] = ()
+) -> Iterator[tuple[int, int]]:
     """A running server, ended for certain on leaving: its ports for gRPC and REST.
 
     Args:
       watch: where Python's standstills are written to.
+      without: the parts of the loading to switch off; needs `watch`.
     """
     program = ["tpuserve"] if watch is None else ["benchmarks.serve.standstill", str(watch)]
+    for part in without:
+        program += ["--without", part]
     held = [ports.bind_port(_HOST, 0, "--port") for _ in range(2)]
     rpc, rest = (int(each.getsockname()[1]) for each in held)
     for each in held:
@@ -216,6 +223,7 @@ def main() -> None:
     parser.add_argument("--swaps", type=int, default=5)
     parser.add_argument("--layers", type=int, default=150)
     parser.add_argument("--seconds", type=float, default=8, help="of load before the first swap")
+    parser.add_argument("--without", action="append", choices=sorted(PARTS), default=[])
     parser.add_argument("flags", nargs="*", help="of the server, after --")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
@@ -223,7 +231,9 @@ def main() -> None:
         save_model(source, arguments.layers)
         publish(source, base, 1)
         watch = Path(temporary) / "standstills"
-        rpc, rest = stack.enter_context(serving(base, *arguments.flags, watch=watch))
+        rpc, rest = stack.enter_context(
+            serving(base, *arguments.flags, watch=watch, without=arguments.without)
+        )
         channel = stack.enter_context(grpc.insecure_channel(f"{_HOST}:{rpc}"))
         predict, request = channel.unary_unary(_METHOD), rpc_program.request_of([1.0, 2.0, 5.0])
         connection = http.client.HTTPConnection(_HOST, rest, timeout=30)

@@ -43,7 +43,7 @@ sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main
 main()
 """
-_COMMAND = (sys.executable, "-I", "-c", _PROGRAM)
+_COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
 # When memory is short, the kernel kills the process with the highest score: the subprocess, and
 # not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
@@ -136,14 +136,19 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def main() -> None:
+def main(*, use_stub: bool = True) -> None:
     """Read one request from standard input and write its plan, or its error, to standard output.
 
     This is the main function of the subprocess.
+
+    Args:
+      use_stub: whether to plan with `tensorflow_stub`; False imports TensorFlow, which
+        benchmarks/serve/swap.py compares with it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _raise_oom_score()
-    tensorflow_stub.install_stub()
+    if use_stub:
+        tensorflow_stub.install_stub()
     # Other code that prints must not write into the result, so standard output becomes standard
     # error, and the result goes to a copy of the original standard output.
     with open(os.dup(sys.stdout.fileno()), "wb") as stream:
@@ -152,7 +157,7 @@ def main() -> None:
         try:
             request, op_list = pickle.load(sys.stdin.buffer)
             threading.Thread(target=_exit_with_parent, daemon=True).start()
-            if op_list:
+            if op_list and use_stub:
                 tensorflow_stub.install_op_registry(op_list)
             result = make_load_plan(request)
         except TpuserveError as error:
