@@ -1,7 +1,7 @@
-"""The command `tpuserve`: parse, call, print.
+"""The command line of `tpuserve`: finds the command, runs it, and turns errors into one line.
 
-Each command is a file of tpuserve/commands; its work is done elsewhere. Packages that tpuserve does
-not import register theirs as entry points of the group "tpuserve.commands".
+Each command is a file in tpuserve/commands. Packages that tpuserve does not import register their
+commands as entry points of the group "tpuserve.commands".
 """
 
 import importlib
@@ -18,40 +18,40 @@ from tpuserve.errors import TpuserveError
 
 COMMANDS_GROUP = "tpuserve.commands"
 OWN_COMMANDS = ("compile", "inspect", "verify")
-"""Each is the function of its name in the file of its name in tpuserve/commands."""
-RUNS_PROGRAMS = "run"
-"""The command whose output is a user's program's own, its runtime's log included."""
+"""The commands of this package; tpuserve/commands/NAME.py defines the function NAME."""
+RUN_COMMAND = "run"
+"""The command that runs a user's program. The program's output includes TensorFlow's log."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
-class Commands(click.Group):
-    """The commands of this package and the registered ones, which are imported when asked for.
+class CommandGroup(click.Group):
+    """The commands of this package and the registered ones, each imported only when it is used.
 
-    Those of the others would keep the server from hearing a signal until they are there.
+    Importing the other commands as well would delay the server's signal handlers.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
-        registered = (each.name for each in entry_points(group=COMMANDS_GROUP))
+        """Return the names of all commands, sorted."""
+        registered = (entry_point.name for entry_point in entry_points(group=COMMANDS_GROUP))
         return sorted({*OWN_COMMANDS, *registered})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, or None."""
+        """Import and return a command; None if there is no command of that name."""
         command: click.Command
         if cmd_name in OWN_COMMANDS:
             command = getattr(importlib.import_module(f"tpuserve.commands.{cmd_name}"), cmd_name)
             return command
-        for each in entry_points(group=COMMANDS_GROUP, name=cmd_name):
-            command = each.load()
+        for entry_point in entry_points(group=COMMANDS_GROUP, name=cmd_name):
+            command = entry_point.load()
             return command
         return None
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -62,41 +62,44 @@ def cli(context: click.Context, debug: bool) -> None:
     """Train with TPUEstimator, export for CPU and TPU, and serve to TensorFlow Serving clients."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-    if context.invoked_subcommand != RUNS_PROGRAMS:
-        # The runtime's own log is about GPUs that are not there and CPU flags; an error that
-        # matters comes as an exception.
+    if context.invoked_subcommand != RUN_COMMAND:
+        # TensorFlow's log is about missing GPUs and CPU flags. Errors that matter are exceptions.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command line and exits: 0 done, 1 failed, 2 not understood.
+    """Run the command line and exit with status 0 (success), 1 (failure) or 2 (usage error).
 
-    An error is one line on standard error; `--debug` adds the traceback.
+    An error is printed as one line on standard error; `--debug` adds the traceback.
+
+    Args:
+      arguments: The arguments without the program's name; None for those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         status = cli.main(list(arguments), prog_name="tpuserve", standalone_mode=False)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "tpuserve"
-        _fail(f"{error.format_message()} See '{command} --help'.", EXIT_USAGE)
+        _exit_with_error(f"{error.format_message()} See '{command} --help'.", EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted", EXIT_INTERRUPTED)
+        _exit_with_error("interrupted", EXIT_INTERRUPTED)
     except (TpuserveError, click.ClickException) as error:
         if "--debug" in arguments:
             raise
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        _fail(text, EXIT_FAILED)
+        _exit_with_error(text, EXIT_FAILED)
     except BrokenPipeError:
-        # Who reads our output has seen enough. Nothing more can be written, not even at exit.
+        # The reader of standard output has closed it. Python must not flush to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except OSError as error:
         if "--debug" in arguments:
             raise
-        _fail(f"{error}. Look at the place that is named.", EXIT_FAILED)
+        _exit_with_error(f"{error}. Check the file or directory.", EXIT_FAILED)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(message: str, status: int) -> NoReturn:
+def _exit_with_error(message: str, status: int) -> NoReturn:
+    """Print a message as one line on standard error, and exit."""
     click.echo("Error: " + " ".join(message.split()), err=True)
     sys.exit(status)

@@ -1,1 +1,1 @@
-"""The commands of `tpuserve`, a file each: options, one call, what is printed."""
+"""The commands of `tpuserve`, one file each: options, one call, printed output."""

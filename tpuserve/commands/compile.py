@@ -1,4 +1,4 @@
-"""`tpuserve compile`."""
+"""The command `tpuserve compile`."""
 
 import json
 from pathlib import Path
@@ -7,69 +7,88 @@ import click
 
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
 from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
-from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.options import (
+    batch_size_option,
+    directory_argument,
+    json_option,
+    signature_option,
+)
 from tpuserve.commands.progress import progress_bar
 
 
-def _load(text: str) -> tuple[int, float]:
+def _parse_load(text: str) -> tuple[int, float]:
+    """Parse ROWS or ROWS:WEIGHT."""
     rows, _, weight = text.partition(":")
     return int(rows), float(weight or 1)
 
 
-# No zero: libtpu divides by the number of chips.
+# A size of zero is excluded: libtpu divides by the number of chips.
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 
-@click.command(cls=MultiValueCommand)
-@click.argument("directory", type=SavedModelPath())
+# \b keeps click from joining the lines.
+_EXAMPLES = """\b
+Examples:
+  tpuserve compile /models/half/1
+  tpuserve compile /models/half/1 --topology v5e:1x1 --batch-size 1 8 64
+  tpuserve compile /models/half/1 --load 1:10 8:1 --plot estimates.png
+"""
+
+
+@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+@directory_argument
 @click.option(
     "--topology",
     "topologies",
-    type=PatternType("GENERATION:CHIPS", _TOPOLOGY),
+    type=PatternType("GENERATION:CHIPS", _TOPOLOGY, example="v5e:1x1"),
     multiple=True,
-    help="What to compile for, such as v5e:1x1; several may follow. By default one chip of each "
-    "of the seven generations.",
+    help="TPUs to compile for, e.g. `--topology v5e:1x1 v4:2x2x1`. Default: the smallest topology "
+    "of each of the seven generations.",
 )
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    type=click.IntRange(min=1),
-    metavar="ROWS",
-    multiple=True,
-    help="In rows; several may follow. By default what the model's batch functions allow, else "
-    "1 8 64.",
+@batch_size_option(
+    "Batch sizes to compile at, e.g. `--batch-size 1 8 64`. Default: the allowed_batch_sizes of "
+    "the model's batch functions, or 1 8 64 if it has none."
 )
-@click.option("--signature", "signatures", multiple=True, help="Which; by default all.")
+@signature_option("Compile")
 @click.option(
     "--load",
-    type=PatternType("ROWS:WEIGHT", r"\d+(:\d+(\.\d+)?)?", _load),
+    type=PatternType("ROWS:WEIGHT", r"\d+(:\d+(\.\d+)?)?", _parse_load, example="8:1"),
     multiple=True,
-    help="How often requests of so many rows come, for the advice; several may follow. By default "
-    "each number of rows up to the largest batch size comes as often.",
+    help="Expected request mix, e.g. `--load 1:10 8:1` for ten requests of one row to one request "
+    "of eight rows; only affects the batch-size advice. Default: all request sizes up to the "
+    "largest batch size are equally likely.",
 )
 @click.option(
     "--most-batch-sizes",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="How many batch sizes the advice may name.",
+    help="Recommend at most this many batch sizes.",
 )
 @click.option(
     "--unknown-dimension",
     type=click.IntRange(min=1),
     default=128,
     show_default=True,
-    help="What a dimension is taken as that neither the signature nor the batch size tells.",
+    help="Size to assume for dimensions left open by both the signature and --batch-size.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@json_option
 @click.option(
     "--plot",
     "plot_path",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw estimated time and throughput over batch size into a PNG, SVG or PDF file.",
+    help="Plot the estimated time and throughput over batch size into this PNG, SVG or PDF file.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="How many compile at once.  [one a core]")
-@click.option("--no-cache", is_flag=True, help="Compile anew what an earlier run has compiled.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Number of modules to compile in parallel. Default: one for each processor core.",
+)
+@click.option(
+    "--no-cache",
+    is_flag=True,
+    help="Neither read nor write the cache of earlier compilations.",
+)
 def compile(
     directory: Path,
     topologies: tuple[str, ...],
@@ -83,13 +102,17 @@ def compile(
     jobs: int | None,
     no_cache: bool,
 ) -> int:
-    """Compile the TPU metagraph of a SavedModel by the TPU's own compiler, without a TPU.
+    """Compile the TPU metagraph of a SavedModel with the TPU compiler, without a TPU.
 
-    DIRECTORY holds a saved_model.pb. For each signature, topology and batch size: whether it
-    compiles, what it takes of the chip's memory, and the compiler's estimate of its time. Ends
-    with 0 if everything compiles, else with 1.
+    DIRECTORY holds a saved_model.pb: a version directory such as /models/half/1.
 
-    Needs: pip install 'tpuserve[compile]'
+    For each signature, topology and batch size the output says whether the model compiles, how
+    much memory of the chip it needs, and the compiler's estimate of the time per batch. It also
+    recommends a chip and allowed_batch_sizes.
+
+    The exit status is 0 if everything compiles, else 1.
+
+    This command needs the extra: pip install 'tpuserve[compile]'
     """
     from tpuserve.compilation.compiler import require_extra
     from tpuserve.compilation.reporting.plot import check_plot_path
@@ -100,7 +123,7 @@ def compile(
     from tpuserve.runtime import tf_logging
     from tpuserve.saved_model import metagraph
 
-    # Before TensorFlow is imported, which takes a while.
+    # Errors of the directory are reported before the slow import of TensorFlow.
     metagraph.read_metagraphs(directory)
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")
@@ -117,7 +140,7 @@ def compile(
             load=dict(load) or None,
             most_batch_sizes=most_batch_sizes,
             processes=jobs,
-            cache=None if no_cache else cache.CompileCache.of_user(),
+            cache=None if no_cache else cache.CompileCache.for_user(),
             progress=progress,
         )
     if as_json:

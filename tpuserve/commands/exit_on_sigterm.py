@@ -1,4 +1,4 @@
-"""SIGTERM as an interruption: what a command has started ends with it."""
+"""Turns SIGTERM into SystemExit, so that a command closes what it has started."""
 
 import signal
 import sys
@@ -6,43 +6,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-# What a signal raises → the signal.
-_RAISED_BY: dict[type[BaseException], signal.Signals] = {
+# The exception that a signal handler raises → the signal.
+_SIGNAL_OF_EXCEPTION: dict[type[BaseException], signal.Signals] = {
     SystemExit: signal.SIGTERM,
     KeyboardInterrupt: signal.SIGINT,
 }
-_AGAIN_SECONDS = 0.01
+_RETRY_SECONDS = 0.01
 
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Within it, SIGTERM leaves by way of whatever is to be closed; the exit status is 143.
+    """Exit with status 143 on SIGTERM inside a with block, after closing open context managers.
 
-    A signal that comes while Python frees an object or collects garbage raises where all that is
-    raised is dropped. It comes again a moment later, as Ctrl-C does.
+    Python discards an exception that a signal handler raises while an object is freed or garbage
+    is collected. In that case the signal is raised again after `_RETRY_SECONDS`. This applies to
+    SIGINT (Ctrl-C) as well.
     """
-    lost = signal.SIGTERM
+    discarded = signal.SIGTERM
 
-    def again(unraisable: Any) -> None:
-        nonlocal lost
-        if unraisable.exc_type not in _RAISED_BY:
-            hook_before(unraisable)
+    def retry_discarded(unraisable: Any) -> None:
+        nonlocal discarded
+        if unraisable.exc_type not in _SIGNAL_OF_EXCEPTION:
+            previous_hook(unraisable)
             return
-        lost = _RAISED_BY[unraisable.exc_type]
-        # Not at once: what calls this drops what is raised, too.
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        discarded = _SIGNAL_OF_EXCEPTION[unraisable.exc_type]
+        # The signal cannot be raised here: the caller of this hook discards exceptions, too.
+        signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
 
-    before = signal.signal(signal.SIGTERM, _terminate)
-    alarm_before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(lost))
-    hook_before, sys.unraisablehook = sys.unraisablehook, again
+    previous_sigterm = signal.signal(signal.SIGTERM, _exit_with_signal)
+    previous_sigalrm = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(discarded))
+    previous_hook, sys.unraisablehook = sys.unraisablehook, retry_discarded
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.unraisablehook = hook_before
-        signal.signal(signal.SIGALRM, alarm_before)
-        signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = previous_hook
+        signal.signal(signal.SIGALRM, previous_sigalrm)
+        signal.signal(signal.SIGTERM, previous_sigterm)
 
 
-def _terminate(number: int, frame: object) -> NoReturn:
+def _exit_with_signal(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)

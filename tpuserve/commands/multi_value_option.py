@@ -1,45 +1,47 @@
-"""Options that take several values after one name: `--batch-size 1 8 64`."""
+"""Options that accept several values after one name: `--batch-size 1 8 64`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 
 class MultiValueCommand(click.Command):
-    """A command whose options with `multiple=True` take values until one does not fit.
+    """A command whose options with `multiple=True` accept several values in a row.
 
-    Options for any text take one value each time.
-
-    `--batch-size 1 8 DIR` is two sizes and an argument; `--batch-size 1 --batch-size 8` is the
-    same.
+    `--batch-size 1 8 DIR` is two sizes and an argument: an option takes values until one is not
+    valid for its type. `--batch-size 1 --batch-size 8` means the same. Options of type string
+    take one value per occurrence, because every word is a valid string.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Names an option once more before each further value of it."""
+        """Parse the arguments after repeating the option name before each further value."""
         options = {
-            name: each
-            for each in self.get_params(ctx)
-            # Text fits anything, an argument that follows too.
-            if isinstance(each, click.Option) and each.multiple and each.type is not click.STRING
-            for name in each.opts
+            name: parameter
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Option)
+            and parameter.multiple
+            and parameter.type is not click.STRING
+            for name in parameter.opts
         }
-        spelled: list[str] = []
+        expanded: list[str] = []
         position = 0
         while position < len(args):
             name = args[position]
-            spelled.append(name)
+            expanded.append(name)
             position += 1
             if name not in options or position == len(args):
                 continue
-            spelled.append(args[position])
+            expanded.append(args[position])
             position += 1
-            while position < len(args) and _fits(options[name], args[position], ctx):
-                spelled += [name, args[position]]
+            while position < len(args) and _is_valid(options[name], args[position], ctx):
+                expanded += [name, args[position]]
                 position += 1
-        return super().parse_args(ctx, spelled)
+        return super().parse_args(ctx, expanded)
 
 
-def _fits(option: click.Option, value: str, ctx: click.Context) -> bool:
+def _is_valid(option: click.Option, value: str, ctx: click.Context) -> bool:
+    """Return whether a word is a value of an option, and not another option or an argument."""
     if value.startswith("-"):
         return False
     try:
@@ -50,20 +52,34 @@ def _fits(option: click.Option, value: str, ctx: click.Context) -> bool:
 
 
 class PatternType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A value that is told from other words by how it is spelled."""
+    """The type of an option whose values match a regular expression."""
 
-    def __init__(self, name: str, pattern: str, read: Any = str) -> None:
-        """Reads what matches the pattern."""
+    def __init__(
+        self, name: str, pattern: str, parse: Callable[[str], Any] = str, *, example: str
+    ) -> None:
+        """Define the type.
+
+        Args:
+          name: Name of the type in help and error texts, such as "ROWS:WEIGHT".
+          pattern: Regular expression that a whole value has to match.
+          parse: Converts a value that matches.
+          example: A valid value, for error texts.
+        """
         import re
 
         self.name = name
         self._pattern = re.compile(pattern)
-        self._read = read
+        self._parse = parse
+        self._example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """What was read, or a usage error."""
+        """Return the parsed value, or fail with a usage error."""
         if not isinstance(value, str):
             return value
         if not self._pattern.fullmatch(value):
-            self.fail(f"{value!r} is no {self.name}.", param, ctx)
-        return self._read(value)
+            self.fail(
+                f"{value!r} is not a valid {self.name}. Give a value such as {self._example}.",
+                param,
+                ctx,
+            )
+        return self._parse(value)

@@ -1,4 +1,4 @@
-"""The argument that names a SavedModel."""
+"""The type of the argument that names a SavedModel's directory."""
 
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,21 @@ from tpuserve.errors import InvalidSetting
 
 
 class SavedModelPath(click.Path):
-    """A path that may not be empty: to the system an empty one is the working directory."""
+    """A path that must not be empty; the operating system reads "" as the working directory."""
 
     def __init__(self) -> None:
-        """Whether anything is there, the reader of the file says."""
+        """Define the type; the reader of the SavedModel checks that the directory exists."""
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path.
+        """Return the path.
 
         Raises:
-          InvalidSetting: it is empty.
+          InvalidSetting: The path is empty.
         """
         if value == "":
             raise InvalidSetting(
-                "DIRECTORY is empty. Name a directory that holds a saved_model.pb, or . for this "
-                "one."
+                "DIRECTORY is empty. Name a directory that holds a saved_model.pb, or . for the "
+                "working directory."
             )
         return super().convert(value, param, ctx)

@@ -1,4 +1,4 @@
-"""A progress bar for commands that take a while."""
+"""A progress bar for commands that run for more than a few seconds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,9 +9,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
-    """Gives a function to tell what is done, of how much, and what is being done.
+    """Show a progress bar on standard error, if that is a terminal, inside a with block.
 
-    The bar is on standard error, and only on a terminal; it is gone when the work is done.
+    Yields:
+      A function that updates the bar. It takes the number of finished steps, the number of all
+      steps (0 if unknown), and a description of the current step.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -24,8 +26,7 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None]]:
     with bar:
         task = bar.add_task("", total=None)
 
-        def tell(done: int, total: int, what: str) -> None:
-            # A total of 0 is work that nobody knows the end of.
-            bar.update(task, completed=done, total=total or None, description=what)
+        def update(done: int, total: int, step: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=step)
 
-        yield tell
+        yield update

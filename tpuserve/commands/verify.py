@@ -1,4 +1,4 @@
-"""`tpuserve verify`."""
+"""The command `tpuserve verify`."""
 
 import json
 from pathlib import Path
@@ -6,28 +6,37 @@ from pathlib import Path
 import click
 
 from tpuserve.commands.multi_value_option import MultiValueCommand
-from tpuserve.commands.path_type import SavedModelPath
+from tpuserve.commands.options import (
+    batch_size_option,
+    directory_argument,
+    json_option,
+    signature_option,
+)
 from tpuserve.commands.progress import progress_bar
 
+# \b keeps click from joining the lines.
+_EXAMPLES = """\b
+Examples:
+  tpuserve verify /models/half/1
+  tpuserve verify /models/half/1 --signature serving_default --batch-size 1 8
+  tpuserve verify /models/half/1 --inputs inputs.npz --atol 1e-4
+"""
 
-@click.command(cls=MultiValueCommand)
-@click.argument("directory", type=SavedModelPath())
+
+@click.command(cls=MultiValueCommand, epilog=_EXAMPLES)
+@directory_argument
 @click.option(
     "--inputs",
     type=click.Path(path_type=Path),
     metavar="FILE.npz",
-    help="Arrays to run on, as numpy.savez writes them, named INPUT or SIGNATURE/INPUT.",
+    help="Run on these arrays. The file is written by numpy.savez; each array is named INPUT or "
+    "SIGNATURE/INPUT.",
 )
-@click.option(
-    "--signature", "signatures", multiple=True, metavar="NAME", help="Of several; else all."
-)
-@click.option(
-    "--batch-size",
-    "batch_sizes",
-    multiple=True,
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Rows to run with; several may follow. Given inputs are repeated or cut.",
+@signature_option("Check")
+@batch_size_option(
+    "Batch sizes to run at, e.g. `--batch-size 1 8 64`; given inputs are repeated or cut to these "
+    "sizes. Default: the rows of the given inputs, else the allowed_batch_sizes of the model's "
+    "batch functions, else 1 8."
 )
 @click.option("--atol", type=float, default=1e-5, show_default=True, help="Absolute tolerance.")
 @click.option("--rtol", type=float, default=1e-5, show_default=True, help="Relative tolerance.")
@@ -36,16 +45,16 @@ from tpuserve.commands.progress import progress_bar
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of generated inputs.",
+    help="Random seed for generated inputs.",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=0),
     default=5,
     show_default=True,
-    help="How often to run after the first time, for the median wall time.",
+    help="Number of further runs after the first, for the median wall time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@json_option
 @click.pass_context
 def verify(
     context: click.Context,
@@ -59,30 +68,32 @@ def verify(
     runs: int,
     as_json: bool,
 ) -> None:
-    """Compare the {serve, tpu} metagraph of a SavedModel with its {serve} one, without a TPU.
+    """Compare the TPU metagraph of a SavedModel with its CPU metagraph, without a TPU.
 
-    DIRECTORY holds a saved_model.pb with both: a version directory such as /models/half/1. Each
-    signature of both runs on the same inputs, the TPU one lowered to this machine's CPU and
-    compiled by XLA: the file's, else the SavedModel's warm-up records, else ones generated from
-    the signature. Batch sizes are those asked for, else those of the inputs, else those that
-    batch functions allow, else 1 and 8.
+    DIRECTORY holds a saved_model.pb with the metagraphs {serve} and {serve, tpu}: a version
+    directory such as /models/half/1.
 
-    A float passes where |baseline - candidate| <= atol + rtol * |baseline|; all else has to be
-    equal. In a file, floats may be of another width than the signature takes, and whole numbers
-    too if they fit; strings are arrays of text or bytes.
+    Each signature runs in both metagraphs on the same inputs: those of --inputs, else the
+    SavedModel's warm-up records, else generated inputs. The TPU metagraph is lowered to this
+    machine's CPU and compiled by XLA.
 
-    What would fail or surprise on a TPU is told with its place in the graph. Exits with 0 if all
-    passed and nothing is known to fail on a TPU, else with 1.
+    A float passes if |baseline - candidate| <= atol + rtol * |baseline|; all other values must be
+    equal. Arrays in FILE.npz may have floats of another width than the signature takes, and
+    integers of another width if they fit. Strings are arrays of text or bytes.
+
+    The output also lists what would fail or surprise on a TPU, with its place in the graph.
+
+    The exit status is 0 if all signatures pass and nothing is known to fail on a TPU, else 1.
     """
-    # The runtime counts its log level from the environment as it is imported.
+    # TensorFlow reads its log level from the environment when it is imported.
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()
     from tpuserve.verification import rendering
-    from tpuserve.verification import verify as run
+    from tpuserve.verification import verify as run_verification
 
-    with progress_bar() as tell:
-        report = run(
+    with progress_bar() as progress:
+        report = run_verification(
             directory,
             inputs=inputs,
             signatures=signatures,
@@ -91,7 +102,7 @@ def verify(
             rtol=rtol,
             seed=seed,
             runs=runs,
-            progress=tell,
+            progress=progress,
         )
     if as_json:
         click.echo(json.dumps(rendering.to_dict(report), indent=2))

@@ -1,5 +1,5 @@
-"""Compiling a TPU metagraph ahead of time, by the TPU's own compiler, where there is no TPU.
+"""Ahead-of-time compilation of a TPU metagraph with the TPU compiler, on a machine without a TPU.
 
-`ahead.compile` does it. Nothing is imported here: the processes that hold the TPU compiler do
-without TensorFlow.
+The entry point is `tpuserve.compilation.aot.compile`. This package imports nothing, because the
+worker processes that run the TPU compiler must not import TensorFlow.
 """

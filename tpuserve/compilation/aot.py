@@ -1,8 +1,9 @@
-"""A SavedModel's TPU metagraph, compiled for TPUs that are not there."""
+"""Ahead-of-time (AOT) compilation of a SavedModel's TPU metagraph for chosen TPU topologies."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from tpuserve.compilation.compiler import Compiler
 from tpuserve.compilation.reporting import advice
 from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
-from tpuserve.compilation.translation.planning import CompilePlan, CompileRequest, plan_compilations
+from tpuserve.compilation.translation.planning import (
+    CompilePlan,
+    CompileRequest,
+    plan_compilations,
+)
 from tpuserve.compilation.translation.stablehlo import StableHloTranslator
 from tpuserve.errors import InvalidSetting, UnsupportedOnTpu
 from tpuserve.export import debug_info
@@ -21,6 +26,13 @@ UNKNOWN_DIMENSION = 128
 MOST_BATCH_SIZES = 4
 
 Progress = Callable[[int, int, str], None]
+
+# A compilation job: the fingerprint of a StableHLO module, and the name of a topology.
+Job = tuple[str, str]
+
+
+def _ignore_progress(done: int, total: int, step: str) -> None:
+    pass
 
 
 def compile(
@@ -35,147 +47,190 @@ def compile(
     processes: int | None = None,
     cache: CompileCache | None = None,
     compiler: Compiler | None = None,
-    progress: Progress = lambda done, total, what: None,
+    progress: Progress = _ignore_progress,
 ) -> CompileReport:
-    """Whether and how the TPU metagraph of a SavedModel compiles, by the TPU's own compiler.
+    """Compile the TPU metagraph of a SavedModel with the TPU compiler, libtpu.
 
-    Nothing runs, no variable is read and no TPU is needed. The figures, and above all the times,
-    are the compiler's estimates; what the host does comes on top.
+    Nothing is run, no variable is read and no TPU is needed. The figures in the report, above all
+    the times, are the compiler's estimates for the TPU alone, without the host.
 
     Args:
-      directory: holds saved_model.pb.
-      topologies: what to compile for, in libtpu's words; by default one chip of each generation.
-      signature_names: which; None for all.
-      batch_sizes: in rows; None for those that the model's batch functions allow, else 1, 8, 64.
-      unknown_dimension: what a dimension is taken as that neither the signature nor the batch
-        size tells.
-      load: rows of a request → how often it comes, for the advice; None for each number of rows up
-        to the largest batch size as often.
-      most_batch_sizes: how many batch sizes the advice may name.
-      processes: how many compile at once; None for one a core.
-      cache: where results are kept; None for nowhere.
-      compiler: what has been entered to compile many SavedModels, with its own processes and cache;
-        None for one that ends with this call.
-      progress: called with the jobs done, the jobs in all and what is being done.
+      directory: Directory with a saved_model.pb.
+      topologies: TPU topologies to compile for, in libtpu's notation, such as "v5e:1x1"; by
+        default one topology of each generation.
+      signature_names: Signatures to compile; None for all.
+      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's batch
+        functions, or 1, 8 and 64 if there are none.
+      unknown_dimension: Size to assume for dimensions left open by both the signature and the
+        batch size.
+      load: Expected request mix, as rows of a request → its relative frequency. None means that
+        all request sizes up to the largest batch size are equally likely. Only the advice on
+        batch sizes depends on it.
+      most_batch_sizes: Most batch sizes that the advice recommends.
+      processes: Number of compiler processes; None for one for each processor core.
+      cache: Cache of compilation results; None for no cache.
+      compiler: An entered `Compiler` to use for several SavedModels, with its own processes and
+        cache; None to use one for this call.
+      progress: Called with the number of finished jobs, the number of all jobs, and a description
+        of the current step.
 
     Raises:
-      ExtraNotInstalled: jax or libtpu is missing.
-      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound, SignatureNotFound: nothing to
-        compile.
-      LoweringError: an op has no form here.
-      InvalidInput: an unknown topology, a batch size that the model does not take, or an
-        impossible number.
+      ExtraNotInstalled: jax or libtpu is missing, or has an unsupported version.
+      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound, SignatureNotFound: There is nothing
+        to compile.
+      LoweringError: The metagraph has an op that tpuserve cannot lower.
+      InvalidInput: A topology is unknown, the model does not accept a batch size, or a number is
+        out of range.
     """
-    _check(batch_sizes, unknown_dimension, load, most_batch_sizes)
+    _check_numbers(batch_sizes, unknown_dimension, load, most_batch_sizes)
     with nullcontext(compiler) if compiler else Compiler(processes, cache) as workers:
-        described = workers.describe(list(dict.fromkeys(topologies)))
+        targets = workers.describe_targets(list(dict.fromkeys(topologies)))
         progress(0, 0, "reading the graph")
-        planned = plan_compilations(
-            Path(directory), signature_names, batch_sizes, unknown_dimension
-        )
-        translator = StableHloTranslator(planned.graph, debug_info.load_line_lookup(directory))
-        compilations = _compilations(planned, translator, described, workers, progress)
-    names = dict.fromkeys(each.signature for each in compilations)
+        plan = plan_compilations(Path(directory), signature_names, batch_sizes, unknown_dimension)
+        translator = StableHloTranslator(plan.graph, debug_info.load_line_lookup(directory))
+        compilations = _compile_plan(plan, translator, targets, workers, progress)
+    by_signature: dict[str, list[Compilation]] = {}
+    for compilation in compilations:
+        by_signature.setdefault(compilation.signature, []).append(compilation)
     return CompileReport(
         directory=str(directory),
-        load=_in_words(load),
+        load=load,
         compilations=tuple(compilations),
         advice=tuple(
-            _advice(name, [each for each in compilations if each.signature == name], load, most)
-            for name in names
-            for most in [most_batch_sizes]
+            _advise(name, signature_compilations, load, most_batch_sizes)
+            for name, signature_compilations in by_signature.items()
         ),
-        notes=planned.notes,
+        notes=plan.notes,
     )
 
 
-def _check(
+def _check_numbers(
     batch_sizes: Sequence[int] | None,
     unknown_dimension: int,
     load: Mapping[int, float] | None,
     most_batch_sizes: int,
 ) -> None:
-    named = [("batch_size", each) for each in batch_sizes or ()]
+    named = [("batch_size", size) for size in batch_sizes or ()]
     named += [("unknown_dimension", unknown_dimension), ("most_batch_sizes", most_batch_sizes)]
     named += [("a request of load", rows) for rows in load or ()]
     for name, number in named:
         if number < 1:
             raise InvalidSetting(f"{name} is {number}. Give a whole number of at least 1.")
     if load is not None and not (load and all(weight > 0 for weight in load.values())):
-        raise InvalidSetting(f"load is {load}. Give each number of rows a weight above 0.")
+        raise InvalidSetting(f"load is {load}. Give each request size a weight above 0.")
 
 
-def _compilations(
-    planned: CompilePlan,
+@dataclass
+class _JobList:
+    """The jobs of a plan: those that the cache or an error has settled, and those left to compile.
+
+    Attributes:
+      fingerprints: Request → the fingerprints of its clusters' modules.
+      results: Job → its result, for jobs that need no compilation.
+      modules: Fingerprint → serialized StableHLO, for the jobs to compile.
+      pending: The jobs to compile.
+    """
+
+    fingerprints: dict[CompileRequest, list[str]] = field(default_factory=dict)
+    results: dict[Job, CompileResult] = field(default_factory=dict)
+    modules: dict[str, bytes] = field(default_factory=dict)
+    pending: list[Job] = field(default_factory=list)
+
+
+def _compile_plan(
+    plan: CompilePlan,
     translator: StableHloTranslator,
-    topologies: Sequence[CompileTarget],
+    targets: Sequence[CompileTarget],
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    outcomes: dict[tuple[str, str], CompileResult] = {}
-    modules: dict[str, bytes] = {}
-    jobs: list[tuple[str, str]] = []
-    fingerprints: dict[CompileRequest, list[str]] = {}
-    for request in planned.requests:
-        fingerprints[request] = []
-        for piece in request.pieces:
-            fingerprint = translator.fingerprint(piece)
-            fingerprints[request].append(fingerprint)
-            keys = [(fingerprint, each.name) for each in topologies]
-            keys = [each for each in keys if each not in outcomes and each not in jobs]
-            cached = {each: compiler.cached(*each) for each in keys}
-            outcomes.update({key: each for key, each in cached.items() if each is not None})
-            missing = [key for key, each in cached.items() if each is None]
-            if missing and fingerprint not in modules:
-                progress(0, 0, f"translating batch size {request.batch_size} to StableHLO")
-                try:
-                    modules[fingerprint] = translator.translate(piece)
-                except UnsupportedOnTpu as error:
-                    outcomes.update({key: CompileResult(error=str(error)) for key in missing})
-                    continue
-            jobs += missing
-    found_before = frozenset(outcomes)
+    """Compile each request of a plan for each target, except for what the cache has."""
+    jobs = _collect_jobs(plan, translator, targets, compiler, progress)
+    results = dict(jobs.results)
     done = 0
 
     def on_done() -> None:
         nonlocal done
         done += 1
-        progress(done, len(jobs), "compiling")
+        progress(done, len(jobs.pending), "compiling")
 
-    progress(0, len(jobs), "compiling")
-    outcomes.update(compiler.compile(modules, jobs, on_done))
+    progress(0, len(jobs.pending), "compiling")
+    results.update(compiler.compile(jobs.modules, jobs.pending, on_done))
     return [
-        _compilation(request, topology, fingerprints[request], outcomes, found_before)
-        for request in planned.requests
-        for topology in topologies
+        _summarize(request, target, jobs.fingerprints[request], results, frozenset(jobs.results))
+        for request in plan.requests
+        for target in targets
     ]
 
 
-def _compilation(
+def _collect_jobs(
+    plan: CompilePlan,
+    translator: StableHloTranslator,
+    targets: Sequence[CompileTarget],
+    compiler: Compiler,
+    progress: Progress,
+) -> _JobList:
+    """Look up each cluster of a plan in the cache, and translate those that are not there."""
+    jobs = _JobList()
+    for request in plan.requests:
+        jobs.fingerprints[request] = []
+        for cluster in request.clusters:
+            fingerprint = translator.fingerprint(cluster)
+            jobs.fingerprints[request].append(fingerprint)
+            missing = []
+            for job in [(fingerprint, target.name) for target in targets]:
+                if job in jobs.results or job in jobs.pending:
+                    continue
+                cached = compiler.find_cached(*job)
+                if cached is None:
+                    missing.append(job)
+                else:
+                    jobs.results[job] = cached
+            if missing and fingerprint not in jobs.modules:
+                progress(0, 0, f"translating batch size {request.batch_size} to StableHLO")
+                try:
+                    jobs.modules[fingerprint] = translator.translate(cluster)
+                except UnsupportedOnTpu as error:
+                    jobs.results.update({job: CompileResult(error=str(error)) for job in missing})
+                    continue
+            jobs.pending += missing
+    return jobs
+
+
+def _summarize(
     request: CompileRequest,
-    topology: CompileTarget,
+    target: CompileTarget,
     fingerprints: Sequence[str],
-    outcomes: Mapping[tuple[str, str], CompileResult],
-    found_before: frozenset[tuple[str, str]],
+    results: Mapping[Job, CompileResult],
+    settled: frozenset[Job],
 ) -> Compilation:
-    keys = [(each, topology.name) for each in fingerprints]
-    error = request.error or next(
-        (outcomes[key].error for key in keys if outcomes[key].error), None
-    )
-    figures = [found for key in keys if (found := outcomes[key].figures) is not None]
+    """Combine the results of a request's clusters for one target.
+
+    Args:
+      request: A signature at a batch size.
+      target: The TPU compiled for.
+      fingerprints: Fingerprints of the request's modules.
+      results: Job → its result.
+      settled: The jobs that were not compiled by this call.
+    """
+    jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
+    job_results = [results[job] for job in jobs]
+    errors = [result.error for result in job_results if result.error]
+    error = request.error or next(iter(errors), None)
+    stats = [result.stats for result in job_results if result.stats is not None]
     return Compilation(
         signature=request.signature,
-        topology=topology,
+        topology=target,
         batch_size=request.batch_size,
-        figures=None if error else reduce(_one_after_the_other, figures),
+        stats=None if error else reduce(_add_stats, stats),
         error=error,
-        computations=len(keys),
-        is_cached=bool(keys) and all(key in found_before for key in keys),
+        computations=len(jobs),
+        is_cached=bool(jobs) and all(job in settled for job in jobs),
     )
 
 
-def _one_after_the_other(first: CompileStats, second: CompileStats) -> CompileStats:
-    """The figures of two programs on one device of which the second runs when the first is done."""
+def _add_stats(first: CompileStats, second: CompileStats) -> CompileStats:
+    """Return the stats of two programs that run one after the other on one device."""
     return CompileStats(
         flops=first.flops + second.flops,
         bytes_moved=first.bytes_moved + second.bytes_moved,
@@ -189,27 +244,30 @@ def _one_after_the_other(first: CompileStats, second: CompileStats) -> CompileSt
     )
 
 
-def _advice(
+def _advise(
     name: str,
     compilations: Sequence[Compilation],
     load: Mapping[int, float] | None,
     most_batch_sizes: int,
 ) -> CompileAdvice:
-    sizes = {each.batch_size for each in compilations}
-    topologies = list(dict.fromkeys(each.topology.name for each in compilations))
-    refused = {each.topology.name for each in compilations if each.error is not None}
-    fitting = chips.sort_by_size([each for each in topologies if each not in refused])
-    compiling = sizes - {each.batch_size for each in compilations if each.error is not None}
-    # Where no batch size compiles everywhere, those that compile somewhere have to do.
-    compiling = compiling or {each.batch_size for each in compilations if each.error is None}
-    cover = None
-    if compiling:
-        load = load or advice.uniform_load(max(compiling))
-        cover = advice.choose_batch_buckets(load, sorted(compiling), most_batch_sizes)
-    return CompileAdvice(name, cover, fitting[0] if fitting else None)
-
-
-def _in_words(load: Mapping[int, float] | None) -> str:
-    if load is None:
-        return "each number of rows up to the largest batch size comes as often"
-    return ", ".join(f"{rows} rows with weight {weight:g}" for rows, weight in sorted(load.items()))
+    """Recommend batch sizes and the smallest chip for one signature."""
+    topologies = list(dict.fromkeys(compilation.topology.name for compilation in compilations))
+    failed_topologies = {
+        compilation.topology.name for compilation in compilations if compilation.error is not None
+    }
+    fitting = chips.sort_by_size(
+        [topology for topology in topologies if topology not in failed_topologies]
+    )
+    failed_sizes = {
+        compilation.batch_size for compilation in compilations if compilation.error is not None
+    }
+    sizes = {compilation.batch_size for compilation in compilations} - failed_sizes
+    # If no batch size compiles for every topology, use those that compile for some topology.
+    sizes = sizes or {
+        compilation.batch_size for compilation in compilations if compilation.error is None
+    }
+    buckets = None
+    if sizes:
+        request_mix = load or advice.uniform_load(max(sizes))
+        buckets = advice.choose_batch_buckets(request_mix, sorted(sizes), most_batch_sizes)
+    return CompileAdvice(name, buckets, fitting[0] if fitting else None)

@@ -1,4 +1,4 @@
-"""Results of earlier compilations, by content."""
+"""On-disk cache of compilation results, keyed by content."""
 
 import contextlib
 import dataclasses
@@ -14,15 +14,18 @@ ENVIRONMENT_NAME = "TPUSERVE_CACHE_DIR"
 
 
 class CompileCache:
-    """A directory of results, one file each. Two processes may use it at once."""
+    """A directory with one JSON file for each result. Several processes may use it at once."""
 
     def __init__(self, directory: Path | None) -> None:
-        """Looks at nothing yet; None keeps nothing."""
+        """Create a cache in a directory; None for a cache that stores nothing."""
         self._directory = directory
 
     @staticmethod
-    def of_user() -> "CompileCache":
-        """The one that all of a user's runs share."""
+    def for_user() -> "CompileCache":
+        """Return the cache that all runs of the current user share.
+
+        It is in $TPUSERVE_CACHE_DIR if that is set, else in the platform's user cache directory.
+        """
         import platformdirs
 
         named = os.environ.get(ENVIRONMENT_NAME)
@@ -30,30 +33,41 @@ class CompileCache:
         return CompileCache(base / "compile")
 
     def find(self, *content: str) -> CompileResult | None:
-        """What was stored for some content; None if nothing was."""
+        """Return the result stored under a key; None if there is no readable result.
+
+        Args:
+          *content: The parts of the key, such as module fingerprint, topology and versions.
+        """
         path = self._path(content)
         if path is None:
             return None
         try:
-            found = json.loads(path.read_text())
-            figures = found["figures"]
-            return CompileResult(
-                None if figures is None else CompileStats(**figures), found["error"]
-            )
+            data = json.loads(path.read_text())
+            stats = data["figures"]
+            return CompileResult(None if stats is None else CompileStats(**stats), data["error"])
         except (OSError, ValueError, KeyError, TypeError):
-            # Not there, cut short, or of another version: compiled again, it is replaced.
+            # The file is missing, truncated or of another version; `store` will replace it.
             return None
 
-    def store(self, outcome: CompileResult, *content: str) -> None:
-        """Keeps what came of compiling some content; does without where nothing can be written."""
+    def store(self, result: CompileResult, *content: str) -> None:
+        """Store a result under a key; do nothing if the directory cannot be written.
+
+        Args:
+          result: The result to store.
+          *content: The parts of the key; see `find`.
+        """
         path = self._path(content)
         if path is None:
             return
-        beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        data = {
+            "figures": None if result.stats is None else dataclasses.asdict(result.stats),
+            "error": result.error,
+        }
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(dataclasses.asdict(outcome)))
-            beside.replace(path)
+            temporary.write_text(json.dumps(data))
+            temporary.replace(path)
 
     def _path(self, content: tuple[str, ...]) -> Path | None:
         if self._directory is None:

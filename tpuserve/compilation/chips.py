@@ -1,7 +1,7 @@
-"""The generations of TPUs: what a chip has, as published.
+"""Published figures of the TPU generations.
 
 Source: the "System architecture" pages of the Cloud TPU documentation, one for each generation:
-peak compute in bfloat16 a chip, HBM capacity and bandwidth a chip.
+peak compute per chip in bfloat16, HBM capacity and HBM bandwidth per chip.
 """
 
 import math
@@ -14,14 +14,14 @@ _TERA = 10**12
 
 @dataclass(frozen=True)
 class TpuGeneration:
-    """One generation.
+    """A TPU generation and the figures of its chip.
 
     Attributes:
-      generation: its name in a topology, "v5e".
-      topology: one of it that every libtpu compiles for.
-      hbm_bytes: capacity of a chip's memory.
-      hbm_bytes_per_second: bandwidth of a chip's memory.
-      peak_flops: bfloat16 operations a second of a chip.
+      generation: Name in a topology, such as "v5e".
+      topology: Its smallest topology that every libtpu compiles for.
+      hbm_bytes: Memory of a chip.
+      hbm_bytes_per_second: Memory bandwidth of a chip.
+      peak_flops: Peak bfloat16 operations of a chip per second.
     """
 
     generation: str
@@ -41,24 +41,31 @@ GENERATIONS: tuple[TpuGeneration, ...] = (
     TpuGeneration("tpu7x", "tpu7x:2x2x1", 192 * _GB, 7380 * _GB, 2307 * _TERA),
 )
 
-DEFAULT_TOPOLOGIES = tuple(each.topology for each in GENERATIONS)
+DEFAULT_TOPOLOGIES = tuple(generation.topology for generation in GENERATIONS)
 
 
-def find_generation(name: str) -> TpuGeneration | None:
-    """The generation of a topology; None for one that is not in the list."""
-    generation = name.partition(":")[0]
-    return next((each for each in GENERATIONS if each.generation == generation), None)
+def find_generation(topology: str) -> TpuGeneration | None:
+    """Return the generation of a topology such as "v5e:2x2"; None if it is unknown."""
+    name = topology.partition(":")[0]
+    return next((known for known in GENERATIONS if known.generation == name), None)
 
 
 def sort_by_size(topologies: list[str]) -> list[str]:
-    """Topologies whose generation is known: least memory first, then compute, then chips."""
-    known = [(chip, each) for each in topologies if (chip := find_generation(each)) is not None]
+    """Sort topologies by memory of a chip, then compute of a chip, then number of chips.
+
+    Topologies of unknown generations are left out.
+    """
+    known = [
+        (generation, topology)
+        for topology in topologies
+        if (generation := find_generation(topology)) is not None
+    ]
     known.sort(
         key=lambda pair: (pair[0].hbm_bytes, pair[0].peak_flops, count_chips(pair[1]), pair[1])
     )
-    return [each for _, each in known]
+    return [topology for _, topology in known]
 
 
 def count_chips(topology: str) -> int:
-    """Return how many chips a topology has."""
+    """Return the number of chips of a topology: 4 for "v5e:2x2"."""
     return math.prod(map(int, re.findall(r"\d+", topology.partition(":")[2])))

@@ -1,4 +1,4 @@
-"""Many modules compiled for many topologies, side by side."""
+"""Compiles many modules for many topologies in parallel worker processes."""
 
 import importlib.metadata
 import importlib.util
@@ -7,23 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tpuserve.compilation import worker
+from tpuserve.compilation import jax_internals, worker
 from tpuserve.compilation.cache import CompileCache
 from tpuserve.compilation.stats import CompileResult, CompileTarget
 from tpuserve.errors import ExtraNotInstalled, InvalidInput
 
-_NEEDED = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
-_WARNINGS = "PYTHONWARNINGS"
-_DIED = "the TPU compiler ended its process without a word, as it does where it runs out of memory"
+_REQUIRED_PACKAGES = ("jax", "jaxlib", "libtpu", "loky", "matplotlib", "platformdirs")
+_WARNINGS_VARIABLE = "PYTHONWARNINGS"
+_WORKER_DIED = (
+    "the TPU compiler's process ended without a message, which happens when memory runs out"
+)
 
 
 def require_extra() -> None:
-    """Refuses to go on without the packages that compile.
+    """Check that the packages of the extra tpuserve[compile] are installed.
 
     Raises:
-      ExtraNotInstalled: one is missing.
+      ExtraNotInstalled: A package is missing.
     """
-    missing = [each for each in _NEEDED if importlib.util.find_spec(each) is None]
+    missing = [name for name in _REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ExtraNotInstalled(
             f"compiling for a TPU needs {', '.join(missing)}. Run: pip install 'tpuserve[compile]' "
@@ -31,152 +33,172 @@ def require_extra() -> None:
         )
 
 
+def _ignore_done() -> None:
+    pass
+
+
 class Compiler:
-    """Worker processes that hold the TPU compiler. Use it as a context manager."""
+    """A pool of worker processes that run the TPU compiler. Use it as a context manager."""
 
     def __init__(self, processes: int | None = None, cache: CompileCache | None = None) -> None:
-        """Starts nothing yet.
+        """Check the dependencies; no process is started yet.
 
         Args:
-          processes: how many compile at once; None for one a core.
-          cache: where results are kept and looked for; None for nowhere.
+          processes: Number of worker processes; None for one for each processor core.
+          cache: Cache of compilation results; None for no cache.
+
+        Raises:
+          ExtraNotInstalled: A package of the extra tpuserve[compile] is missing.
         """
         require_extra()
         self._processes = processes or os.cpu_count() or 1
         self._cache = cache or CompileCache(None)
         self._versions = ", ".join(
-            f"{each} {importlib.metadata.version(each)}" for each in ("jaxlib", "libtpu")
+            f"{name} {importlib.metadata.version(name)}" for name in ("jaxlib", "libtpu")
         )
         self._pool: Any = None
 
     def __enter__(self) -> "Compiler":
-        self._pool = self._new_pool(self._processes)
+        self._pool = _start_pool(self._processes)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, kill_workers=True)
 
-    def describe(self, names: Sequence[str]) -> list[CompileTarget]:
-        """The topologies of some names.
+    def describe_targets(self, topologies: Sequence[str]) -> list[CompileTarget]:
+        """Return the compile target of each topology name.
 
         Raises:
-          InvalidInput: libtpu does not know one.
+          ExtraNotInstalled: The installed version of jax is not supported.
+          InvalidInput: libtpu does not support a topology.
         """
-        found = []
-        for name in names:
-            answer = self._described(name)
-            if isinstance(answer, str):
+        self._check_jax()
+        targets = []
+        for topology in topologies:
+            target = self._describe_target(topology)
+            if isinstance(target, str):
                 raise InvalidInput(
-                    f"topology {name!r} is none that libtpu compiles for ({answer.splitlines()[0]})"
-                    f". Name a generation and its chips, such as v5e:1x1, v5e:2x2 or v4:2x2x1."
+                    f"libtpu does not support topology {topology!r} ({target.splitlines()[0]}). "
+                    f"Give a generation and its chips, such as v5e:1x1, v5e:2x2 or v4:2x2x1."
                 )
-            found.append(answer)
-        return found
+            targets.append(target)
+        return targets
 
-    def _described(self, name: str) -> CompileTarget | str:
+    def _check_jax(self) -> None:
+        missing = self._pool.submit(worker.find_missing_jax_parts).result()
+        if missing:
+            raise ExtraNotInstalled(
+                f"{jax_internals.describe_versions()} lack {', '.join(missing)}, which compiling "
+                f"for a TPU uses. Install the supported versions: pip install 'tpuserve[compile]'"
+            )
+
+    def _describe_target(self, topology: str) -> CompileTarget | str:
         from loky.process_executor import BrokenProcessPool
 
         try:
-            answer: CompileTarget | str = self._pool.submit(worker.describe_topology, name).result()
+            target: CompileTarget | str = self._pool.submit(
+                worker.describe_topology, topology
+            ).result()
         except BrokenProcessPool:
-            self._renew_pool()
-            return "it ends libtpu's process"
-        return answer
+            self._restart_pool()
+            return "libtpu aborts on this name"
+        return target
 
-    def _renew_pool(self) -> None:
+    def _restart_pool(self) -> None:
         self._pool.shutdown(wait=True, kill_workers=True)
-        self._pool = self._new_pool(self._processes)
+        self._pool = _start_pool(self._processes)
 
-    def cached(self, fingerprint: str, topology: str) -> CompileResult | None:
-        """What an earlier run found for a module."""
+    def find_cached(self, fingerprint: str, topology: str) -> CompileResult | None:
+        """Return the cached result of a module for a topology; None if there is none."""
         return self._cache.find(fingerprint, topology, self._versions)
 
     def compile(
         self,
         modules: Mapping[str, bytes],
         jobs: Sequence[tuple[str, str]],
-        on_done: Callable[[], None] = lambda: None,
+        on_done: Callable[[], None] = _ignore_done,
     ) -> dict[tuple[str, str], CompileResult]:
-        """What came of each job.
+        """Compile modules for topologies.
 
         Args:
-          modules: fingerprint → StableHLO.
-          jobs: fingerprint and topology.
-          on_done: called after each job.
+          modules: Fingerprint → StableHLO in its portable form.
+          jobs: Pairs of fingerprint and topology name.
+          on_done: Called after each job.
+
+        Returns:
+          Job → its result.
         """
         from concurrent.futures import as_completed
 
         from loky.process_executor import BrokenProcessPool
 
-        found: dict[tuple[str, str], CompileResult] = {}
+        results: dict[tuple[str, str], CompileResult] = {}
         futures = {}
-        # A worker may die while later jobs are still on their way.
+        # A worker may die while further jobs are being submitted.
         with suppress(BrokenProcessPool):
             for job in jobs:
-                submitted = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
-                futures[submitted] = job
+                future = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
+                futures[future] = job
         for future in as_completed(futures):
             try:
-                self._keep(found, futures[future], future.result())
+                result = future.result()
             except BrokenProcessPool:
                 continue
+            results[futures[future]] = self._store(futures[future], result)
             on_done()
-        if len(found) < len(jobs):
-            self._renew_pool()
-        # With one worker all the others are lost. Those jobs have a pool of their own each, so
-        # that only the one is lost that does it again.
+        if len(results) < len(jobs):
+            self._restart_pool()
+        # When one worker dies, all unfinished jobs are lost. Each of them is repeated in a pool of
+        # its own, so that only the job that kills its worker fails.
         for job in jobs:
-            if job not in found:
-                self._keep(found, job, self._alone(modules[job[0]], job[1]))
+            if job not in results:
+                results[job] = self._compile_isolated(modules[job[0]], job)
                 on_done()
-        return found
+        return results
 
-    def _alone(self, module: bytes, topology: str) -> CompileResult | None:
+    def _compile_isolated(self, module: bytes, job: tuple[str, str]) -> CompileResult:
+        """Compile a module in a worker process of its own, which may die."""
         from loky.process_executor import BrokenProcessPool
 
-        pool = self._new_pool(1)
+        pool = _start_pool(1)
         try:
-            outcome: CompileResult = pool.submit(worker.compile_module, module, topology).result()
+            result = pool.submit(worker.compile_module, module, job[1]).result()
         except BrokenProcessPool:
-            return None
+            # Not cached: the cause may be a lack of memory on this machine.
+            return CompileResult(error=_WORKER_DIED)
         finally:
             pool.shutdown(wait=True, kill_workers=True)
-        return outcome
+        return self._store(job, result)
 
-    def _keep(
-        self,
-        found: dict[tuple[str, str], CompileResult],
-        job: tuple[str, str],
-        outcome: CompileResult | None,
-    ) -> None:
-        found[job] = outcome or CompileResult(error=_DIED)
-        # What a process died of may be this machine's want of memory.
-        if outcome is not None:
-            self._cache.store(outcome, *job, self._versions)
-
-    def _new_pool(self, processes: int) -> Any:
-        import loky
-
-        _begin_tracker()
-        return loky.ProcessPoolExecutor(
-            processes, env=worker.ENVIRONMENT, initializer=worker.init_worker
-        )
+    def _store(self, job: tuple[str, str], result: CompileResult) -> CompileResult:
+        self._cache.store(result, *job, self._versions)
+        return result
 
 
-def _begin_tracker() -> None:
-    """Starts the process that removes the semaphores that this one leaves; it is to do so quietly.
+def _start_pool(processes: int) -> Any:
+    import loky
 
-    Which ones an interrupted command has left is nothing that its user has to know.
+    _start_resource_tracker()
+    return loky.ProcessPoolExecutor(
+        processes, env=worker.ENVIRONMENT, initializer=worker.init_worker
+    )
+
+
+def _start_resource_tracker() -> None:
+    """Start loky's resource tracker, with its warnings about leaked semaphores turned off.
+
+    The tracker removes the semaphores that an interrupted command leaves behind. Its warning about
+    them is of no use to the user.
     """
     from loky.backend import resource_tracker
 
-    before = os.environ.get(_WARNINGS)
-    # The one way to tell it: it reads the environment, once.
-    os.environ[_WARNINGS] = f"ignore::UserWarning:{resource_tracker.__name__}"
+    before = os.environ.get(_WARNINGS_VARIABLE)
+    # The tracker can only be configured by its environment, which it reads once.
+    os.environ[_WARNINGS_VARIABLE] = f"ignore::UserWarning:{resource_tracker.__name__}"
     try:
         resource_tracker.ensure_running()
     finally:
         if before is None:
-            del os.environ[_WARNINGS]
+            del os.environ[_WARNINGS_VARIABLE]
         else:
-            os.environ[_WARNINGS] = before
+            os.environ[_WARNINGS_VARIABLE] = before

@@ -1,20 +1,22 @@
-"""What the TPU compiler says of one module."""
+"""Data about compiled modules, shared by the worker processes and their parent."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class CompileStats:
-    """A compiled module in numbers. The compiler has estimated them; nothing has run.
+    """Figures of a compiled module. They are the TPU compiler's estimates; nothing has run.
 
     Attributes:
-      flops: floating point operations of one run.
-      bytes_moved: bytes that the operations of one run read and write.
-      argument_bytes, output_bytes, temporary_bytes, code_bytes: what it takes of the HBM of a
-        device, variables being arguments.
-      seconds: the estimated time of one run, without the operations that follow.
-      untimed_operations: how many the compiler has no time for.
-      compile_seconds: how long compiling took here.
+      flops: Floating point operations of one run.
+      bytes_moved: Bytes that the operations of one run read and write.
+      argument_bytes: HBM of a device for arguments, which include the variables.
+      output_bytes: HBM of a device for outputs.
+      temporary_bytes: HBM of a device for temporary buffers.
+      code_bytes: HBM of a device for the program.
+      seconds: Estimated time of one run, without the untimed operations.
+      untimed_operations: Number of operations for which the compiler has no time estimate.
+      compile_seconds: Time that compilation took on this machine.
     """
 
     flops: float
@@ -30,20 +32,25 @@ class CompileStats:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """What came of compiling a module for a topology: figures, or the compiler's error."""
+    """Result of compiling a module for a topology.
 
-    figures: CompileStats | None = None
+    Attributes:
+      stats: Figures of the compiled module; None if it does not compile.
+      error: The compiler's message; None if the module compiles.
+    """
+
+    stats: CompileStats | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True)
 class CompileTarget:
-    """A TPU that can be compiled for.
+    """A TPU topology that the compiler can compile for.
 
     Attributes:
-      name: as libtpu takes it, "v5e:1x1".
-      device_kind: the compiler's name for its devices.
-      devices_per_chip: how many devices, each with its own program, a chip has.
+      name: Name in libtpu's notation, such as "v5e:1x1".
+      device_kind: The compiler's name for the devices.
+      devices_per_chip: Number of devices of a chip. Each device runs its own program.
     """
 
     name: str

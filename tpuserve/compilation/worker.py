@@ -1,8 +1,8 @@
-"""The TPU compiler itself, in a process of its own.
+"""The functions that run in a compiler process: they call libtpu through jax.
 
-libtpu's compile-only client needs no TPU. It lives apart because it ends the whole process where
-it meets an input that it never expected, and because several then compile side by side. TensorFlow
-is not imported here.
+libtpu's compile-only client needs no TPU. It runs in separate processes because it aborts the
+whole process on unexpected input, and so that several modules compile in parallel. TensorFlow must
+not be imported in these processes.
 """
 
 import contextlib
@@ -10,16 +10,16 @@ import ctypes
 import faulthandler
 import math
 import os
-import re
 import signal
 import time
 from functools import cache
 from typing import Any
 
+from tpuserve.compilation import chips, jax_internals
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 
-# Read by libtpu and jax as they are imported: do not look for a TPU, or for a description of one;
-# do not take the lock that a process running on a TPU holds; be quiet.
+# libtpu and jax read these when they are imported. They must not look for a TPU or for its
+# metadata, must not take the lock of a process that uses a TPU, and must not write logs.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -30,57 +30,55 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
+# PR_SET_PDEATHSIG; see prctl(2).
 _SET_PARENT_DEATH_SIGNAL = 1
 
-# Beyond this, a message repeats itself: the compiler lists each allocation that does not fit.
-_MOST_OF_A_MESSAGE = 4000
+# Longer messages repeat themselves: the compiler lists each allocation that does not fit.
+_MOST_MESSAGE_CHARACTERS = 4000
 
 
 def init_worker() -> None:
-    """Prepares a process to be a worker: what becomes of it is told by who waits for it."""
-    # A compiler that ends the process is an outcome, and not a crash to print the stacks of.
+    """Prepare a worker process; its parent reports how the process ends."""
+    # An abort of the compiler is a result, not a crash whose stacks should be printed.
     faulthandler.disable()
-    # Nor does a worker outlive a parent that is killed. Source: prctl(2).
+    # A worker ends with its parent, even if the parent is killed.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
+def find_missing_jax_parts() -> list[str]:
+    """Return the names of jax that compilation needs and the installed version lacks."""
+    _set_environment()
+    return jax_internals.find_missing_parts()
+
+
 def describe_topology(name: str) -> CompileTarget | str:
-    """The topology of a name, or what libtpu says against it."""
+    """Return the target that a topology name means, or libtpu's error message."""
     try:
-        devices = _devices(name)
+        devices = _topology_devices(name)
     except Exception as error:
         return _error_text(error)
-    chips = math.prod(map(int, re.findall(r"\d+", name.partition(":")[2])))
-    return CompileTarget(name, devices[0].device_kind, max(len(devices) // chips, 1))
+    devices_per_chip = max(len(devices) // chips.count_chips(name), 1)
+    return CompileTarget(name, devices[0].device_kind, devices_per_chip)
 
 
 def compile_module(module: bytes, topology: str) -> CompileResult:
-    """Compiles a module for one device of a topology.
+    """Compile a module for one device of a topology.
 
     Args:
       module: StableHLO in its portable form.
-      topology: as libtpu takes it, "v5e:1x1".
+      topology: Name in libtpu's notation, such as "v5e:1x1".
     """
-    from jax.interpreters import mlir
-    from jaxlib import xla_client
-    from jaxlib.mlir.dialects import stablehlo
-
     started = time.perf_counter()
     try:
-        device = _devices(topology)[0]
-        # A context can be compiled from but once at a time, so each module has its own.
-        parsed = stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module)
-        _remove_copies(parsed)
-        executable = device.client.compile(
-            parsed, xla_client.DeviceList((device,)), xla_client.CompileOptions()
-        )
-        cost = executable.cost_analysis()
-        memory = executable.get_compiled_memory_stats()
+        device = _topology_devices(topology)[0]
+        parsed = jax_internals.parse_stablehlo(module)
+        jax_internals.remove_copies(parsed)
+        cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
-        # Whatever the compiler says is the answer that was asked for.
+        # Any error of the compiler is a result of the compilation.
         return CompileResult(error=_error_text(error))
-    seconds, untimed = _estimate_seconds(cost.get("optimal_seconds", 0.0))
+    seconds, untimed = _split_estimate(cost.get("optimal_seconds", 0.0))
     return CompileResult(
         CompileStats(
             flops=max(cost.get("flops", 0.0), 0.0),
@@ -96,41 +94,24 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
     )
 
 
-def _remove_copies(module: Any) -> None:
-    """Lets what uses a copy use the original, in place.
+def _split_estimate(optimal_seconds: float) -> tuple[float, int]:
+    """Split the compiler's estimate into seconds and the number of untimed operations.
 
-    TensorFlow's bridge copies each variable that a loop or a branch reads. Its copy is no op of
-    StableHLO, and the compiler takes no other.
+    In the compiler's sum an operation without an estimate counts as minus one second.
     """
-    from jaxlib.mlir import ir
-
-    copies = []
-
-    def collect(operation: Any) -> Any:
-        if operation.name == "mhlo.copy":
-            copies.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)
-    for each in copies:
-        each.results[0].replace_all_uses_with(each.operands[0])
-        each.erase()
-
-
-def _estimate_seconds(optimal_seconds: float) -> tuple[float, int]:
-    """The estimated seconds, and how many operations they leave out."""
-    # In the compiler's sum an operation that it has no time for counts as minus one second.
     untimed = max(math.ceil(-optimal_seconds), 0)
     return optimal_seconds + untimed, untimed
 
 
 @cache
-def _devices(topology: str) -> Any:
-    os.environ.update(ENVIRONMENT)
-    from jax.experimental import topologies
+def _topology_devices(topology: str) -> Any:
+    _set_environment()
+    return jax_internals.topology_devices(topology)
 
-    return topologies.get_topology_desc(topology, platform="tpu").devices
+
+def _set_environment() -> None:
+    os.environ.update(ENVIRONMENT)
 
 
 def _error_text(error: Exception) -> str:
-    return str(error).strip()[:_MOST_OF_A_MESSAGE] or type(error).__name__
+    return str(error).strip()[:_MOST_MESSAGE_CHARACTERS] or type(error).__name__

@@ -126,9 +126,9 @@ def compiles(exported: Exported, bench: Bench) -> None:
     taken: set[tuple[str, float]] = set()
     for each in report.compilations:
         assert each.computations > 0
-        assert each.figures is not None
+        assert each.stats is not None
         # Signatures of the same computation share one compilation.
-        taken.add((each.topology.name, each.figures.compile_seconds))
+        taken.add((each.topology.name, each.stats.compile_seconds))
     for topology, seconds in taken:
         bench.figures.compile_seconds.setdefault(topology, []).append(seconds)
 

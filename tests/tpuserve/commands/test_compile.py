@@ -48,7 +48,7 @@ def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache
     done = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
     assert done.return_value == 0, done.output
     assert "v5e:1x1" in done.stdout
-    assert "(load: 1 rows with weight 9, 5 rows with weight 1)" in done.stdout
+    assert "for the request mix --load 1:9 5:1)" in done.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert len(list(cache.rglob("*.json"))) == 3
     assert run(linear, "--topology", "v5e:1x1", "--no-cache").return_value == 0
@@ -58,10 +58,10 @@ def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--batch-size", "1", "--plot", "plot.txt"], "plot.txt is no"),
+        (["--batch-size", "1", "--plot", "plot.txt"], "plot.txt has no supported suffix"),
         (["--signature", "other"], "no signature 'other'"),
-        (["--topology", "v5e:0x1"], "is no GENERATION:CHIPS"),
-        (["--topology", "v9:1x1"], "none that libtpu compiles for"),
+        (["--topology", "v5e:0x1"], "is not a valid GENERATION:CHIPS"),
+        (["--topology", "v9:1x1"], "libtpu does not support topology"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(linear: Path, arguments: list[str], says: str) -> None:

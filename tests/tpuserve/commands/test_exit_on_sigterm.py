@@ -3,10 +3,19 @@
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from tpuserve.commands.exit_on_sigterm import exit_on_sigterm
+
+
+@pytest.fixture(autouse=True)
+def sigint_handler() -> Iterator[None]:
+    """Handle SIGINT as in a terminal: a background process of a shell ignores it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 class Signalled:

@@ -8,7 +8,7 @@ from tpuserve.commands.multi_value_option import MultiValueCommand, PatternType
 @click.command(cls=MultiValueCommand)
 @click.argument("names", nargs=-1)
 @click.option("--size", type=int, multiple=True)
-@click.option("--pair", type=PatternType("A:B", r"\w+:\w+"), multiple=True)
+@click.option("--pair", type=PatternType("A:B", r"\w+:\w+", example="a:b"), multiple=True)
 @click.option("--word", multiple=True)
 @click.option("--quiet", is_flag=True)
 def command(

@@ -26,4 +26,4 @@ def refused(topology: CompileTarget, batch_size: int, error: str) -> Compilation
 def report(*compilations: Compilation) -> CompileReport:
     """A report that advises two batch sizes."""
     advice = CompileAdvice("serving_default", BucketPlan((1, 8), 0.25), "v5e:1x1")
-    return CompileReport("/models/m/1", "rows come and go", compilations, (advice,), ("a note",))
+    return CompileReport("/models/m/1", None, compilations, (advice,), ("a note",))

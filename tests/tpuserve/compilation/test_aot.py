@@ -47,15 +47,15 @@ def test_each_topology_and_batch_size_is_compiled(report: CompileReport) -> None
 def test_the_operations_are_those_of_the_model(report: CompileReport) -> None:
     # 2 x 16 x 4 a row, but for additions to zero that the compiler leaves out.
     for each in report.compilations:
-        assert each.figures is not None
-        assert each.figures.flops == pytest.approx(128 * each.batch_size, rel=0.05)
+        assert each.stats is not None
+        assert each.stats.flops == pytest.approx(128 * each.batch_size, rel=0.05)
 
 
 def test_memory_holds_the_variables_and_time_is_estimated(report: CompileReport) -> None:
     for each in report.compilations:
-        assert each.figures is not None
-        assert each.figures.argument_bytes >= 4 * 16 * (each.batch_size + 4)
-        assert 0 < each.figures.seconds < 1e-3
+        assert each.stats is not None
+        assert each.stats.argument_bytes >= 4 * 16 * (each.batch_size + 4)
+        assert 0 < each.stats.seconds < 1e-3
         assert each.estimated_rows_per_second_per_chip is not None
 
 
@@ -67,8 +67,8 @@ def test_a_chip_of_two_devices_is_told_from_one(report: CompileReport) -> None:
 def test_advice_names_batch_sizes_and_the_smallest_chip(report: CompileReport) -> None:
     (advice,) = report.advice
     assert advice.smallest_topology == V5E
-    assert advice.cover is not None
-    assert advice.cover.batch_sizes == (8, 256)
+    assert advice.buckets is not None
+    assert advice.buckets.batch_sizes == (8, 256)
 
 
 def test_a_result_is_found_again_by_content(linear: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_result_is_found_again_by_content(linear: Path, tmp_path: Path) -> Non
     second = compiled()
     assert (1, 1, "compiling") not in told
     assert [each.is_cached for each in (*first.compilations, *second.compilations)] == [False, True]
-    assert first.compilations[0].figures == second.compilations[0].figures
+    assert first.compilations[0].stats == second.compilations[0].stats
 
 
 def test_one_compiler_serves_many_calls(linear: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_op_that_no_tpu_has_is_an_error_of_every_topology(tmp_path: Path) -> 
         assert each.error is not None
         assert "AsString" in each.error
         assert "spelled" in each.error
-    assert found.advice[0].cover is None
+    assert found.advice[0].buckets is None
 
 
 def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(exports.linear), [3, 16])
     (found,) = aot.compile(directory, topologies=[V5E]).compilations
     assert (found.batch_size, found.error) == (3, None)
-    with pytest.raises(InvalidInput, match="takes batches of 3 rows"):
+    with pytest.raises(InvalidInput, match="accepts batches of 3 rows"):
         aot.compile(directory, topologies=[V5E], batch_sizes=[4])
 
 
@@ -202,10 +202,20 @@ def on_the_host(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("model", "options", "error", "says"),
     [
-        (on_the_host, {}, InvalidInput, "has a TPU compute nothing"),
-        (on_the_host, {"topologies": ["v9:1x1"]}, InvalidInput, "none that libtpu compiles for"),
-        (on_the_host, {"topologies": ["nonsense"]}, InvalidInput, "none that libtpu compiles for"),
-        (on_the_host, {"topologies": ["v5e:0x0"]}, InvalidInput, "none that libtpu compiles for"),
+        (on_the_host, {}, InvalidInput, "runs nothing on the TPU"),
+        (on_the_host, {"topologies": ["v9:1x1"]}, InvalidInput, "does not support topology"),
+        (
+            on_the_host,
+            {"topologies": ["nonsense"]},
+            InvalidInput,
+            "libtpu does not support topology",
+        ),
+        (
+            on_the_host,
+            {"topologies": ["v5e:0x0"]},
+            InvalidInput,
+            "libtpu does not support topology",
+        ),
         (on_the_host, {"signature_names": ["a"]}, SignatureNotFound, "'a'.*found serving_default"),
         (on_the_host, {"batch_sizes": [0]}, InvalidSetting, "batch_size is 0"),
         (on_the_host, {"unknown_dimension": 0}, InvalidSetting, "unknown_dimension is 0"),

@@ -49,5 +49,5 @@ def test_a_variable_of_the_environment_names_the_users_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENVIRONMENT_NAME, str(tmp_path))
-    CompileCache.of_user().store(CompileResult(FIGURES), "module")
+    CompileCache.for_user().store(CompileResult(FIGURES), "module")
     assert list((tmp_path / "compile").rglob("*.json"))

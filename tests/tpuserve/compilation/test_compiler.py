@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def test_a_missing_package_is_one_line_that_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compiler, "_NEEDED", ("json", "no_such_package"))
+    monkeypatch.setattr(compiler, "_REQUIRED_PACKAGES", ("json", "no_such_package"))
     with pytest.raises(ExtraNotInstalled, match="needs no_such_package. Run: pip install") as found:
         Compiler()
     assert "\n" not in str(found.value)
@@ -68,8 +68,8 @@ def test_a_compiler_that_dies_takes_no_other_job_with_it(
     assert again["a", "v6e:1x1"].error == "first for v6e:1x1"
     assert outcomes["a", "v5e:1x1"].error == "first for v5e:1x1"
     assert outcomes["c", "v5e:1x1"].error == "last for v5e:1x1"
-    assert outcomes["b", "v5e:1x1"].error == compiler._DIED
+    assert outcomes["b", "v5e:1x1"].error == compiler._WORKER_DIED
     # What a process died of may be gone the next time.
     with Compiler(processes=1, cache=CompileCache(tmp_path)) as found:
-        assert found.cached("b", "v5e:1x1") is None
-        assert found.cached("a", "v5e:1x1") is not None
+        assert found.find_cached("b", "v5e:1x1") is None
+        assert found.find_cached("a", "v5e:1x1") is not None

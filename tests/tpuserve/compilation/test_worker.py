@@ -3,23 +3,25 @@ import sys
 
 import pytest
 
-from tpuserve.compilation.worker import _estimate_seconds
+from tpuserve.compilation.worker import _split_estimate
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("told", "seconds", "untimed"), [(0.25, 0.25, 0), (-0.75, 0.25, 1), (-1.5, 0.5, 2), (0.0, 0, 0)]
+    ("estimate", "seconds", "untimed"),
+    [(0.25, 0.25, 0), (-0.75, 0.25, 1), (-1.5, 0.5, 2), (0.0, 0, 0)],
 )
 def test_an_operation_without_a_time_counts_as_minus_one_second(
-    told: float, seconds: float, untimed: int
+    estimate: float, seconds: float, untimed: int
 ) -> None:
-    assert _estimate_seconds(told) == (seconds, untimed)
+    assert _split_estimate(estimate) == (seconds, untimed)
 
 
 def test_a_worker_holds_no_tensorflow_and_says_nothing() -> None:
     program = (
-        "import sys; from tpuserve.compilation import worker; print(worker.describe('v5e:1x1')); "
+        "import sys; from tpuserve.compilation import worker; "
+        "print(worker.describe_topology('v5e:1x1')); "
         "assert 'tensorflow' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

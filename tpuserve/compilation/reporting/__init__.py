@@ -1,1 +1,1 @@
-"""The report of a compilation: data, tables, plot, advice."""
+"""The report of a compilation as data, as tables and as a plot, with recommendations."""

@@ -1,4 +1,4 @@
-"""Which batch sizes to allow, and which chip to take."""
+"""Recommends batch sizes: the buckets that pad an expected request mix the least."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from functools import cache
 
 @dataclass(frozen=True)
 class BucketPlan:
-    """Batch sizes that a load is padded to.
+    """Recommended batch sizes, to which requests are padded.
 
     Attributes:
-      batch_sizes: in rows, increasing; the last one takes the largest request.
-      padding: which part of all rows that are computed is padding, 0 to 1.
+      batch_sizes: In rows, increasing; the last one fits the largest request.
+      padding: Fraction of all computed rows that is padding, 0 to 1.
     """
 
     batch_sizes: tuple[int, ...]
@@ -19,53 +19,61 @@ class BucketPlan:
 
 
 def uniform_load(largest: int) -> dict[int, float]:
-    """A load in which each number of rows up to the largest comes as often."""
+    """Return a request mix in which all sizes from one row to the largest are equally likely."""
     return dict.fromkeys(range(1, largest + 1), 1.0)
 
 
 def choose_batch_buckets(
     load: Mapping[int, float], candidates: Sequence[int], most: int
 ) -> BucketPlan:
-    """The batch sizes, out of some candidates and so many at most, that pad a load the least.
+    """Choose the batch sizes that pad a request mix the least.
 
-    A request is padded to the least size that takes it. Requests larger than all candidates are
-    split by the batcher into batches of the largest, so they count as those and the rest.
+    A request is padded to the smallest batch size that fits it. The batcher splits a request
+    larger than all candidates into batches of the largest candidate and a remainder.
 
     Args:
-      load: rows of a request → how often it comes.
-      candidates: in rows.
-      most: how many sizes there may be.
+      load: Rows of a request → its relative frequency.
+      candidates: Batch sizes to choose from, in rows. The largest is always chosen.
+      most: Most batch sizes to choose.
     """
     sizes = sorted(set(candidates))
-    counted = _split_oversized(load, sizes[-1])
+    split_load = _split_oversized(load, sizes[-1])
 
     @cache
-    def least(count: int, last: int) -> tuple[float, tuple[int, ...]]:
-        """The rows computed for requests up to a size, and the sizes they are padded to."""
-        size = sizes[last]
-        found: list[tuple[float, tuple[int, ...]]] = [(_padded_rows(counted, 0, size), (size,))]
-        if count > 1:
-            for each in range(last):
-                rows, chosen = least(count - 1, each)
-                found.append((rows + _padded_rows(counted, sizes[each], size), (*chosen, size)))
-        # Of equals the one of fewest sizes: each is a compilation, and a program in memory.
-        return min(found, key=lambda each: (each[0], len(each[1])))
+    def best_plan(count: int, last: int) -> tuple[float, tuple[int, ...]]:
+        """Return the fewest rows computed for requests up to sizes[last], and the sizes chosen.
 
-    computed, chosen = least(most, len(sizes) - 1)
-    needed = sum(rows * weight for rows, weight in counted.items())
-    return BucketPlan(chosen, 1 - needed / computed if computed else 0.0)
+        Args:
+          count: Most sizes to choose.
+          last: Index of the largest size, which is chosen.
+        """
+        size = sizes[last]
+        plans: list[tuple[float, tuple[int, ...]]] = [(_padded_rows(split_load, 0, size), (size,))]
+        if count > 1:
+            for previous in range(last):
+                rows, chosen = best_plan(count - 1, previous)
+                rows += _padded_rows(split_load, sizes[previous], size)
+                plans.append((rows, (*chosen, size)))
+        # Among equal plans prefer fewer sizes: each is a compilation and a program in memory.
+        return min(plans, key=lambda plan: (plan[0], len(plan[1])))
+
+    computed_rows, batch_sizes = best_plan(most, len(sizes) - 1)
+    requested_rows = sum(rows * weight for rows, weight in split_load.items())
+    padding = 1 - requested_rows / computed_rows if computed_rows else 0.0
+    return BucketPlan(batch_sizes, padding)
 
 
 def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float]:
-    counted: dict[int, float] = {}
+    """Split requests above the largest batch size; return rows → weight of the parts."""
+    split_load: dict[int, float] = {}
     for rows, weight in load.items():
-        whole, rest = divmod(rows, largest)
-        for part, times in ((largest, whole), (rest, 1)):
+        full_batches, remainder = divmod(rows, largest)
+        for part, times in ((largest, full_batches), (remainder, 1)):
             if part and times:
-                counted[part] = counted.get(part, 0.0) + weight * times
-    return counted
+                split_load[part] = split_load.get(part, 0.0) + weight * times
+    return split_load
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """The rows of all batches of a size that requests above another are padded to."""
+    """Return the weighted rows computed for requests of more than `above` rows padded to `size`."""
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

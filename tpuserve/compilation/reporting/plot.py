@@ -1,4 +1,4 @@
-"""A report as a picture: estimated time and throughput over batch size."""
+"""Plots a compile report: estimated time and throughput over batch size."""
 
 from pathlib import Path
 from typing import Any
@@ -10,66 +10,82 @@ _FORMATS = (".pdf", ".png", ".svg")
 
 
 def check_plot_path(path: Path) -> None:
-    """Refuses a file that no plot can be written to.
+    """Check that a plot can be written to a path.
 
     Raises:
-      InvalidInput: another suffix, or no such directory.
+      InvalidInput: The suffix is not a supported format, or the directory does not exist.
     """
     if path.suffix.lower() not in _FORMATS:
-        raise InvalidInput(f"{path} is no {', '.join(_FORMATS)}. Name the plot's file as one.")
+        raise InvalidInput(
+            f"{path} has no supported suffix. Give a file that ends with one of "
+            f"{', '.join(_FORMATS)}."
+        )
     if not path.parent.is_dir():
-        raise InvalidInput(f"no directory {path.parent} for {path.name}. Make it first.")
+        raise InvalidInput(f"no directory {path.parent} for {path.name}. Create it first.")
 
 
 def plot(report: CompileReport, path: Path) -> None:
-    """Writes a row of two diagrams for each signature, with one line for each topology."""
+    """Write a figure with a row of two diagrams per signature and a line per topology.
+
+    Raises:
+      InvalidInput: The path is not usable; see `check_plot_path`.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     check_plot_path(path)
-    names = [each.signature for each in report.advice]
-    # Without pyplot nothing asks for a display, and no figure stays in memory.
+    names = [advice.signature for advice in report.advice]
+    # pyplot is avoided: it needs a display and keeps figures in memory.
     figure = Figure(figsize=(11, 4.2 * len(names)), layout="constrained")
     rows: Any = figure.subplots(len(names), 2, squeeze=False)
     for name, (time_axes, rows_axes) in zip(names, rows, strict=True):
-        mine = [each for each in report.compilations if each.signature == name]
-        for topology, style in zip(
-            dict.fromkeys(each.topology.name for each in mine),
-            mpl.rcParams["axes.prop_cycle"](),
-            strict=False,
+        compilations = [
+            compilation for compilation in report.compilations if compilation.signature == name
+        ]
+        by_topology: dict[str, list[Compilation]] = {}
+        for compilation in compilations:
+            by_topology.setdefault(compilation.topology.name, []).append(compilation)
+        for (topology, of_topology), style in zip(
+            by_topology.items(), mpl.rcParams["axes.prop_cycle"](), strict=False
         ):
-            found = [each for each in mine if each.topology.name == topology]
-            _draw(time_axes, rows_axes, topology, found, style["color"])
-        sizes = sorted({each.batch_size for each in mine})
-        _label(time_axes, f"{name}: estimated time", "microseconds", sizes)
-        _label(rows_axes, f"{name}: estimated throughput", "rows per second and chip", sizes)
+            _draw_lines(time_axes, rows_axes, topology, of_topology, style["color"])
+        sizes = sorted({compilation.batch_size for compilation in compilations})
+        _label_axes(time_axes, f"{name}: estimated time", "microseconds", sizes)
+        _label_axes(rows_axes, f"{name}: estimated throughput", "rows per second and chip", sizes)
         if time_axes.lines:
             rows_axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize="small")
     figure.suptitle("Estimates of the TPU compiler, for the TPU alone; nothing has run")
-    beside = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    figure.savefig(beside, dpi=120)
-    beside.replace(path)
+    temporary = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    figure.savefig(temporary, dpi=120)
+    temporary.replace(path)
 
 
-def _draw(
+def _draw_lines(
     time_axes: Any, rows_axes: Any, topology: str, compilations: list[Compilation], color: Any
 ) -> None:
-    drawn: list[tuple[int, float, float]] = sorted(
-        (each.batch_size, each.figures.seconds, each.estimated_rows_per_second_per_chip)
-        for each in compilations
-        if each.figures is not None and each.estimated_rows_per_second_per_chip is not None
+    """Draw the lines of one topology into both diagrams."""
+    points: list[tuple[int, float, float]] = sorted(
+        (
+            compilation.batch_size,
+            compilation.stats.seconds,
+            compilation.estimated_rows_per_second_per_chip,
+        )
+        for compilation in compilations
+        if compilation.stats is not None
+        and compilation.estimated_rows_per_second_per_chip is not None
     )
-    missing = len(compilations) - len(drawn)
-    label = f"{topology} ({missing} without)" if missing else topology
-    if not drawn:
+    missing = len(compilations) - len(points)
+    label = f"{topology} ({missing} missing)" if missing else topology
+    if not points:
         return
-    sizes = [size for size, _, _ in drawn]
+    sizes = [size for size, _, _ in points]
     style = {"marker": "o", "label": label, "color": color}
-    time_axes.plot(sizes, [1e6 * time for _, time, _ in drawn], **style)
-    rows_axes.plot(sizes, [rows for _, _, rows in drawn], **style)
+    time_axes.plot(sizes, [1e6 * seconds for _, seconds, _ in points], **style)
+    rows_axes.plot(sizes, [rows for _, _, rows in points], **style)
 
 
-def _label(axes: Any, title: str, unit: str, sizes: list[int]) -> None:
+def _label_axes(axes: Any, title: str, unit: str, sizes: list[int]) -> None:
+    """Set the title, the axis labels and logarithmic scales of a diagram."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set(title=title, xlabel="batch size, in rows", ylabel=unit)
@@ -78,7 +94,7 @@ def _label(axes: Any, title: str, unit: str, sizes: list[int]) -> None:
         axes.set(xticks=[], yticks=[])
         return
     axes.set(xscale="log", yscale="log")
-    axes.set_xticks(sizes, [str(each) for each in sizes])
+    axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,5 +1,6 @@
-"""What came of compiling a SavedModel ahead of time, as frozen data."""
+"""Results of compiling a SavedModel ahead of time, as frozen dataclasses."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,54 +14,55 @@ class Compilation:
     """One signature at one batch size, compiled for one topology.
 
     Attributes:
-      signature: its name.
-      topology: what it was compiled for.
-      batch_size: in rows, as requests have it.
-      figures: of all TPU computations of the signature together; None where one does not compile.
-      error: the compiler's message; None where it compiles.
-      computations: how many programs were compiled for it.
-      is_cached: whether all of this was found by an earlier run.
+      signature: Name of the signature.
+      topology: The TPU compiled for.
+      batch_size: Rows of a request.
+      stats: Combined figures of all TPU computations of the signature; None if one of them does
+        not compile.
+      error: The compiler's message; None if everything compiles.
+      computations: Number of compiled programs.
+      is_cached: Whether all results come from an earlier run.
     """
 
     signature: str
     topology: CompileTarget
     batch_size: int
-    figures: CompileStats | None
+    stats: CompileStats | None
     error: str | None
     computations: int
     is_cached: bool
 
     @property
     def estimated_rows_per_second_per_chip(self) -> float | None:
-        """Rows that a chip computes in a second if all its devices do nothing else."""
-        if self.figures is None or self.figures.seconds <= 0:
+        """Rows per second of a chip whose devices all run this program; None without a time."""
+        if self.stats is None or self.stats.seconds <= 0:
             return None
-        return self.batch_size * self.topology.devices_per_chip / self.figures.seconds
+        return self.batch_size * self.topology.devices_per_chip / self.stats.seconds
 
     @property
     def bound(self) -> str | None:
-        """What the time goes to: "compute" or "memory", by the chip's published peaks."""
-        chip = chips.find_generation(self.topology.name)
-        if self.figures is None or chip is None:
+        """What limits the speed, "compute" or "memory", according to the chip's published peaks."""
+        generation = chips.find_generation(self.topology.name)
+        if self.stats is None or generation is None:
             return None
-        computing = self.figures.flops / chip.peak_flops
-        moving = self.figures.bytes_moved / chip.hbm_bytes_per_second
-        return "compute" if computing >= moving else "memory"
+        compute_seconds = self.stats.flops / generation.peak_flops
+        memory_seconds = self.stats.bytes_moved / generation.hbm_bytes_per_second
+        return "compute" if compute_seconds >= memory_seconds else "memory"
 
     @property
     def hbm_bytes(self) -> int | None:
-        """What all of it takes of a device's memory."""
-        if self.figures is None:
+        """Memory of a device that the programs need in all; None if they do not compile."""
+        if self.stats is None:
             return None
         return (
-            self.figures.argument_bytes
-            + self.figures.output_bytes
-            + self.figures.temporary_bytes
-            + self.figures.code_bytes
+            self.stats.argument_bytes
+            + self.stats.output_bytes
+            + self.stats.temporary_bytes
+            + self.stats.code_bytes
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, with what follows from the figures."""
+        """Return the compilation and its derived figures as data for JSON."""
         return {
             "signature": self.signature,
             "topology": self.topology.name,
@@ -70,7 +72,7 @@ class Compilation:
             "error": self.error,
             "computations": self.computations,
             "cached": self.is_cached,
-            "figures": None if self.figures is None else asdict(self.figures),
+            "figures": None if self.stats is None else asdict(self.stats),
             "hbm_bytes": self.hbm_bytes,
             "estimated_rows_per_second_per_chip": self.estimated_rows_per_second_per_chip,
             "bound": self.bound,
@@ -79,43 +81,44 @@ class Compilation:
 
 @dataclass(frozen=True)
 class CompileAdvice:
-    """What to do with a signature.
+    """Recommendations for one signature.
 
     Attributes:
-      signature: its name.
-      cover: the batch sizes to allow; None where no batch size compiles.
-      smallest_topology: the one of the least chip on which all batch sizes compile; None where
-        there is none.
+      signature: Name of the signature.
+      buckets: Recommended batch sizes; None if no batch size compiles.
+      smallest_topology: The topology with the smallest chip for which all batch sizes compile;
+        None if there is none among the known generations.
     """
 
     signature: str
-    cover: BucketPlan | None
+    buckets: BucketPlan | None
     smallest_topology: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the recommendations as data for JSON."""
         return {
             "signature": self.signature,
-            "allowed_batch_sizes": list(self.cover.batch_sizes) if self.cover else None,
-            "padding": self.cover.padding if self.cover else None,
+            "allowed_batch_sizes": list(self.buckets.batch_sizes) if self.buckets else None,
+            "padding": self.buckets.padding if self.buckets else None,
             "smallest_topology": self.smallest_topology,
         }
 
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What came of compiling a SavedModel.
+    """Result of compiling a SavedModel.
 
     Attributes:
-      directory: the SavedModel's.
-      load: what the advice is for, in words.
-      compilations: one for each signature, topology and batch size.
-      advice: one for each signature.
-      notes: what was assumed.
+      directory: Directory of the SavedModel.
+      load: The request mix that the advice is for, rows → relative frequency; None if all
+        request sizes are equally likely.
+      compilations: One for each signature, topology and batch size.
+      advice: One for each signature.
+      notes: What was assumed, one sentence each.
     """
 
     directory: str
-    load: str
+    load: Mapping[int, float] | None
     compilations: tuple[Compilation, ...]
     advice: tuple[CompileAdvice, ...]
     notes: tuple[str, ...] = ()
@@ -123,15 +126,21 @@ class CompileReport:
     @property
     def passed(self) -> bool:
         """Whether everything compiles."""
-        return all(each.error is None for each in self.compilations)
+        return all(compilation.error is None for compilation in self.compilations)
+
+    def format_load(self) -> str:
+        """Return the request mix as the option --load takes it, or "all sizes equally likely"."""
+        if self.load is None:
+            return "all sizes equally likely"
+        return " ".join(f"{rows}:{weight:g}" for rows, weight in sorted(self.load.items()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers."""
+        """Return the report as dicts, lists, strings and numbers."""
         return {
             "directory": self.directory,
             "passed": self.passed,
-            "load": self.load,
+            "load": self.format_load(),
             "notes": list(self.notes),
-            "compilations": [each.to_dict() for each in self.compilations],
-            "advice": [each.to_dict() for each in self.advice],
+            "compilations": [compilation.to_dict() for compilation in self.compilations],
+            "advice": [advice.to_dict() for advice in self.advice],
         }

@@ -1,18 +1,19 @@
-"""A report for people."""
+"""Prints a compile report as tables for a terminal."""
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tpuserve.compilation import chips
 from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
 
-# Short, so that a row fits a terminal of 80 columns.
+# Headings are broken into lines so that a row fits a terminal of 80 columns.
 _HEADINGS = (
     "\n\ntopology",
     "\nbatch\nsize",
     "\nest.\ntime",
-    "est.\nrows/s\na chip",
+    "est.\nrows/s\n/chip",
     "\n\nbound",
     "\n\nFLOPs",
     "\nbytes\nmoved",
@@ -20,37 +21,46 @@ _HEADINGS = (
     "\n\ntemp",
     "\n\ncode",
 )
-_WIDEST = 1000
-_PREFIXES = ("", "k", "M", "G", "T", "P")
-_SMALL = ("s", "ms", "us", "ns")
+_MEASURING_WIDTH = 1000
+_LARGE_UNITS = ("", "k", "M", "G", "T", "P")
+_SECOND_UNITS = ("s", "ms", "us", "ns")
 
 
 def print_report(report: CompileReport, console: Console | None = None) -> None:
-    """Prints a table for each signature, what did not compile, and advice."""
+    """Print a table, the compile errors and the advice of each signature, then the notes."""
     console = console or Console()
     for advice in report.advice:
-        mine = [each for each in report.compilations if each.signature == advice.signature]
-        table = _table(advice.signature, mine)
-        # A figure cut short would be another one: a narrow terminal breaks lines instead.
-        unbounded = console.options.update(width=_WIDEST)
+        compilations = [
+            compilation
+            for compilation in report.compilations
+            if compilation.signature == advice.signature
+        ]
+        table = _build_table(advice.signature, compilations)
+        # On a narrow terminal lines break. Truncated numbers would be wrong.
+        unbounded = console.options.update(width=_MEASURING_WIDTH)
         table.width = console.measure(table, options=unbounded).maximum
         console.print(table, crop=False)
-        _print_errors(console, mine)
-        _print_advice(console, advice, report)
+        _print_errors(console, compilations)
+        _print_chip_advice(console, advice, compilations)
+        _print_batch_size_advice(console, advice, report)
     for note in report.notes:
         console.print(Text.assemble(("note: ", "bold"), note), soft_wrap=True)
-    if any(each.figures is not None for each in report.compilations):
+    all_stats = [compilation.stats for compilation in report.compilations if compilation.stats]
+    if all_stats:
         console.print(
             "Times and rows/s are the compiler's estimates, for the TPU alone. Nothing has run.",
             soft_wrap=True,
         )
-    if any(each.figures and each.figures.untimed_operations for each in report.compilations):
+    if any(stats.untimed_operations for stats in all_stats):
         console.print(
-            ">: without operations that the compiler has no time for.", soft_wrap=True, style="dim"
+            ">: excludes operations for which the compiler has no time estimate.",
+            soft_wrap=True,
+            style="dim",
         )
 
 
-def _table(signature: str, compilations: list[Compilation]) -> Table:
+def _build_table(signature: str, compilations: list[Compilation]) -> Table:
+    """Build the table of one signature, with the rows grouped by topology."""
     table = Table(
         title=f"signature {signature}",
         title_justify="left",
@@ -62,68 +72,103 @@ def _table(signature: str, compilations: list[Compilation]) -> Table:
     for heading in _HEADINGS:
         justify = "left" if heading.strip() in ("topology", "bound") else "right"
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    order = list(dict.fromkeys(each.topology.name for each in compilations))
-    last = ""
-    for each in sorted(compilations, key=lambda each: order.index(each.topology.name)):
-        name = each.topology.name
-        table.add_row("" if name == last else name, str(each.batch_size), *_cells(each))
-        last = name
+    by_topology: dict[str, list[Compilation]] = {}
+    for compilation in compilations:
+        by_topology.setdefault(compilation.topology.name, []).append(compilation)
+    for topology, group in by_topology.items():
+        # Only the first row of a topology names it.
+        name = topology
+        for compilation in group:
+            table.add_row(name, str(compilation.batch_size), *_figure_cells(compilation))
+            name = ""
     return table
 
 
-def _cells(each: Compilation) -> list[Text | str]:
-    if each.figures is None:
+def _figure_cells(compilation: Compilation) -> list[Text | str]:
+    """Return the cells from the estimated time on; a single one if it does not compile."""
+    stats = compilation.stats
+    if stats is None:
         return [Text("fails", style="red")]
-    figures = each.figures
-    rows = each.estimated_rows_per_second_per_chip
+    rows = compilation.estimated_rows_per_second_per_chip
     return [
-        (">" if figures.untimed_operations else "") + format_seconds(figures.seconds),
+        (">" if stats.untimed_operations else "") + format_seconds(stats.seconds),
         "" if rows is None else format_quantity(rows),
-        each.bound or "",
-        format_quantity(figures.flops),
-        format_quantity(figures.bytes_moved),
-        format_quantity(figures.argument_bytes),
-        format_quantity(figures.temporary_bytes),
-        format_quantity(figures.code_bytes),
+        compilation.bound or "",
+        format_quantity(stats.flops),
+        format_quantity(stats.bytes_moved),
+        format_quantity(stats.argument_bytes),
+        format_quantity(stats.temporary_bytes),
+        format_quantity(stats.code_bytes),
     ]
 
 
 def _print_errors(console: Console, compilations: list[Compilation]) -> None:
-    places: dict[str, list[str]] = {}
-    for each in compilations:
-        if each.error is not None:
-            place = f"{each.topology.name} at batch size {each.batch_size}"
-            places.setdefault(each.error, []).append(place)
-    for error, found in places.items():
-        line = Text.assemble((f"{', '.join(found)}: ", "bold red"), " ".join(error.split()))
+    """Print each error once, after the topologies and batch sizes that it occurs for."""
+    cases_by_error: dict[str, list[str]] = {}
+    for compilation in compilations:
+        if compilation.error is not None:
+            case = f"{compilation.topology.name} at batch size {compilation.batch_size}"
+            cases_by_error.setdefault(compilation.error, []).append(case)
+    for error, cases in cases_by_error.items():
+        line = Text.assemble((f"{', '.join(cases)}: ", "bold red"), " ".join(error.split()))
         console.print(line, soft_wrap=True)
 
 
-def _print_advice(console: Console, advice: CompileAdvice, report: CompileReport) -> None:
-    fits = advice.smallest_topology or "none of these"
-    console.print(Text.assemble(("smallest chip that fits: ", "bold"), fits), soft_wrap=True)
-    if advice.cover is not None:
-        console.print(
-            Text.assemble(
-                ("allowed_batch_sizes: ", "bold"),
-                f"{list(advice.cover.batch_sizes)}, {advice.cover.padding:.0%} padding (load: "
-                f"{report.load})",
-            ),
-            soft_wrap=True,
+def _print_chip_advice(
+    console: Console, advice: CompileAdvice, compilations: list[Compilation]
+) -> None:
+    """Print the smallest chip that fits, or why none is recommended."""
+    if advice.smallest_topology is not None:
+        line = Text.assemble(("smallest chip that fits: ", "bold"), advice.smallest_topology)
+        console.print(line, soft_wrap=True)
+        return
+    topologies = dict.fromkeys(compilation.topology.name for compilation in compilations)
+    unknown = [name for name in topologies if chips.find_generation(name) is None]
+    reason = "no topology compiles every batch size"
+    if unknown:
+        known = " ".join(generation.generation for generation in chips.GENERATIONS)
+        names = ", ".join(map(repr, unknown))
+        verb = "is not one" if len(unknown) == 1 else "are not"
+        reason = f"{names} {verb} of the known generations ({known})"
+        if len(unknown) < len(topologies):
+            reason += ", and no other topology compiles every batch size"
+    console.print(Text.assemble(("no chip recommendation: ", "bold"), reason), soft_wrap=True)
+
+
+def _print_batch_size_advice(
+    console: Console, advice: CompileAdvice, report: CompileReport
+) -> None:
+    """Print the recommended batch sizes, with the padding for the expected request mix."""
+    if advice.buckets is None:
+        return
+    sizes = list(advice.buckets.batch_sizes)
+    if report.load is None:
+        mix = (
+            f"if all request sizes from 1 to {sizes[-1]} are equally likely; describe yours with "
+            f"--load"
         )
+    else:
+        mix = f"for the request mix --load {report.format_load()}"
+    console.print(
+        Text.assemble(
+            ("recommended allowed_batch_sizes: ", "bold"),
+            f"{sizes} ({advice.buckets.padding:.0%} padding {mix})",
+        ),
+        soft_wrap=True,
+    )
 
 
 def format_quantity(number: float) -> str:
-    """A number in three figures: 1230000 → "1.23M"."""
+    """Format a number with three significant digits and a unit prefix: 1230000 → "1.23M"."""
     power = 0
-    while number >= 999.5 and power < len(_PREFIXES) - 1:
+    while number >= 999.5 and power < len(_LARGE_UNITS) - 1:
         number, power = number / 1000, power + 1
-    return f"{number:.3g}{_PREFIXES[power]}"
+    return f"{number:.3g}{_LARGE_UNITS[power]}"
 
 
 def format_seconds(number: float) -> str:
-    """A time in three figures: 0.00123 → "1.23ms"."""
+    """Format a time in seconds with three significant digits and a unit: 0.00123 → "1.23ms"."""
     power = 0
-    while number < 0.9995 and power < len(_SMALL) - 1:
+    while number < 0.9995 and power < len(_SECOND_UNITS) - 1:
         number, power = number * 1000, power + 1
-    return f"{number:.3g}{_SMALL[power]}"
+    return f"{number:.3g}{_SECOND_UNITS[power]}"

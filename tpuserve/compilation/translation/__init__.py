@@ -1,1 +1,1 @@
-"""Translates the XLA clusters of a lowered graph into StableHLO."""
+"""Translation of a TPU metagraph into StableHLO: a module for each cluster and batch size."""

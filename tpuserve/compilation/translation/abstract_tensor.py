@@ -1,4 +1,4 @@
-"""What is known of a tensor before anything runs."""
+"""What is known of a tensor before anything runs: its type, shape and variable."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,17 @@ from tensorflow.core.framework import full_type_pb2
 from tpuserve.tensorflow_internals import cpp_shape_inference_pb2, handle_data_util
 
 Shape = tuple[int | None, ...] | None
+"""One size for each dimension, None if it is unknown; None as a whole for an unknown rank."""
 
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """A variable that a handle leads to.
+    """A variable that a resource handle refers to.
 
     Attributes:
-      name: what tells it from others of the graph.
-      dtype: of its elements.
-      shape: None per unknown dimension; None as a whole where the rank is unknown.
+      name: Name that is unique in the graph.
+      dtype: Type of the elements.
+      shape: Shape as far as it is known.
     """
 
     name: str
@@ -29,42 +30,44 @@ class VariableSpec:
 
 @dataclass(frozen=True)
 class AbstractTensor:
-    """A tensor that goes into a call or comes out of one.
+    """What is known of a tensor without its values.
 
     Attributes:
-      dtype: of its elements.
-      shape: None per unknown dimension; None as a whole where the rank is unknown.
-      variable: where the tensor is the handle of a variable, that variable.
+      dtype: Type of the elements.
+      shape: Shape as far as it is known.
+      variable: The variable, if the tensor is the resource handle of a variable; else None.
     """
 
     dtype: Any
     shape: Shape
     variable: VariableSpec | None = None
 
-    def refined(self, shape: Shape) -> "AbstractTensor":
-        """The same with the dimensions that another shape knows of it."""
+    def refine(self, shape: Shape) -> "AbstractTensor":
+        """Return the tensor with its unknown dimensions taken from another shape of its rank."""
         if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
             return self
         known = self.shape or (None,) * len(shape)
-        merged = tuple(b if a is None else a for a, b in zip(known, shape, strict=True))
+        merged = tuple(
+            other if size is None else size for size, other in zip(known, shape, strict=True)
+        )
         return AbstractTensor(self.dtype, merged, self.variable)
 
     def with_rows(self, count: int) -> "AbstractTensor":
-        """The same with another first dimension."""
+        """Return the tensor with another first dimension; a scalar is returned unchanged."""
         if not self.shape:
             return self
         return AbstractTensor(self.dtype, (count, *self.shape[1:]), self.variable)
 
 
 def describe_tensor(tensor: Any) -> AbstractTensor:
-    """What is known of a tensor in a graph."""
+    """Return what is known of a symbolic tensor of a tf.Graph."""
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-    return AbstractTensor(tensor.dtype, shape, _variable_of(tensor))
+    return AbstractTensor(tensor.dtype, shape, _find_variable(tensor))
 
 
 def make_placeholder(argument: AbstractTensor) -> Any:
-    """A placeholder, in the default graph, of which that much is known."""
-    made = tf.compat.v1.placeholder(argument.dtype, argument.shape)
+    """Create a placeholder in the default graph with the type, shape and variable of a tensor."""
+    placeholder = tf.compat.v1.placeholder(argument.dtype, argument.shape)
     if argument.variable is not None:
         handle_data = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData(is_set=True)
         handle_data.shape_and_type.add(
@@ -72,25 +75,38 @@ def make_placeholder(argument: AbstractTensor) -> Any:
             shape=tf.TensorShape(argument.variable.shape).as_proto(),
             type=full_type_pb2.FullTypeDef(),
         )
-        handle_data_util.set_handle_data(made, handle_data)
-    return made
+        handle_data_util.set_handle_data(placeholder, handle_data)
+    return placeholder
 
 
-def merge(ones: Sequence[AbstractTensor], others: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-    """What holds of both, pair by pair."""
+def merge(
+    first: Sequence[AbstractTensor], second: Sequence[AbstractTensor]
+) -> list[AbstractTensor]:
+    """Return what holds for both tensors of each pair, such as the results of two branches."""
     return [
-        one if one == other else AbstractTensor(one.dtype, _merge_shapes(one.shape, other.shape))
-        for one, other in zip(ones, others, strict=True)
+        tensor
+        if tensor == other
+        else AbstractTensor(tensor.dtype, _merge_shapes(tensor.shape, other.shape))
+        for tensor, other in zip(first, second, strict=True)
     ]
 
 
-def _merge_shapes(one: Shape, other: Shape) -> Shape:
-    if one is None or other is None or len(one) != len(other):
+def shape_from_proto(shape: Any) -> Shape:
+    """Convert a TensorShapeProto."""
+    if shape.unknown_rank:
         return None
-    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+    return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)
 
 
-def _variable_of(tensor: Any) -> VariableSpec | None:
+def _merge_shapes(first: Shape, second: Shape) -> Shape:
+    """Keep the dimensions on which two shapes agree; the others become unknown."""
+    if first is None or second is None or len(first) != len(second):
+        return None
+    return tuple(size if size == other else None for size, other in zip(first, second, strict=True))
+
+
+def _find_variable(tensor: Any) -> VariableSpec | None:
+    """Return the variable whose handle a tensor is; None for any other tensor."""
     if tensor.dtype != tf.resource:
         return None
     while tensor.op.type == "Identity":
@@ -102,10 +118,3 @@ def _variable_of(tensor: Any) -> VariableSpec | None:
         tensor.op.get_attr("dtype"),
         shape_from_proto(tensor.op.get_attr("shape")),
     )
-
-
-def shape_from_proto(shape: Any) -> Shape:
-    """What a TensorShapeProto says."""
-    if shape.unknown_rank:
-        return None
-    return tuple(None if each.size < 0 else each.size for each in shape.dim)

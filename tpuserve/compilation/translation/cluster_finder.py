@@ -1,7 +1,7 @@
-"""What XLA compiles of a signature: found in the lowered graph, with the shapes of one batch size.
+"""Finds the XLA clusters that a signature runs, with their input shapes at one batch size.
 
-Nothing runs and no variable is read: the shapes follow from those of the signature's inputs by
-TensorFlow's own shape inference, from one call to the next.
+Nothing runs and no variable is read: TensorFlow's shape inference propagates the shapes of the
+signature's inputs through the lowered graph, from one function call to the next.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework.graph_pb2 import GraphDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-from tpuserve.compilation.translation import abstract_tensor as arguments
+from tpuserve.compilation.translation import abstract_tensor
 from tpuserve.compilation.translation.abstract_tensor import AbstractTensor
 from tpuserve.compilation.translation.function_graphs import FunctionLibrary
 from tpuserve.errors import InvalidInput
@@ -27,11 +27,11 @@ _BATCH = "BatchFunction"
 
 @dataclass(frozen=True)
 class XlaCluster:
-    """A function that XLA compiles as a whole, and what it is called with.
+    """A function that XLA compiles as a whole, and the arguments of one call.
 
     Attributes:
-      function: its name in the lowered graph.
-      arguments: as far as they are known.
+      function: Name of the function in the lowered graph.
+      arguments: What is known of the arguments.
     """
 
     function: str
@@ -39,198 +39,235 @@ class XlaCluster:
 
 
 class ClusterFinder:
-    """Follows the tensors of a lowered graph through its calls.
+    """Propagates shapes through a lowered graph and collects the XLA clusters on the way.
 
     Attributes:
-      pieces: those met so far, in the order in which they run.
-      padded: what batch functions make of the rows, one sentence each.
+      clusters: The clusters, in the order in which they run.
+      paddings: One sentence for each batch function that pads the rows.
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Follows nothing yet.
+        """Prepare a search that starts in the main graph.
 
         Args:
-          graph: a lowered graph with its function library.
+          graph: A lowered graph with its function library.
         """
         self._nodes = graph.node
         self._functions = FunctionLibrary(graph)
-        self.pieces: list[XlaCluster] = []
-        self.padded: list[str] = []
+        self.clusters: list[XlaCluster] = []
+        self.paddings: list[str] = []
 
     def trace(
-        self, fed: Mapping[str, AbstractTensor], wanted: Sequence[str]
+        self, feeds: Mapping[str, AbstractTensor], fetches: Sequence[str]
     ) -> list[AbstractTensor]:
-        """What is known of the wanted tensors of the main graph, given those that are fed.
+        """Return what is known of the fetched tensors of the main graph.
+
+        The clusters that the fetches depend on are added to `clusters`.
 
         Args:
-          fed: tensor name, "x:0" → what is fed there.
-          wanted: tensor names.
+          feeds: Name of a fed tensor, such as "x:0" → what is known of it.
+          fetches: Names of tensors.
 
         Raises:
-          InvalidInput: the graph refuses inputs of such shapes, or more rows than a batch takes.
+          InvalidInput: The graph does not accept inputs of these shapes, or a batch function does
+            not accept as many rows.
         """
-        return self._trace(self._nodes, fed, wanted, ())
+        return self._trace_graph(self._nodes, feeds, fetches, ())
 
-    def _trace(
+    def _trace_graph(
         self,
         nodes: Sequence[NodeDef],
-        fed: Mapping[str, AbstractTensor],
-        wanted: Sequence[str],
-        kept: Sequence[str],
+        feeds: Mapping[str, AbstractTensor],
+        fetches: Sequence[str],
+        control_outputs: Sequence[str],
     ) -> list[AbstractTensor]:
-        scope = _Scope(nodes, self._functions, fed)
-        for node in scope.calls([*(_producer(each) for each in wanted), *kept]):
-            given = scope.known([each for each in node.input if not each.startswith("^")])
-            scope.set_outputs(node.name, self._outputs(node, given))
-        return scope.known(wanted)
+        """Trace the main graph or the body of one call.
 
-    def _outputs(self, node: NodeDef, given: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-        """What comes out of a node that calls functions."""
+        Args:
+          nodes: The nodes of the graph.
+          feeds: Tensor name → what is known of it.
+          fetches: Names of the tensors to return.
+          control_outputs: Names of nodes that run for their side effects.
+        """
+        scope = _GraphScope(nodes, self._functions, feeds)
+        roots = [*(_producer(tensor) for tensor in fetches), *control_outputs]
+        for node in scope.ordered_calls(roots):
+            inputs = scope.lookup([tensor for tensor in node.input if not tensor.startswith("^")])
+            scope.set_outputs(node.name, self._trace_call(node, inputs))
+        return scope.lookup(fetches)
+
+    def _trace_call(self, node: NodeDef, inputs: Sequence[AbstractTensor]) -> list[AbstractTensor]:
+        """Return what is known of the outputs of a node that calls functions."""
         if node.op in _CALLS:
-            is_piece = node.attr[MUST_COMPILE].b
-            return self._called(node.attr["f"].func.name, given, is_piece=is_piece)
+            is_cluster = node.attr[MUST_COMPILE].b
+            return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
         if node.op == _BATCH:
-            return self._batched(node, given)
-        names = list(dict.fromkeys(called_functions(node)))
+            return self._trace_batch_function(node, inputs)
         if node.op in _LOOPS:
-            condition, body = node.attr["cond"].func.name, node.attr["body"].func.name
-            self._called(condition, given)
-            return arguments.merge(given, self._called(body, given))
-        # The first input of a branching says which branch.
-        results = [self._called(name, given[1:]) for name in names]
-        found = results[0]
-        for each in results[1:]:
-            found = arguments.merge(found, each)
-        return found
+            self._trace_function(node.attr["cond"].func.name, inputs)
+            results = self._trace_function(node.attr["body"].func.name, inputs)
+            return abstract_tensor.merge(inputs, results)
+        # The first input of a conditional selects the branch.
+        branches = list(dict.fromkeys(called_functions(node)))
+        results = self._trace_function(branches[0], inputs[1:])
+        for branch in branches[1:]:
+            results = abstract_tensor.merge(results, self._trace_function(branch, inputs[1:]))
+        return results
 
-    def _batched(self, node: NodeDef, given: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-        count = len(node.attr["Tin"].list.type)
-        rows = next((each.shape[0] for each in given[:count] if each.shape), None)
-        if rows is None:
-            return self._called(node.attr["f"].func.name, given)
-        allowed = list(node.attr["allowed_batch_sizes"].list.i) or [node.attr["max_batch_size"].i]
-        if rows > allowed[-1]:
-            raise InvalidInput(
-                f"a batch of {rows} rows does not fit batch function {node.name!r}, which takes "
-                f"up to {allowed[-1]}. Ask for a smaller batch size."
-            )
-        # Without allowed sizes a batch is as large as it comes.
-        if node.attr["allowed_batch_sizes"].list.i:
-            rows_in_batch = next(each for each in allowed if each >= rows)
-        else:
-            rows_in_batch = rows
-        if rows_in_batch != rows:
-            self.padded.append(f"the model pads {rows} rows to {rows_in_batch}")
-        padded = [each.with_rows(rows_in_batch) for each in given[:count]]
-        results = self._called(node.attr["f"].func.name, [*padded, *given[count:]])
-        return [each.with_rows(rows) for each in results]
-
-    def _called(
-        self, name: str, given: Sequence[AbstractTensor], *, is_piece: bool = False
+    def _trace_batch_function(
+        self, node: NodeDef, inputs: Sequence[AbstractTensor]
     ) -> list[AbstractTensor]:
+        """Trace a BatchFunction, which pads the rows of a batch to an allowed size."""
+        function = node.attr["f"].func.name
+        count = len(node.attr["Tin"].list.type)
+        rows = next((tensor.shape[0] for tensor in inputs[:count] if tensor.shape), None)
+        if rows is None:
+            return self._trace_function(function, inputs)
+        allowed = list(node.attr["allowed_batch_sizes"].list.i)
+        largest = allowed[-1] if allowed else node.attr["max_batch_size"].i
+        if rows > largest:
+            raise InvalidInput(
+                f"a batch of {rows} rows does not fit batch function {node.name!r}, which accepts "
+                f"up to {largest}. Use a smaller batch size."
+            )
+        # Without allowed sizes a batch is not padded.
+        padded_rows = next(size for size in allowed if size >= rows) if allowed else rows
+        if padded_rows != rows:
+            self.paddings.append(f"the model pads {rows} rows to {padded_rows}")
+        padded = [tensor.with_rows(padded_rows) for tensor in inputs[:count]]
+        results = self._trace_function(function, [*padded, *inputs[count:]])
+        return [tensor.with_rows(rows) for tensor in results]
+
+    def _trace_function(
+        self, name: str, inputs: Sequence[AbstractTensor], *, is_cluster: bool = False
+    ) -> list[AbstractTensor]:
+        """Trace the body of a function; a cluster is also recorded."""
         body = self._functions.body(name)
-        # Such as that of a look-up in a table, which only the program that made it knew.
-        refined = [each.refined(shape) for each, shape in zip(given, body.shapes, strict=True)]
-        if is_piece:
-            self.pieces.append(XlaCluster(name, tuple(refined)))
-        fed = dict(zip(body.inputs, refined, strict=True))
-        return self._trace(body.nodes, fed, body.outputs, body.kept)
+        # The function may know more, such as the shape that a table lookup returns.
+        refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
+        if is_cluster:
+            self.clusters.append(XlaCluster(name, tuple(refined)))
+        feeds = dict(zip(body.inputs, refined, strict=True))
+        return self._trace_graph(body.nodes, feeds, body.outputs, body.control_outputs)
 
 
-class _Scope:
-    """The nodes of a graph or of one call, and what is known of tensors there."""
+class _GraphScope:
+    """The nodes of one graph or function body, and what is known of its tensors."""
 
     def __init__(
         self,
         nodes: Sequence[NodeDef],
         functions: FunctionLibrary,
-        fed: Mapping[str, AbstractTensor],
+        feeds: Mapping[str, AbstractTensor],
     ) -> None:
-        self._nodes = {each.name: each for each in nodes}
+        self._nodes = {node.name: node for node in nodes}
         self._functions = functions
-        self._fed = {_full(name): each for name, each in fed.items()}
-        self._cut = {_producer(each) for each in self._fed}
+        self._known = {_full_name(name): tensor for name, tensor in feeds.items()}
+        self._boundary = {_producer(tensor) for tensor in self._known}
 
-    def calls(self, roots: Sequence[str]) -> Iterator[NodeDef]:
-        """The nodes that call functions, each after those that it depends on."""
-        for name in _in_order(self._nodes, roots, self._cut):
+    def ordered_calls(self, roots: Sequence[str]) -> Iterator[NodeDef]:
+        """Yield the nodes that call functions, each after the nodes that it depends on."""
+        for name in _topological_order(self._nodes, roots, self._boundary):
             if self._nodes[name].op in (*_CALLS, *_BRANCHES, *_LOOPS, _BATCH):
                 yield self._nodes[name]
 
     def set_outputs(self, node: str, outputs: Sequence[AbstractTensor]) -> None:
-        """What is known of a call's outputs."""
-        self._cut.add(node)
-        self._fed.update({f"{node}:{index}": each for index, each in enumerate(outputs)})
+        """Record what is known of the outputs of a call."""
+        self._boundary.add(node)
+        self._known.update({f"{node}:{index}": tensor for index, tensor in enumerate(outputs)})
 
-    def known(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """What is known of some tensors."""
-        tensors = [_full(each) for each in tensors]
-        wanted = [each for each in tensors if each not in self._fed]
-        found = dict(self._fed)
-        if wanted:
-            found.update(zip(wanted, self._inferred(wanted), strict=True))
-        return [found[each] for each in tensors]
+    def lookup(self, tensors: Sequence[str]) -> list[AbstractTensor]:
+        """Return what is known of tensors; shape inference supplies what is not recorded."""
+        names = [_full_name(tensor) for tensor in tensors]
+        unknown = [name for name in names if name not in self._known]
+        known = dict(self._known)
+        if unknown:
+            known.update(zip(unknown, self._infer(unknown), strict=True))
+        return [known[name] for name in names]
 
-    def _inferred(self, tensors: Sequence[str]) -> list[AbstractTensor]:
+    def _infer(self, tensors: Sequence[str]) -> list[AbstractTensor]:
+        """Infer tensors by importing the nodes up to the known tensors into a new graph."""
         graph_def = self._functions.new_graph_def()
-        used: dict[str, AbstractTensor] = {}
-        needed = _in_order(self._nodes, [_producer(each) for each in tensors], self._cut)
-        included = [each for each in needed if each not in self._cut]
-        for name in included:
+        inputs_used: dict[str, AbstractTensor] = {}
+        order = _topological_order(
+            self._nodes, [_producer(tensor) for tensor in tensors], self._boundary
+        )
+        for name in order:
+            if name in self._boundary:
+                continue
             node = graph_def.node.add()
             node.CopyFrom(self._nodes[name])
-            inputs = [each for each in node.input if not each.startswith("^")]
+            data_inputs = [tensor for tensor in node.input if not tensor.startswith("^")]
             del node.input[:]
-            node.input.extend(inputs)
-            used.update(
-                {_full(each): self._fed[_full(each)] for each in inputs if _full(each) in self._fed}
+            node.input.extend(data_inputs)
+            full_names = [_full_name(tensor) for tensor in data_inputs]
+            inputs_used.update(
+                {full: self._known[full] for full in full_names if full in self._known}
             )
         with tf.Graph().as_default():
-            fed = {name: arguments.make_placeholder(each) for name, each in used.items()}
+            placeholders = {
+                name: abstract_tensor.make_placeholder(tensor)
+                for name, tensor in inputs_used.items()
+            }
             try:
                 imported = tf.import_graph_def(
-                    graph_def, input_map=fed, return_elements=list(tensors), name=""
+                    graph_def, input_map=placeholders, return_elements=list(tensors), name=""
                 )
             except ValueError as error:
                 raise InvalidInput(
-                    f"the graph refuses inputs of such shapes: {error}. Ask for another batch size."
+                    f"the graph does not accept inputs of these shapes: {error}. Use another "
+                    f"batch size."
                 ) from error
             return [
-                self._through(fed, each) or arguments.describe_tensor(each) for each in imported
+                self._find_forwarded(placeholders, tensor)
+                or abstract_tensor.describe_tensor(tensor)
+                for tensor in imported
             ]
 
-    def _through(self, fed: Mapping[str, Any], tensor: Any) -> AbstractTensor | None:
-        """What was fed, where a tensor is but that."""
+    def _find_forwarded(
+        self, placeholders: Mapping[str, Any], tensor: Any
+    ) -> AbstractTensor | None:
+        """Return the known tensor that an imported tensor forwards; None if it is computed."""
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]
-        for name, each in fed.items():
-            if each is tensor:
-                return self._fed[name]
+        for name, placeholder in placeholders.items():
+            if placeholder is tensor:
+                return self._known[name]
         return None
 
 
-def _in_order(nodes: Mapping[str, NodeDef], roots: Sequence[str], cut: "set[str]") -> list[str]:
-    """The nodes that the roots depend on, up to where the graph is cut, producers first."""
-    found: dict[str, None] = {}
-    seen: set[str] = set()
+def _topological_order(
+    nodes: Mapping[str, NodeDef], roots: Sequence[str], boundary: "set[str]"
+) -> list[str]:
+    """Return the nodes that the roots depend on, producers first.
+
+    Args:
+      nodes: Name → node.
+      roots: Names of the nodes to start from.
+      boundary: Names of the nodes whose inputs are not followed.
+    """
+    order: dict[str, None] = {}
+    visited: set[str] = set()
     pending = [(name, False) for name in reversed(roots)]
     while pending:
         name, is_done = pending.pop()
         if is_done:
-            found[name] = None
+            order[name] = None
             continue
-        if name in seen or name not in nodes:
+        if name in visited or name not in nodes:
             continue
-        seen.add(name)
+        visited.add(name)
         pending.append((name, True))
-        if name not in cut:
-            pending.extend((_producer(each), False) for each in reversed(nodes[name].input))
-    return list(found)
+        if name not in boundary:
+            pending.extend((_producer(tensor), False) for tensor in reversed(nodes[name].input))
+    return list(order)
 
 
 def _producer(tensor: str) -> str:
+    """Return the node of a tensor name or of a control input."""
     return tensor.lstrip("^").partition(":")[0]
 
 
-def _full(tensor: str) -> str:
+def _full_name(tensor: str) -> str:
+    """Return a tensor name with its output index: "x:0" for "x"."""
     return tensor if ":" in tensor else f"{tensor}:0"

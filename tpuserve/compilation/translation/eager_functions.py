@@ -1,4 +1,4 @@
-"""Functions that TensorFlow's eager runtime knows for a while."""
+"""Temporary registration of a graph's functions with TensorFlow's eager runtime."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,25 +14,25 @@ _numbers = itertools.count()
 
 @contextmanager
 def register_functions(graph: GraphDef) -> Iterator[None]:
-    """Within it, the eager runtime has the functions of a graph, under new names.
+    """Register the functions of a graph with the eager runtime for the duration of a with block.
 
-    A traced function does not bring along what an imported graph calls, such as the bodies of its
-    loops: the runtime has to know that by itself. Function names are unique in a graph alone, so
-    the graph's are changed, in place, to names that no other has.
+    A traced function does not carry the functions that an imported graph calls, such as loop
+    bodies; the runtime must know them. Function names are unique within one graph only, so the
+    functions of the graph are first renamed, in place, to names that are unique in the process.
 
     Args:
-      graph: to be imported and traced within.
+      graph: The graph that is imported and traced inside the with block.
     """
     number = next(_numbers)
-    names = [each.signature.name for each in graph.library.function]
-    rename_functions(graph, {each: f"{each}_compiled_{number}" for each in names})
+    names = [function.signature.name for function in graph.library.function]
+    rename_functions(graph, {name: f"{name}_compiled_{number}" for name in names})
     runtime = eager_context.context()
-    known: list[str] = []
+    registered: list[str] = []
     try:
-        for each in graph.library.function:
-            runtime.add_function_def(each)
-            known.append(each.signature.name)
+        for function in graph.library.function:
+            runtime.add_function_def(function)
+            registered.append(function.signature.name)
         yield
     finally:
-        for name in known:
+        for name in registered:
             runtime.remove_function(name)

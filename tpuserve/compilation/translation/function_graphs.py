@@ -1,4 +1,4 @@
-"""The functions of a lowered graph, each as a graph of its own."""
+"""Access to the functions of a lowered graph, each converted to a graph."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,88 +18,89 @@ from tpuserve.tensorflow_internals import function_def_to_graph_def
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """What a function runs.
+    """The body of a function as a graph.
 
     Attributes:
-      nodes: named as in a graph.
-      inputs: the tensors that its arguments are, each of a placeholder.
-      shapes: what the function's making left behind of theirs.
-      outputs: the tensors that it returns.
-      kept: nodes that run for what they do.
+      nodes: The nodes, with tensor names as in a graph.
+      inputs: Tensor names of the arguments; each is the output of a placeholder.
+      shapes: Shapes of the arguments that were known when the function was traced.
+      outputs: Tensor names of the results.
+      control_outputs: Names of the nodes that run for their side effects, sorted.
     """
 
     nodes: Sequence[NodeDef]
     inputs: list[str]
     shapes: list[Shape]
     outputs: list[str]
-    kept: list[str]
+    control_outputs: list[str]
 
 
 class FunctionLibrary:
-    """A library of functions.
+    """The functions of a lowered graph.
 
     Attributes:
-      library: the FunctionDefLibrary.
+      library: TensorFlow's FunctionDefLibrary.
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Takes those of a graph."""
+        """Take the functions from a graph."""
         self.library = graph.library
         self._by_name: Mapping[str, FunctionDef] = {
-            each.signature.name: each for each in graph.library.function
+            function.signature.name: function for function in graph.library.function
         }
-        # Where TensorFlow looks up the functions that a function calls.
+        # TensorFlow looks up called functions in the default graph when it converts a function.
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.import_graph_def(self.new_graph_def(), name="")
 
     def new_graph_def(self) -> Any:
-        """A graph without nodes that has the library."""
+        """Return a new GraphDef that has the functions and no nodes."""
         graph_def = GraphDef()
         graph_def.library.CopyFrom(self.library)
         graph_def.versions.producer = tf.compat.v1.GRAPH_DEF_VERSION
         return graph_def
 
     def body(self, name: str) -> FunctionBody:
-        """What a function runs."""
+        """Return the body of a function as a graph."""
         function = self._by_name[name]
         with self._graph.as_default():
-            graph_def, names = function_def_to_graph_def(function)
+            graph_def, tensor_names = function_def_to_graph_def(function)
+        arguments, results = function.signature.input_arg, function.signature.output_arg
         return FunctionBody(
             nodes=graph_def.node,
-            inputs=[f"{each.name}:0" for each in function.signature.input_arg],
-            # TensorFlow puts the placeholders of the arguments first.
+            inputs=[f"{argument.name}:0" for argument in arguments],
+            # The first nodes are the placeholders of the arguments.
             shapes=[
                 shape_from_proto(node.attr["shape"].shape) if "shape" in node.attr else None
-                for node, _ in zip(graph_def.node, function.signature.input_arg, strict=False)
+                for node, _ in zip(graph_def.node, arguments, strict=False)
             ],
-            outputs=[names[function.ret[each.name]] for each in function.signature.output_arg],
-            kept=sorted(function.control_ret.values()),
+            outputs=[tensor_names[function.ret[result.name]] for result in results],
+            control_outputs=sorted(function.control_ret.values()),
         )
 
-    def renamed(self, name: str) -> bytes:
-        """A function and all that it calls, at any depth, whatever the names of functions are.
+    def serialize_normalized(self, name: str) -> bytes:
+        """Serialise a function and everything that it calls, with normalised function names.
 
-        Those carry numbers that differ from one export of a model to the next.
+        Function names contain numbers that differ from one export of a model to the next. They
+        are replaced by numbers in the order of the first call, which is the same in every export.
         """
-        # By when each is met, so that another export meets them in the same order.
-        met: dict[str, str] = {}
+        new_names: dict[str, str] = {}
         pending = deque([name])
         while pending:
-            each = pending.popleft()
-            if each in met or each not in self._by_name:
+            function_name = pending.popleft()
+            if function_name in new_names or function_name not in self._by_name:
                 continue
-            met[each] = f"function_{len(met)}"
-            for node in self._by_name[each].node_def:
-                pending.extend((node.op, *_functions_in_order(node)))
+            new_names[function_name] = f"function_{len(new_names)}"
+            for node in self._by_name[function_name].node_def:
+                pending.extend((node.op, *_called_functions_sorted(node)))
         graph = GraphDef()
-        graph.library.function.extend(self._by_name[each] for each in met)
-        rename_functions(graph, met)
+        graph.library.function.extend(self._by_name[function_name] for function_name in new_names)
+        rename_functions(graph, new_names)
         serialized: bytes = graph.SerializeToString(deterministic=True)
         return serialized
 
 
-def _functions_in_order(node: NodeDef) -> Iterator[str]:
-    """As `called_functions`, in the order of the attributes' names."""
+def _called_functions_sorted(node: NodeDef) -> Iterator[str]:
+    """Yield the functions that a node's attributes name, in the order of the attribute names."""
     for attribute in sorted(node.attr):
         yield from called_functions(NodeDef(attr={attribute: node.attr[attribute]}))

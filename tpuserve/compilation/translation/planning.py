@@ -1,4 +1,4 @@
-"""What there is to compile: each signature at each batch size, as pieces of the lowered graph."""
+"""Plans what to compile: the XLA clusters of each signature at each batch size."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,32 +20,34 @@ from tpuserve.tensorflow_internals import saved_model_loader
 
 DEFAULT_BATCH_SIZES = (1, 8, 64)
 
+_TAGS = tag_sets.format_tags(tag_sets.SERVE_TPU)
+
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """One signature at one batch size, and what it has a TPU compute.
+    """One signature at one batch size, with the clusters that it runs on the TPU.
 
     Attributes:
-      signature: its name.
-      batch_size: in rows.
-      pieces: with arguments that are known in all dimensions.
-      error: why there are no pieces; None where there are.
+      signature: Name of the signature.
+      batch_size: Batch size in rows.
+      clusters: The XLA clusters, whose arguments have fully known shapes.
+      error: Why the clusters could not be determined; None if they could.
     """
 
     signature: str
     batch_size: int
-    pieces: tuple[XlaCluster, ...]
+    clusters: tuple[XlaCluster, ...]
     error: str | None = None
 
 
 @dataclass(frozen=True)
 class CompilePlan:
-    """What there is to compile.
+    """Everything to compile of a SavedModel.
 
     Attributes:
-      graph: the lowered graph.
-      requests: in the order of signatures and batch sizes.
-      notes: what was assumed or left out.
+      graph: The lowered GraphDef.
+      requests: In the order of signatures and batch sizes.
+      notes: What was assumed or left out, one sentence each.
     """
 
     graph: Any
@@ -59,142 +61,172 @@ def plan_compilations(
     batch_sizes: Sequence[int] | None,
     unknown_dimension: int,
 ) -> CompilePlan:
-    """What there is to compile of a SavedModel's TPU metagraph.
+    """Plan the compilations of a SavedModel's TPU metagraph.
 
     Args:
-      directory: holds saved_model.pb.
-      signature_names: which; None for all.
-      batch_sizes: in rows; None for those that the model's batch functions allow, else 1, 8, 64.
-      unknown_dimension: what a dimension is taken as that nothing tells.
+      directory: Directory with a saved_model.pb.
+      signature_names: Signatures to compile; None for all.
+      batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's batch
+        functions, or `DEFAULT_BATCH_SIZES` if there are none.
+      unknown_dimension: Size to assume for other open dimensions.
 
     Raises:
-      SavedModelNotFound, DamagedSavedModel, MetagraphNotFound, SignatureNotFound: nothing there.
-      LoweringError: an op has no form here.
-      InvalidInput: no signature has a TPU compute anything, or one takes no such batch size.
+      SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
+      MetagraphNotFound: The SavedModel has no TPU metagraph.
+      SignatureNotFound: The metagraph has no signature of that name.
+      LoweringError: The metagraph has an op that tpuserve cannot lower.
+      InvalidInput: No signature runs anything on the TPU, or one does not accept a batch size.
     """
-    found, graph = _lowered(directory)
+    signatures, graph = _read_lowered(directory)
     notes: dict[str, None] = {}
     requests: list[CompileRequest] = []
-    for name in signature_names or sorted(found):
-        if name not in found:
+    for name in signature_names or sorted(signatures):
+        if name not in signatures:
             raise SignatureNotFound(
-                f"no signature {name!r} in metagraph {tag_sets.format_tags(tag_sets.SERVE_TPU)} of "
-                f"{directory}; found {', '.join(sorted(found)) or 'none'}. Name one of them."
+                f"no signature {name!r} in metagraph {_TAGS} of {directory}; found "
+                f"{', '.join(sorted(signatures)) or 'none'}. Use one of those names."
             )
-        signature = found[name]
-        sizes = _batch_sizes(name, signature, batch_sizes, graph)
-        made = [_request(graph, name, signature, size, notes) for size in sizes]
-        if not any(each.pieces or each.error for each in made):
-            notes[f"signature {name!r} has a TPU compute nothing"] = None
+        signature = signatures[name]
+        sizes = _select_batch_sizes(name, signature, batch_sizes, graph)
+        signature_requests = [_find_clusters(graph, name, signature, size, notes) for size in sizes]
+        if not any(request.clusters or request.error for request in signature_requests):
+            notes[f"signature {name!r} runs nothing on the TPU"] = None
             continue
-        requests += [_closed(each, unknown_dimension, notes) for each in made]
+        requests += [
+            _close_shapes(request, unknown_dimension, notes) for request in signature_requests
+        ]
     if not requests:
         raise InvalidInput(
-            f"metagraph {tag_sets.format_tags(tag_sets.SERVE_TPU)} of {directory} has a TPU "
-            f"compute nothing: no signature leads to a TPUPartitionedCall. Put the model on "
-            f"the TPU as it is exported; see docs/export.md."
+            f"metagraph {_TAGS} of {directory} runs nothing on the TPU: no signature calls a "
+            f"TPUPartitionedCall. Put the model on the TPU when you export it; see docs/export.md."
         )
     return CompilePlan(graph, tuple(requests), tuple(notes))
 
 
-def _lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
-    described = {each.tags: each for each in metagraph.read_metagraphs(directory)}
+def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
+    """Return the signatures of the TPU metagraph, and its lowered GraphDef."""
+    described = {
+        description.tags: description for description in metagraph.read_metagraphs(directory)
+    }
     if tag_sets.SERVE_TPU not in described:
-        available = ", ".join(sorted(tag_sets.format_tags(each) for each in described))
+        available = ", ".join(sorted(map(tag_sets.format_tags, described)))
         raise MetagraphNotFound(
-            f"no metagraph tagged {tag_sets.format_tags(tag_sets.SERVE_TPU)} in {directory}; found "
-            f"{available}. Export with export_to_tpu=True."
+            f"no metagraph tagged {_TAGS} in {directory}; found {available}. Export with "
+            f"export_to_tpu=True."
         )
     saved_model = saved_model_loader.parse_saved_model(str(directory))
-    (proto,) = (
-        each
-        for each in saved_model.meta_graphs
-        if frozenset(each.meta_info_def.tags) == tag_sets.SERVE_TPU
+    (meta_graph_def,) = (
+        candidate
+        for candidate in saved_model.meta_graphs
+        if frozenset(candidate.meta_info_def.tags) == tag_sets.SERVE_TPU
     )
-    return dict(described[tag_sets.SERVE_TPU].signatures), _anywhere(lower(proto.graph_def))
+    graph = _remove_colocation(lower(meta_graph_def.graph_def))
+    return dict(described[tag_sets.SERVE_TPU].signatures), graph
 
 
-def _anywhere(graph: Any) -> Any:
-    """The graph without wishes to be where another node is, which a piece of it may not have."""
-    for nodes in (graph.node, *(each.node_def for each in graph.library.function)):
+def _remove_colocation(graph: Any) -> Any:
+    """Remove colocation constraints, in place; a cluster may lack the nodes that they name."""
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
             node.attr.pop("_class", None)
     return graph
 
 
-def _batch_sizes(
-    name: str, signature: Signature, asked: Sequence[int] | None, graph: Any
+def _select_batch_sizes(
+    name: str, signature: Signature, requested: Sequence[int] | None, graph: Any
 ) -> list[int]:
-    fixed = {
-        spec.shape[0]
-        for spec in signature.inputs.values()
-        if spec.shape and spec.shape[0] is not None
-    }
-    has_open = any(
-        spec.shape is None or (spec.shape and spec.shape[0] is None)
-        for spec in signature.inputs.values()
-    )
-    if has_open or not fixed:
-        return list(dict.fromkeys(asked or allowed_batch_sizes(graph) or DEFAULT_BATCH_SIZES))
-    size = max(fixed)
-    if asked and set(asked) != {size}:
+    """Return the batch sizes to compile a signature at.
+
+    Raises:
+      InvalidInput: The signature has a fixed batch size, and another one was requested.
+    """
+    shapes = [spec.shape for spec in signature.inputs.values()]
+    fixed_sizes = {shape[0] for shape in shapes if shape and shape[0] is not None}
+    has_open_size = any(shape is None or (shape and shape[0] is None) for shape in shapes)
+    if has_open_size or not fixed_sizes:
+        return list(dict.fromkeys(requested or allowed_batch_sizes(graph) or DEFAULT_BATCH_SIZES))
+    size = max(fixed_sizes)
+    if requested and set(requested) != {size}:
         raise InvalidInput(
-            f"signature {name!r} takes batches of {size} rows, not of "
-            f"{', '.join(map(str, asked))}. Leave the batch size out, or export with an open one."
+            f"signature {name!r} accepts batches of {size} rows, not of "
+            f"{', '.join(map(str, requested))}. Leave out the batch size, or export with an open "
+            f"batch dimension."
         )
     return [size]
 
 
-def _request(
+def _find_clusters(
     graph: Any, name: str, signature: Signature, batch_size: int, notes: dict[str, None]
 ) -> CompileRequest:
-    fed = {
-        spec.name: _argument(spec.dtype, spec.shape).with_rows(batch_size)
+    """Find the clusters of a signature at a batch size; note where the model pads."""
+    feeds = {
+        spec.name: AbstractTensor(tf.as_dtype(spec.dtype), spec.shape).with_rows(batch_size)
         for spec in signature.inputs.values()
     }
-    tracer = ClusterFinder(graph)
+    finder = ClusterFinder(graph)
     try:
-        tracer.trace(fed, [spec.name for spec in signature.outputs.values()])
+        finder.trace(feeds, [spec.name for spec in signature.outputs.values()])
     except InvalidInput as error:
         return CompileRequest(name, batch_size, (), str(error))
-    notes.update({f"signature {name!r}: {each}": None for each in tracer.padded})
-    return CompileRequest(name, batch_size, tuple(tracer.pieces))
+    notes.update({f"signature {name!r}: {padding}": None for padding in finder.paddings})
+    return CompileRequest(name, batch_size, tuple(finder.clusters))
 
 
-def _argument(dtype: str, shape: tuple[int | None, ...] | None) -> AbstractTensor:
-    return AbstractTensor(tf.as_dtype(dtype), shape)
-
-
-def _closed(
+def _close_shapes(
     request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
 ) -> CompileRequest:
-    """The request with a number in place of each dimension that is not known."""
-    pieces = []
-    for piece in request.pieces:
+    """Replace the unknown dimensions of a request's arguments; note each replacement.
+
+    An unknown first dimension becomes the batch size, any other one becomes `unknown_dimension`.
+    A request with an argument of unknown rank becomes one with an error.
+    """
+    clusters = []
+    for cluster in request.clusters:
         arguments = []
-        for each in piece.arguments:
-            shape = each.shape if each.variable is None else each.variable.shape
-            if shape is None or (each.variable is not None and None in shape):
-                what = f"variable {each.variable.name!r}" if each.variable else "an input"
-                return CompileRequest(
-                    request.signature,
-                    request.batch_size,
-                    (),
-                    f"the shape of {what} of {piece.function} is not known before the model runs. "
-                    f"Set it as the model is exported.",
-                )
-            if each.variable is None and None in shape:
+        for argument in cluster.arguments:
+            if _is_undetermined(argument):
+                return _failed_request(request, cluster, argument)
+            if argument.variable is None and argument.shape and None in argument.shape:
                 closed = tuple(
                     size or (request.batch_size if axis == 0 else unknown_dimension)
-                    for axis, size in enumerate(shape)
+                    for axis, size in enumerate(argument.shape)
                 )
-                shown = ", ".join("?" if size is None else str(size) for size in shape)
-                notes[
-                    f"signature {request.signature!r}: an input of {piece.function} is "
-                    f"{each.dtype.name} [{shown}] at batch size {request.batch_size}, and was "
-                    f"compiled as {list(closed)}"
-                ] = None
-                each = dataclasses.replace(each, shape=closed)
-            arguments.append(each)
-        pieces.append(dataclasses.replace(piece, arguments=tuple(arguments)))
-    return dataclasses.replace(request, pieces=tuple(pieces))
+                notes[_describe_closing(request, cluster, argument, closed)] = None
+                argument = dataclasses.replace(argument, shape=closed)
+            arguments.append(argument)
+        clusters.append(dataclasses.replace(cluster, arguments=tuple(arguments)))
+    return dataclasses.replace(request, clusters=tuple(clusters))
+
+
+def _is_undetermined(argument: AbstractTensor) -> bool:
+    """Return whether an argument's shape cannot be completed: unknown rank, or an open variable."""
+    if argument.variable is not None:
+        return argument.variable.shape is None or None in argument.variable.shape
+    return argument.shape is None
+
+
+def _failed_request(
+    request: CompileRequest, cluster: XlaCluster, argument: AbstractTensor
+) -> CompileRequest:
+    """Return the request with an error for an argument whose shape cannot be completed."""
+    subject = f"variable {argument.variable.name!r}" if argument.variable else "an input"
+    error = (
+        f"the shape of {subject} of {cluster.function} is unknown until the model runs. Set the "
+        f"shape when you export the model."
+    )
+    return CompileRequest(request.signature, request.batch_size, (), error)
+
+
+def _describe_closing(
+    request: CompileRequest,
+    cluster: XlaCluster,
+    argument: AbstractTensor,
+    closed: tuple[int, ...],
+) -> str:
+    """Return the note about an argument whose unknown dimensions were replaced."""
+    sizes = ", ".join("?" if size is None else str(size) for size in argument.shape or ())
+    return (
+        f"signature {request.signature!r}: an input of {cluster.function} is "
+        f"{argument.dtype.name} [{sizes}] at batch size {request.batch_size}, and was compiled as "
+        f"{list(closed)}"
+    )

@@ -1,7 +1,7 @@
-"""A piece of a lowered graph as StableHLO, as TensorFlow's bridge to XLA translates it."""
+"""Translates XLA clusters of a lowered graph to StableHLO with TensorFlow's XLA bridge."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -11,109 +11,139 @@ from tpuserve.compilation.translation import uninitialized
 from tpuserve.compilation.translation.abstract_tensor import VariableSpec
 from tpuserve.compilation.translation.cluster_finder import XlaCluster
 from tpuserve.compilation.translation.eager_functions import register_functions
-from tpuserve.compilation.translation.function_graphs import FunctionLibrary
+from tpuserve.compilation.translation.function_graphs import FunctionBody, FunctionLibrary
 from tpuserve.errors import UnsupportedOnTpu
 from tpuserve.runtime import xla_errors
 from tpuserve.runtime.xla_errors import UnsupportedOp
 from tpuserve.tensorflow_internals import eager_context
 
-# So that a changed translation does not find what an older one had compiled.
-_FORMAT = 2
+# Part of each fingerprint. Increase it when the translation changes, so that results of the old
+# translation are no longer found in the cache.
+_TRANSLATION_VERSION = 2
+
+
+def _unknown_line(node: str) -> str | None:
+    return None
 
 
 class StableHloTranslator:
-    """Translates pieces of one graph.
+    """Translates the clusters of one graph.
 
-    Variables become arguments of the module, never constants. They are made for that once, without
-    values: the bridge asks for their shapes alone.
+    Variables become arguments of the module, never constants. They are created once, without
+    values, because the bridge needs only their shapes.
     """
 
     def __init__(
-        self, graph: GraphDef, line_of: Callable[[str], str | None] = lambda node: None
+        self, graph: GraphDef, line_of: Callable[[str], str | None] = _unknown_line
     ) -> None:
-        """Translates nothing yet.
+        """Prepare the translation of a graph's clusters.
 
         Args:
-          graph: a lowered graph with its function library.
-          line_of: "node@function" → the line of user code that made it, where it is known.
+          graph: A lowered graph with its function library.
+          line_of: Returns "file:number" of the user code that created "node@function", or None.
         """
         self._line_of = line_of
         self._functions = FunctionLibrary(graph)
         self._variables: dict[VariableSpec, Any] = {}
 
-    def translate(self, piece: XlaCluster) -> bytes:
-        """The module of a piece, serialized in StableHLO's portable form.
+    def translate(self, cluster: XlaCluster) -> bytes:
+        """Return the module of a cluster, serialised in StableHLO's portable form.
 
         Args:
-          piece: its arguments are known in all dimensions.
+          cluster: A cluster whose arguments have fully known shapes.
 
         Raises:
-          UnsupportedOnTpu: the bridge has no form for something in it; says for what.
+          UnsupportedOnTpu: The bridge cannot translate an op; the message names the op.
         """
-        body = self._functions.body(piece.function)
-        placeholders = {each.partition(":")[0] for each in body.inputs}
+        body = self._functions.body(cluster.function)
+        placeholders = {name.partition(":")[0] for name in body.inputs}
         graph_def = self._functions.new_graph_def()
-        graph_def.node.extend(each for each in body.nodes if each.name not in placeholders)
+        graph_def.node.extend(node for node in body.nodes if node.name not in placeholders)
 
-        def computation(*given: Any) -> Any:
-            graph, tensors = tf.compat.v1.get_default_graph(), iter(given)
-            input_map = {
-                name: next(tensors)
-                if each.variable is None
-                else graph.capture(self._variable(each.variable).handle)
-                for name, each in zip(body.inputs, piece.arguments, strict=True)
-            }
-            returned = [*body.outputs, *body.kept]
-            found = tf.import_graph_def(
-                graph_def, input_map=input_map, return_elements=returned, name=""
-            )
-            with tf.control_dependencies(found[len(body.outputs) :]):
-                return [tf.identity(each) for each in found[: len(body.outputs)]]
+        def computation(*arguments: Any) -> Any:
+            return self._import_body(graph_def, body, cluster, iter(arguments))
 
-        fed = [each for each in piece.arguments if each.variable is None]
+        specs = [
+            tf.TensorSpec(argument.shape, argument.dtype)
+            for argument in cluster.arguments
+            if argument.variable is None
+        ]
         with eager_context.eager_mode():
             try:
                 function = tf.function(computation, jit_compile=True, autograph=False)
-                specs = [tf.TensorSpec(each.shape, each.dtype) for each in fed]
                 with register_functions(graph_def):
                     generate = function.experimental_get_compiler_ir(*specs)
                     module: bytes = generate(stage="stablehlo_serialized")
             except (ValueError, TypeError, tf.errors.OpError) as error:
-                raise UnsupportedOnTpu(self._told(error, piece)) from error
+                raise UnsupportedOnTpu(self._error_text(error, cluster)) from error
         return module
 
-    def fingerprint(self, piece: XlaCluster) -> str:
-        """What tells the module of a piece from all others, without making it.
+    def fingerprint(self, cluster: XlaCluster) -> str:
+        """Return a hash that identifies the module of a cluster, without translating the cluster.
 
-        Another export of the same model has the same.
+        The hash is the same for every export of the same model.
         """
-        digest = hashlib.sha256(f"{_FORMAT} {tf.__version__} {piece.arguments}".encode())
-        digest.update(self._functions.renamed(piece.function))
+        version = f"{_TRANSLATION_VERSION} {tf.__version__} {cluster.arguments}"
+        digest = hashlib.sha256(version.encode())
+        digest.update(self._functions.serialize_normalized(cluster.function))
         return digest.hexdigest()
 
-    def _variable(self, variable: VariableSpec) -> Any:
-        if variable not in self._variables:
-            with tf.init_scope():
-                assert variable.shape is not None
-                shape = tuple(size or 0 for size in variable.shape)
-                value = uninitialized.make_uninitialized_tensor(shape, variable.dtype)
-                self._variables[variable] = tf.Variable(value)
-        return self._variables[variable]
+    def _import_body(
+        self, graph_def: Any, body: FunctionBody, cluster: XlaCluster, tensors: Iterator[Any]
+    ) -> list[Any]:
+        """Import the body of a cluster into the graph that is being traced.
 
-    def _told(self, error: Exception, piece: XlaCluster) -> str:
+        Args:
+          graph_def: The nodes of the body without its placeholders, and the function library.
+          body: The body of the cluster's function.
+          cluster: The cluster.
+          tensors: The arguments that are not variables, in order.
+
+        Returns:
+          The outputs of the cluster.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        input_map = {
+            name: next(tensors)
+            if argument.variable is None
+            else graph.capture(self._get_variable(argument.variable).handle)
+            for name, argument in zip(body.inputs, cluster.arguments, strict=True)
+        }
+        imported = tf.import_graph_def(
+            graph_def,
+            input_map=input_map,
+            return_elements=[*body.outputs, *body.control_outputs],
+            name="",
+        )
+        count = len(body.outputs)
+        with tf.control_dependencies(imported[count:]):
+            return [tf.identity(output) for output in imported[:count]]
+
+    def _get_variable(self, spec: VariableSpec) -> Any:
+        """Return the variable of a spec; the first call creates it, without values."""
+        if spec not in self._variables:
+            with tf.init_scope():
+                assert spec.shape is not None
+                shape = tuple(size or 0 for size in spec.shape)
+                value = uninitialized.make_uninitialized_tensor(shape, spec.dtype)
+                self._variables[spec] = tf.Variable(value)
+        return self._variables[spec]
+
+    def _error_text(self, error: Exception, cluster: XlaCluster) -> str:
+        """Return the ops that an error of the bridge names, or the first line of the error."""
         text = getattr(error, "message", None) or str(error)
-        refused = [
+        ops = [
             *xla_errors.find_unsupported_ops(text),
             *xla_errors.find_nonconstant_inputs(text),
         ]
-        if refused:
-            return f"XLA refuses {'; '.join(self._place(each, piece) for each in refused)}"
+        if ops:
+            return f"XLA refuses {'; '.join(self._describe_op(op, cluster) for op in ops)}"
         lines = [line.strip() for line in text.splitlines()]
         return next((line for line in lines if line), type(error).__name__)
 
-    def _place(self, refused: UnsupportedOp, piece: XlaCluster) -> str:
-        line = self._line_of(f"{refused.node}@{piece.function}")
-        made = f", made at {line}" if line else ""
-        number = refused.input_number
-        why = "" if number is None else f", whose input {number} must be a constant"
-        return f"{refused.op} ({refused.node!r}{made}){why}"
+    def _describe_op(self, op: UnsupportedOp, cluster: XlaCluster) -> str:
+        line = self._line_of(f"{op.node}@{cluster.function}")
+        created = f", created at {line}" if line else ""
+        number = op.input_number
+        reason = "" if number is None else f", whose input {number} must be a constant"
+        return f"{op.op} ({op.node!r}{created}){reason}"

@@ -1,4 +1,4 @@
-"""Tensors that have a shape and no memory."""
+"""Creates eager tensors that have a shape but take no memory."""
 
 import math
 import mmap
@@ -7,21 +7,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Pages count only once they are written to, however much is mapped. Linux' number: Python's mmap
-# has no name for it.
-_NO_RESERVE = 0x4000
+# Linux's MAP_NORESERVE, which Python's mmap does not define. Mapped pages take memory only when
+# they are written.
+_MAP_NORESERVE = 0x4000
 
 
 def make_uninitialized_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An eager tensor whose values are zeros that nobody has written, of any size.
+    """Return an eager tensor of zeros that takes no memory, so may be larger than the memory.
 
-    A type that no other can be taken for, such as bool, is written after all.
+    A tensor of a type that tf.bitcast does not support, such as bool, is allocated normally.
     """
     if not (dtype.is_floating or dtype.is_integer or dtype.is_complex) or dtype.is_quantized:
         return tf.zeros(shape, dtype)
-    count = math.prod(shape) * dtype.size
-    # mmap takes no empty range.
-    pages = mmap.mmap(-1, max(count, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-    taken = tf.experimental.dlpack.from_dlpack(np.frombuffer(pages, np.uint8, count).__dlpack__())
-    elements = shape if dtype.size == 1 else (*shape, dtype.size)
-    return tf.bitcast(tf.reshape(taken, elements), dtype)
+    num_bytes = math.prod(shape) * dtype.size
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    # mmap refuses a length of zero.
+    pages = mmap.mmap(-1, max(num_bytes, 1), flags=flags)
+    raw = np.frombuffer(pages, np.uint8, num_bytes)
+    byte_tensor = tf.experimental.dlpack.from_dlpack(raw.__dlpack__())
+    byte_shape = shape if dtype.size == 1 else (*shape, dtype.size)
+    return tf.bitcast(tf.reshape(byte_tensor, byte_shape), dtype)

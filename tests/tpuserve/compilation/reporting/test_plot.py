@@ -26,7 +26,7 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
     text = path.read_text()
     # Matplotlib draws letters, and says in comments which.
     assert "<!-- v4:2x2x1 -->" in text
-    assert "<!-- v5e:1x1 (1 without) -->" in text
+    assert "<!-- v5e:1x1 (1 missing) -->" in text
     assert "<!-- Estimates of the TPU compiler, for the TPU alone; nothing has run -->" in text
     assert list(tmp_path.iterdir()) == [path]
 

@@ -20,24 +20,24 @@ W = VariableSpec("w", tf.float32, (16, 4))
 def traced(directory: Path, rows: int | None, shape: tuple[int, ...] = (16,)) -> ClusterFinder:
     (meta_graph,) = loader_impl.parse_saved_model(str(directory)).meta_graphs
     signature = meta_graph.signature_def["serving_default"]
-    tracer = ClusterFinder(lower(meta_graph.graph_def))
+    finder = ClusterFinder(lower(meta_graph.graph_def))
     fed = {signature.inputs["x"].name: AbstractTensor(tf.float32, (rows, *shape))}
-    (tracer.result,) = tracer.trace(fed, [signature.outputs["y"].name])  # type: ignore[attr-defined]
-    return tracer
+    (finder.result,) = finder.trace(fed, [signature.outputs["y"].name])  # type: ignore[attr-defined]
+    return finder
 
 
-def shapes(piece: XlaCluster) -> list[Any]:
+def shapes(cluster: XlaCluster) -> list[Any]:
     return sorted(
-        each.shape for each in piece.arguments if each.variable is None and each.shape is not None
+        each.shape for each in cluster.arguments if each.variable is None and each.shape is not None
     )
 
 
 def test_a_piece_has_the_shape_of_the_batch_and_the_variables_it_reads(tmp_path: Path) -> None:
-    tracer = traced(exports.write(tmp_path, exports.whole(exports.linear), [None, 16]), 8)
-    (piece,) = tracer.pieces
-    assert shapes(piece) == [(8, 16)]
-    assert [each.variable for each in piece.arguments if each.variable] == [W]
-    assert tracer.result.shape == (8, 4)  # type: ignore[attr-defined]
+    finder = traced(exports.write(tmp_path, exports.whole(exports.linear), [None, 16]), 8)
+    (cluster,) = finder.clusters
+    assert shapes(cluster) == [(8, 16)]
+    assert [each.variable for each in cluster.arguments if each.variable] == [W]
+    assert finder.result.shape == (8, 4)  # type: ignore[attr-defined]
 
 
 def test_what_the_host_does_before_the_tpu_is_followed(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_what_the_host_does_before_the_tpu_is_followed(tmp_path: Path) -> None:
         rows = tf.reshape(x, [tf.shape(x)[0] * 2, -1])
         return exports.whole(lambda each: each * 2.0)(rows)
 
-    (piece,) = traced(exports.write(tmp_path, model, [None, 16]), 3).pieces
-    assert shapes(piece) == [(6, 8)]
+    (cluster,) = traced(exports.write(tmp_path, model, [None, 16]), 3).clusters
+    assert shapes(cluster) == [(6, 8)]
 
 
 def test_pieces_around_a_part_on_the_host_are_met_in_the_order_they_run_in(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_pieces_around_a_part_on_the_host_are_met_in_the_order_they_run_in(tmp_p
         y = v1.tpu.outside_compilation(lambda each: each[:, :2], x * 2.0)
         return y * 3.0
 
-    tracer = traced(exports.write(tmp_path, exports.whole(computation), [None, 16]), 5)
-    assert [shapes(each) for each in tracer.pieces] == [[(5, 16)], [(5, 2)]]
+    finder = traced(exports.write(tmp_path, exports.whole(computation), [None, 16]), 5)
+    assert [shapes(each) for each in finder.clusters] == [[(5, 16)], [(5, 2)]]
 
 
 def test_a_batch_function_pads_to_an_allowed_size_and_answers_with_the_rows_asked(
@@ -65,9 +65,9 @@ def test_a_batch_function_pads_to_an_allowed_size_and_answers_with_the_rows_aske
         batched = tf.nondifferentiable_batch_function(1, 8, 1000, [4, 8])
         return batched(exports.whole(lambda each: each * 2.0))(x)
 
-    tracer = traced(exports.write(tmp_path, model, [None, 16]), 3)
-    assert [shapes(each) for each in tracer.pieces] == [[(4, 16)]]
-    assert tracer.result.shape == (3, 16)  # type: ignore[attr-defined]
+    finder = traced(exports.write(tmp_path, model, [None, 16]), 3)
+    assert [shapes(each) for each in finder.clusters] == [[(4, 16)]]
+    assert finder.result.shape == (3, 16)  # type: ignore[attr-defined]
     with pytest.raises(InvalidInput, match="a batch of 9 rows does not fit"):
         traced(tmp_path / next(tmp_path.iterdir()).name, 9)
 
@@ -83,9 +83,9 @@ def test_both_branches_of_a_condition_on_the_host_are_met(tmp_path: Path) -> Non
         )
         return with_control_flow_v2(x)
 
-    tracer = traced(exports.write(tmp_path, model, [None, 16]), 2)
-    assert [shapes(each) for each in tracer.pieces] == [[(2, 16)], [(2, 16)]]
-    assert tracer.result.shape == (2, 16)  # type: ignore[attr-defined]
+    finder = traced(exports.write(tmp_path, model, [None, 16]), 2)
+    assert [shapes(each) for each in finder.clusters] == [[(2, 16)], [(2, 16)]]
+    assert finder.result.shape == (2, 16)  # type: ignore[attr-defined]
 
 
 def test_the_shape_of_a_look_up_is_what_the_program_knew(tmp_path: Path) -> None:
@@ -95,19 +95,19 @@ def test_the_shape_of_a_look_up_is_what_the_program_knew(tmp_path: Path) -> None
         )
         return exports.whole(lambda ids: tf.cast(ids, tf.float32))(table.lookup(x))
 
-    (piece,) = traced(exports.write(tmp_path, model, [None, 16]), 2).pieces
-    assert shapes(piece) == [(None, 16)]
+    (cluster,) = traced(exports.write(tmp_path, model, [None, 16]), 2).clusters
+    assert shapes(cluster) == [(None, 16)]
 
 
 def test_a_dimension_that_only_a_run_tells_stays_open(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         return exports.whole(lambda each: each * 2.0)(tf.boolean_mask(x, x[:, 0] > 0))
 
-    (piece,) = traced(exports.write(tmp_path, model, [None, 16]), 2).pieces
-    assert shapes(piece) == [(None, 16)]
+    (cluster,) = traced(exports.write(tmp_path, model, [None, 16]), 2).clusters
+    assert shapes(cluster) == [(None, 16)]
 
 
 def test_shapes_that_the_graph_refuses_are_said(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(exports.linear), [None, None])
-    with pytest.raises(InvalidInput, match="refuses inputs of such shapes.*16"):
+    with pytest.raises(InvalidInput, match="does not accept inputs of these shapes.*16"):
         traced(directory, 2, shape=(15,))

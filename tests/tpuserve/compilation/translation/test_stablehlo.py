@@ -16,12 +16,12 @@ from tpuserve.lowering import lower
 pytestmark = pytest.mark.slow
 
 
-def piece_of(directory: Path, rows: int) -> tuple[GraphDef, XlaCluster]:
+def cluster_of(directory: Path, rows: int) -> tuple[GraphDef, XlaCluster]:
     (meta_graph,) = loader_impl.parse_saved_model(str(directory)).meta_graphs
     graph = lower(meta_graph.graph_def)
-    tracer = ClusterFinder(graph)
-    tracer.trace({"x:0": AbstractTensor(tf.float32, (rows, 16))}, [_output(meta_graph)])
-    return graph, tracer.pieces[0]
+    finder = ClusterFinder(graph)
+    finder.trace({"x:0": AbstractTensor(tf.float32, (rows, 16))}, [_output(meta_graph)])
+    return graph, finder.clusters[0]
 
 
 def _output(meta_graph: Any) -> str:
@@ -41,8 +41,8 @@ def text_of(module: bytes) -> str:
 
 
 def test_variables_are_arguments_and_never_constants(linear: Path) -> None:
-    graph, piece = piece_of(linear, 8)
-    text = text_of(StableHloTranslator(graph).translate(piece))
+    graph, cluster = cluster_of(linear, 8)
+    text = text_of(StableHloTranslator(graph).translate(cluster))
     assert "tensor<8x16xf32>" in text
     assert "tensor<16x4xf32>" in text
     assert "constant" not in text
@@ -56,10 +56,10 @@ def test_a_variable_larger_than_the_machine_takes_no_memory(tmp_path: Path) -> N
     directory = exports.write(
         tmp_path, model, [None, 16], saved=lambda: [exports.variable("small", [])]
     )
-    graph, piece = piece_of(directory, 1)
+    graph, cluster = cluster_of(directory, 1)
     before = _resident_bytes()
     # 16 GiB of float32.
-    assert "tensor<16x268435456xf32>" in text_of(StableHloTranslator(graph).translate(piece))
+    assert "tensor<16x268435456xf32>" in text_of(StableHloTranslator(graph).translate(cluster))
     assert _resident_bytes() - before < 2**30
 
 
@@ -72,15 +72,16 @@ def test_an_op_with_no_form_is_named(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
-    graph, piece = piece_of(exports.write(tmp_path, exports.whole(computation), [None, 16]), 1)
+    graph, cluster = cluster_of(exports.write(tmp_path, exports.whole(computation), [None, 16]), 1)
+    lines = {f"spelled@{cluster.function}": "model.py:7"}
     with pytest.raises(UnsupportedOnTpu) as refused:
-        StableHloTranslator(graph, {"spelled@" + piece.function: "model.py:7"}.get).translate(piece)
-    assert str(refused.value) == "XLA refuses AsString ('spelled', made at model.py:7)"
+        StableHloTranslator(graph, lines.get).translate(cluster)
+    assert str(refused.value) == "XLA refuses AsString ('spelled', created at model.py:7)"
 
 
 def fingerprint(directory: Path, rows: int = 8) -> str:
-    graph, piece = piece_of(directory, rows)
-    return StableHloTranslator(graph).fingerprint(piece)
+    graph, cluster = cluster_of(directory, rows)
+    return StableHloTranslator(graph).fingerprint(cluster)
 
 
 def test_a_fingerprint_tells_shapes_and_graphs_apart(linear: Path, tmp_path: Path) -> None:
@@ -96,6 +97,6 @@ def test_another_export_of_the_same_model_has_the_same_fingerprint(tmp_path: Pat
         return tf.cond(x[0, 0] > 0, lambda: looped[0], lambda: exports.linear(x)[:, :1] + x)
 
     made = [exports.write(tmp_path / each, exports.whole(computation), [None, 16]) for each in "ab"]
-    names = [piece_of(each, 8)[1].function for each in made]
+    names = [cluster_of(each, 8)[1].function for each in made]
     assert names[0] != names[1]
     assert fingerprint(made[0]) == fingerprint(made[1])

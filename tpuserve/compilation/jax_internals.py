@@ -1,0 +1,96 @@
+"""The parts of jax and jaxlib outside their public API that compilation uses, and a check of them.
+
+Only worker processes call these functions: jax is imported on first use, and not in the process
+that holds TensorFlow. pyproject.toml bounds the versions of jax; `find_missing_parts` names what a
+version lacks nevertheless.
+"""
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Module → the attributes that this module uses.
+_PARTS: Mapping[str, Sequence[str]] = {
+    "jax.experimental.topologies": ("get_topology_desc",),
+    "jax.interpreters.mlir": ("make_ir_context",),
+    "jaxlib.mlir.dialects.stablehlo": ("deserialize_portable_artifact",),
+    "jaxlib.mlir.ir": ("WalkResult",),
+    "jaxlib.xla_client": ("CompileOptions", "DeviceList"),
+}
+
+
+def find_missing_parts() -> list[str]:
+    """Return the names, such as "jaxlib.xla_client.DeviceList", that the installed jax lacks."""
+    missing = []
+    for module_name, attributes in _PARTS.items():
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError:
+            missing.append(module_name)
+            continue
+        missing += [
+            f"{module_name}.{attribute}"
+            for attribute in attributes
+            if not hasattr(module, attribute)
+        ]
+    return missing
+
+
+def describe_versions() -> str:
+    """Return the installed versions, such as "jax 0.10.2 and jaxlib 0.10.2"."""
+    packages = ("jax", "jaxlib")
+    return " and ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+
+
+def topology_devices(topology: str) -> Any:
+    """Return jax's devices of a TPU topology, which need not exist on this machine."""
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(topology, platform="tpu").devices
+
+
+def parse_stablehlo(module: bytes) -> Any:
+    """Parse a StableHLO module from its portable form into an MLIR module.
+
+    Each module gets its own MLIR context, because compilations in one context exclude each other.
+    """
+    from jax.interpreters import mlir
+    from jaxlib.mlir.dialects import stablehlo
+
+    return stablehlo.deserialize_portable_artifact(mlir.make_ir_context(), module)
+
+
+def remove_copies(module: Any) -> None:
+    """Replace each mhlo.copy op of an MLIR module by its operand, in place.
+
+    TensorFlow's XLA bridge copies each variable that a loop or a branch reads. mhlo.copy is not a
+    StableHLO op, and the compiler accepts StableHLO ops only.
+    """
+    from jaxlib.mlir import ir
+
+    copies = []
+
+    def collect(operation: Any) -> Any:
+        if operation.name == "mhlo.copy":
+            copies.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    for copy in copies:
+        copy.results[0].replace_all_uses_with(copy.operands[0])
+        copy.erase()
+
+
+def compile_module(module: Any, device: Any) -> tuple[Mapping[str, float], Any]:
+    """Compile an MLIR module for one device.
+
+    Returns:
+      XLA's cost analysis (property → value), and its memory stats.
+    """
+    from jaxlib import xla_client
+
+    executable = device.client.compile(
+        module, xla_client.DeviceList((device,)), xla_client.CompileOptions()
+    )
+    return executable.cost_analysis(), executable.get_compiled_memory_stats()
