@@ -1,4 +1,4 @@
-"""Writing a SavedModel with a CPU and a TPU metagraph."""
+"""Export of a model as a SavedModel with a CPU metagraph and a TPU metagraph."""
 
 from tpuserve.export.files.writer import SavedModelWriter
 from tpuserve.export.functional import export

@@ -1,8 +1,8 @@
-"""Which line of the user's code made a node, kept for the nodes of TPU computations.
+"""Records which line of user code created each node of a TPU computation.
 
-It is TensorFlow's own file, a GraphDebugInfo at debug/saved_model_debug_info.pb, with one frame a
-node: the innermost that is in no installed package. So it stays small, and names what its reader
-can change.
+The file is TensorFlow's own format, a GraphDebugInfo at debug/saved_model_debug_info.pb, with one
+stack frame for each node: the innermost frame outside of installed packages. This keeps the file
+small, and names code that the user can change.
 """
 
 import os
@@ -20,16 +20,19 @@ from tpuserve import tensorflow_internals
 
 FILE = "debug/saved_model_debug_info.pb"
 
-# They are many, and no compiler refuses them.
-_LEFT_OUT = frozenset(("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp"))
+# Frequent ops that every compiler accepts, so that nobody needs their lines.
+_IGNORED_OPS = frozenset(
+    ("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp")
+)
 
-_OURS = Path(__file__).parent.parent.parent
-_NOT_USERS = tuple(
-    f"{each}{os.sep}"
-    for each in (
-        *(_OURS / each for each in ("tpuserve", "trainer", "server")),
-        # The standard library, with the site-packages of an environment that has its own.
-        *(sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")),
+_REPOSITORY = Path(__file__).parent.parent.parent
+# Frames in these directories are not user code.
+_LIBRARY_PREFIXES = tuple(
+    f"{directory}{os.sep}"
+    for directory in (
+        *(_REPOSITORY / package for package in ("tpuserve", "trainer", "server")),
+        # The standard library and the site-packages of the environment.
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         Path(tf.__file__).parent.parent,
     )
 )
@@ -37,12 +40,12 @@ _NOT_USERS = tuple(
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of code.
+    """A line of user code.
 
     Attributes:
-      file: its path, from the working directory where it lies below that.
-      number: from 1.
-      function: that it is in.
+      file: Path of the file, relative to the working directory if it is below that.
+      number: Line number, from 1.
+      function: Name of the function that contains the line.
     """
 
     file: str
@@ -51,39 +54,40 @@ class SourceLine:
 
 
 def find_source_lines(graph: Any) -> dict[str, SourceLine]:
-    """Node → line, for the nodes of all TPU computations of a graph that have a line.
+    """Find the user code of the nodes of all TPU computations in a tf.Graph.
 
-    A node is named as in its function. Where two functions have a node of one name from different
-    lines, all but the first are named "node@function".
+    Returns:
+      Node → line, for the nodes whose line is known. A node has its name in its function. If two
+      functions have a node of the same name from different lines, all but the first node are named
+      "node@function".
 
-    Args:
-      graph: a tf.Graph. Functions that TensorFlow's Defun made remember no lines.
+      Functions that TensorFlow's Defun created have no known lines.
     """
-    found: dict[str, SourceLine] = {}
-    for operation, function in _on_tpu(graph):
-        is_left_out = operation.type in _LEFT_OUT or operation.type.startswith("TPU")
-        line = None if is_left_out else _line(operation)
-        if line is not None and found.setdefault(operation.name, line) != line:
-            found[f"{operation.name}@{function}"] = line
-    return found
+    lines: dict[str, SourceLine] = {}
+    for operation, function in _operations_on_tpu(graph):
+        is_ignored = operation.type in _IGNORED_OPS or operation.type.startswith("TPU")
+        line = None if is_ignored else _find_user_line(operation)
+        if line is not None and lines.setdefault(operation.name, line) != line:
+            lines[f"{operation.name}@{function}"] = line
+    return lines
 
 
 def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
-    """Writes the lines beside a SavedModel; nothing where there are none."""
+    """Write the lines of nodes into a SavedModel's directory; no lines write no file."""
     if not lines:
         return
     proto = GraphDebugInfo()
     files: dict[str, int] = {}
-    numbers: dict[SourceLine, int] = {}
+    frame_ids: dict[SourceLine, int] = {}
     for node, line in lines.items():
-        if line not in numbers:
-            numbers[line] = len(numbers) + 1
-            frame = proto.frames_by_id[numbers[line]]
+        if line not in frame_ids:
+            frame_ids[line] = len(frame_ids) + 1
+            frame = proto.frames_by_id[frame_ids[line]]
             frame.file_index = files.setdefault(line.file, len(files))
             frame.line = line.number
             frame.func = line.function
-            proto.traces_by_id[numbers[line]].frame_id.append(numbers[line])
-        proto.name_to_trace_id[node] = numbers[line]
+            proto.traces_by_id[frame_ids[line]].frame_id.append(frame_ids[line])
+        proto.name_to_trace_id[node] = frame_ids[line]
     proto.files.extend(files)
     path = tf.io.gfile.join(directory, FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -92,9 +96,11 @@ def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
 
 
 def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str | None]:
-    """A function of a node's name, or "node@function", that gives "file:number" or None.
+    """Load the lines of a SavedModel's nodes, whichever TensorFlow wrote them.
 
-    Reads what any TensorFlow wrote. Without the file, or with a damaged one, no node has a line.
+    Returns:
+      A function that takes "node" or "node@function" and returns "file:number", or None if the
+      line is unknown. Without the file, or with a damaged file, no line is known.
     """
     proto = GraphDebugInfo()
     path = tf.io.gfile.join(os.fspath(directory), FILE)
@@ -102,17 +108,18 @@ def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str |
         with tf.io.gfile.GFile(path, "rb") as file:
             proto.ParseFromString(file.read())
     except (tf.errors.OpError, DecodeError):
-        # A line is but a help: what wants it goes on without.
+        # Lines only improve messages, so a missing or damaged file is no error.
         return lambda node: None
-    lines = {name: _shown(proto, number) for name, number in proto.name_to_trace_id.items()}
+    lines = {name: _format_frame(proto, trace) for name, trace in proto.name_to_trace_id.items()}
 
-    def find(node: str) -> str | None:
+    def find_line(node: str) -> str | None:
         return lines.get(node) or lines.get(node.partition("@")[0])
 
-    return find
+    return find_line
 
 
-def _shown(proto: Any, trace: int) -> str | None:
+def _format_frame(proto: Any, trace: int) -> str | None:
+    """Return "file:number" of the last frame of a trace; None if the trace is incomplete."""
     frames = proto.traces_by_id[trace].frame_id
     if not frames:
         return None
@@ -122,52 +129,58 @@ def _shown(proto: Any, trace: int) -> str | None:
     return f"{proto.files[frame.file_index]}:{frame.line}"
 
 
-def _on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
-    """The operations of TPU computations, each with the name of the function it is in."""
+def _operations_on_tpu(graph: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the operations of TPU computations, each with the name of its function."""
     pending = [(graph, "", False)]
-    seen = set()
+    visited = set()
     while pending:
         scope, function, is_on_tpu = pending.pop(0)
         for operation in scope.get_operations():
             is_member = is_on_tpu or _is_replicated(operation)
             if is_member:
                 yield operation, function
-            for name in _functions_of(operation):
-                called = _graph_of(scope, name) or _graph_of(graph, name)
+            for name in _called_functions(operation):
+                called = _function_graph(scope, name) or _function_graph(graph, name)
                 is_called_on_tpu = is_member or operation.type == "TPUPartitionedCall"
-                if called is not None and (name, is_called_on_tpu) not in seen:
-                    seen.add((name, is_called_on_tpu))
+                if called is not None and (name, is_called_on_tpu) not in visited:
+                    visited.add((name, is_called_on_tpu))
                     pending.append((called, name, is_called_on_tpu))
 
 
 def _is_replicated(operation: Any) -> bool:
+    """Return whether tpu.rewrite or tpu.replicate marked an operation."""
     try:
         return bool(operation.get_attr("_tpu_replicate"))
     except ValueError:
         return False
 
 
-def _functions_of(operation: Any) -> Iterator[str]:
+def _called_functions(operation: Any) -> Iterator[str]:
+    """Yield the names of the functions that an operation's attributes refer to."""
     for attribute in operation.op_def.attr:
         if attribute.type == "func":
             yield operation.get_attr(attribute.name).name
         elif attribute.type == "list(func)":
-            yield from (each.name for each in operation.get_attr(attribute.name))
+            yield from (function.name for function in operation.get_attr(attribute.name))
 
 
-def _graph_of(scope: Any, name: str) -> Any:
-    # A graph made anew from a definition would have the lines of this very call.
-    return getattr(tensorflow_internals.get_graph_functions(scope).get(name), "_cached_graph", None)
+def _function_graph(scope: Any, name: str) -> Any:
+    """Return the graph that a function was traced into; None if it is not in memory."""
+    # A graph rebuilt from the FunctionDef would have the lines of this call.
+    function = tensorflow_internals.get_graph_functions(scope).get(name)
+    return getattr(function, "_cached_graph", None)
 
 
-def _line(operation: Any) -> SourceLine | None:
-    # An operation of a function that was read from a file has none.
+def _find_user_line(operation: Any) -> SourceLine | None:
+    """Return the innermost frame of an operation's traceback that is user code."""
+    # Operations of a function that was read from a file have no traceback.
     for frame in reversed(operation.traceback or ()):
-        if not frame.filename.startswith(_NOT_USERS) and not frame.filename.startswith("<"):
-            return SourceLine(_short(frame.filename), frame.lineno, frame.name)
+        if not frame.filename.startswith(_LIBRARY_PREFIXES) and not frame.filename.startswith("<"):
+            return SourceLine(_shorten_path(frame.filename), frame.lineno, frame.name)
     return None
 
 
-def _short(file: str) -> str:
+def _shorten_path(file: str) -> str:
+    """Return a path relative to the working directory, if it is below that."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative

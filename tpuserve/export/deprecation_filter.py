@@ -1,4 +1,4 @@
-"""TensorFlow's notes on its own old functions, kept from whoever cannot act on them."""
+"""Suppresses TensorFlow's deprecation warnings about functions that tpuserve itself calls."""
 
 import threading
 from collections.abc import Iterator
@@ -7,26 +7,27 @@ from contextlib import contextmanager
 from tpuserve.tensorflow_internals import deprecation
 
 _lock = threading.Lock()
-_inside = 0
-_shown = True
+_active_blocks = 0
+_previous_setting = True
 
 
 @contextmanager
 def without_deprecations() -> Iterator[None]:
-    """Keeps TensorFlow from logging that a function is deprecated which we call, not the user.
+    """Suppress TensorFlow's deprecation warnings inside a with block.
 
-    TensorFlow's own `silence` stays on after an error, and when two threads leave it out of order.
+    TensorFlow's own `silence` is not used: it stays on after an error, and when two threads leave
+    it in the order in which they entered.
     """
-    global _inside, _shown
+    global _active_blocks, _previous_setting
     with _lock:
-        if not _inside:
-            _shown = deprecation._PRINT_DEPRECATION_WARNINGS
+        if not _active_blocks:
+            _previous_setting = deprecation._PRINT_DEPRECATION_WARNINGS
             deprecation._PRINT_DEPRECATION_WARNINGS = False
-        _inside += 1
+        _active_blocks += 1
     try:
         yield
     finally:
         with _lock:
-            _inside -= 1
-            if not _inside:
-                deprecation._PRINT_DEPRECATION_WARNINGS = _shown
+            _active_blocks -= 1
+            if not _active_blocks:
+                deprecation._PRINT_DEPRECATION_WARNINGS = _previous_setting

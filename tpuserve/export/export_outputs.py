@@ -1,4 +1,8 @@
-"""The export outputs of a spec, taken apart into tensors and put together again."""
+"""Extracts the tensors of an EstimatorSpec's export outputs, and replaces them.
+
+A TPU computation takes and returns tensors only. The spec's predictions and export outputs are
+therefore flattened inside of the computation and rebuilt from its results outside.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,51 +16,60 @@ from tpuserve.tensorflow_internals import (
 
 
 def extract_tensors(spec: Any) -> dict[str, Any]:
-    """What a spec predicts and exports, as a nest of tensors; see `rebuild_export_outputs`.
+    """Return the predictions and export outputs of a spec as a nest of tensors.
 
     Raises:
-      ExportError: an export output is of a kind that has no form on a TPU, or the spec has a
-        scaffold whose ops would be on the TPU.
+      ExportError: An export output is not a PredictOutput, ClassificationOutput or
+        RegressionOutput, or the spec has a scaffold whose ops would be on the TPU.
     """
     _check_scaffold(getattr(spec, "scaffold", None))
-    outputs = {name: _tensors(name, each) for name, each in _outputs(spec).items()}
+    outputs = {
+        name: _constructor_arguments(name, output)
+        for name, output in _get_export_outputs(spec).items()
+    }
     return {"predictions": spec.predictions, "export_outputs": outputs}
 
 
 def rebuild_export_outputs(spec: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The export outputs of a spec with other tensors; None for none."""
+    """Return the export outputs of a spec with other tensors; None if the spec has no outputs.
+
+    Args:
+      spec: The EstimatorSpec.
+      tensors: A nest as `extract_tensors` returns it.
+    """
     outputs = {
-        name: type(each)(**tensors["export_outputs"][name]) for name, each in _outputs(spec).items()
+        name: type(output)(**tensors["export_outputs"][name])
+        for name, output in _get_export_outputs(spec).items()
     }
     return outputs or None
 
 
-def _outputs(spec: Any) -> Mapping[str, Any]:
+def _get_export_outputs(spec: Any) -> Mapping[str, Any]:
     return spec.export_outputs or {}
 
 
-def _tensors(name: str, output: Any) -> dict[str, Any]:
-    """The tensors of an export output by the names its constructor takes them under."""
+def _constructor_arguments(name: str, output: Any) -> dict[str, Any]:
+    """Return the tensors of an export output as keyword arguments of its constructor."""
     if isinstance(output, PredictOutput):
         return {"outputs": dict(output.outputs)}
     if isinstance(output, ClassificationOutput):
-        given = {"scores": output.scores, "classes": output.classes}
-        return {each: tensor for each, tensor in given.items() if tensor is not None}
+        tensors = {"scores": output.scores, "classes": output.classes}
+        return {argument: tensor for argument, tensor in tensors.items() if tensor is not None}
     if isinstance(output, RegressionOutput):
         return {"value": output.value}
     raise ExportError(
-        f"export output {name!r} is a {type(output).__name__}, which has no form on a TPU. Give "
-        f"a PredictOutput, ClassificationOutput or RegressionOutput."
+        f"export output {name!r} is a {type(output).__name__}, which cannot be exported for a TPU. "
+        f"Give a PredictOutput, ClassificationOutput or RegressionOutput."
     )
 
 
 def _check_scaffold(scaffold: Any) -> None:
-    found = [
-        each for each in ("saver", "init_op", "local_init_op") if getattr(scaffold, each, None)
+    names = [
+        name for name in ("saver", "init_op", "local_init_op") if getattr(scaffold, name, None)
     ]
-    if found:
+    if names:
         raise ExportError(
-            f"model_fn returned an EstimatorSpec whose scaffold has a {found[0]} of its own, made "
-            f"within the TPU computation, where it cannot run. Return a spec with a scaffold_fn, "
-            f"which is called outside of it."
+            f"model_fn returned an EstimatorSpec whose scaffold has a {names[0]} of its own. It "
+            f"was created inside of the TPU computation and cannot run there. Return a spec with a "
+            f"scaffold_fn, which is called outside of the computation."
         )

@@ -1,4 +1,4 @@
-"""Walking from a graph into the functions that it calls."""
+"""Walks from a graph into the functions that it contains."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,16 +7,16 @@ from tpuserve import tensorflow_internals
 
 
 def walk_graphs(graph: Any) -> Iterator[Any]:
-    """A graph and the graphs of all functions in its library, as deep as they go, each once."""
-    seen = set()
+    """Yield a graph and the graphs of all functions in its library, recursively, each once."""
+    visited = set()
     pending = [graph]
     while pending:
-        each = pending.pop(0)
-        if id(each) in seen:
+        current = pending.pop(0)
+        if id(current) in visited:
             continue
-        seen.add(id(each))
-        yield each
-        # What TensorFlow's Defun made has no graph to look at.
-        functions = tensorflow_internals.get_graph_functions(each).values()
-        called = (getattr(function, "graph", None) for function in functions)
-        pending += [graph for graph in called if graph is not None]
+        visited.add(id(current))
+        yield current
+        # Functions that TensorFlow's Defun created have no graph.
+        functions = tensorflow_internals.get_graph_functions(current).values()
+        graphs = (getattr(function, "graph", None) for function in functions)
+        pending += [function_graph for function_graph in graphs if function_graph is not None]

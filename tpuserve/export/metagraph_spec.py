@@ -1,4 +1,4 @@
-"""What one metagraph of an export is made of."""
+"""Description of one metagraph of an export."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ class MetagraphSpec:
     """A graph with its signatures, ready to be written.
 
     Attributes:
-      tags: the tag set to write it under.
-      graph: the tf.Graph.
-      signatures: name → SignatureDef.
-      restore: gives the variables their values in a session of the graph.
-      saver: the tf.compat.v1.train.Saver that saves them; None saves all variables.
-      init_op: the op that a loader runs after restoring, to fill tables; None for no such op.
+      tags: Tag set of the metagraph.
+      graph: The tf.Graph.
+      signatures: Name → SignatureDef.
+      restore: Called with a session of the graph; gives the variables their values.
+      saver: The tf.compat.v1.train.Saver that saves the variables; None to save all variables.
+      init_op: The op that a loader runs after restoring, which fills tables; None for no op.
     """
 
     tags: TagSet

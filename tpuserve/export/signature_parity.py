@@ -1,4 +1,4 @@
-"""The promise that a client need not know which metagraph answers."""
+"""Checks that both metagraphs of an export have the same signatures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,54 +9,65 @@ from tpuserve.errors import ExportError
 
 
 def check_same_signatures(
-    cpu: Mapping[str, Any], tpu: Mapping[str, Any], told_by: str = "use_tpu"
+    cpu: Mapping[str, Any], tpu: Mapping[str, Any], flag: str = "use_tpu"
 ) -> None:
-    """Refuses metagraphs that a client could tell apart by their signatures.
+    """Check that the signatures of two metagraphs have the same methods, names, types and shapes.
 
     Args:
-      cpu, tpu: name → SignatureDef.
-      told_by: what is True as the TPU metagraph is built.
+      cpu: Name → SignatureDef of the metagraph {serve}.
+      tpu: Name → SignatureDef of the metagraph {serve, tpu}.
+      flag: Name of the argument that is True when the TPU metagraph is built, for the message.
 
     Raises:
-      ExportError: names the first signature that differs in its method, aliases or types, or in
-        shapes that no tensor has both of.
+      ExportError: A signature differs in its method, aliases or types, or in shapes that no
+        tensor can have both of. The message names the first such signature.
     """
     for name in sorted(cpu.keys() | tpu.keys()):
-        if name in cpu and name in tpu and _agree(cpu[name], tpu[name]):
+        if name in cpu and name in tpu and _are_same(cpu[name], tpu[name]):
             continue
-        of_cpu, of_tpu = (_form(each[name]) if name in each else "none" for each in (cpu, tpu))
+        cpu_text = _format_signature(cpu[name]) if name in cpu else "none"
+        tpu_text = _format_signature(tpu[name]) if name in tpu else "none"
         raise ExportError(
-            f"signature {name!r} is {of_cpu} in the metagraph {{serve}} and {of_tpu} in "
-            f"{{serve, tpu}}. Return the same outputs whether {told_by} is True or False, so that "
+            f"signature {name!r} is {cpu_text} in the metagraph {{serve}} and {tpu_text} in "
+            f"{{serve, tpu}}. Return the same outputs whether {flag} is True or False, so that "
             f"a client need not know where the model runs."
         )
 
 
-def _agree(first: Any, second: Any) -> bool:
+def _are_same(first: Any, second: Any) -> bool:
     return first.method_name == second.method_name and all(
-        mine.keys() == other.keys()
-        and all(
-            mine[alias].dtype == other[alias].dtype
-            and tf.TensorShape(mine[alias].tensor_shape).is_compatible_with(
-                tf.TensorShape(other[alias].tensor_shape)
-            )
-            for alias in mine
+        _are_compatible(infos, other_infos)
+        for infos, other_infos in (
+            (first.inputs, second.inputs),
+            (first.outputs, second.outputs),
         )
-        for mine, other in ((first.inputs, second.inputs), (first.outputs, second.outputs))
     )
 
 
-def _form(signature: Any) -> str:
-    inputs, results = (
-        ", ".join(f"{alias}: {_show(each[alias])}" for alias in sorted(each))
-        for each in (signature.inputs, signature.outputs)
+def _are_compatible(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two mappings of alias → TensorInfo have compatible tensors."""
+    return first.keys() == second.keys() and all(
+        first[alias].dtype == second[alias].dtype
+        and tf.TensorShape(first[alias].tensor_shape).is_compatible_with(
+            tf.TensorShape(second[alias].tensor_shape)
+        )
+        for alias in first
     )
-    return f"{signature.method_name.rpartition('/')[2]} ({inputs}) to ({results})"
 
 
-def _show(info: Any) -> str:
+def _format_signature(signature: Any) -> str:
+    """Format a SignatureDef: "predict (x: float32 [?]) to (y: float32 [?])"."""
+    inputs, outputs = (
+        ", ".join(f"{alias}: {_format_tensor(infos[alias])}" for alias in sorted(infos))
+        for infos in (signature.inputs, signature.outputs)
+    )
+    return f"{signature.method_name.rpartition('/')[2]} ({inputs}) to ({outputs})"
+
+
+def _format_tensor(info: Any) -> str:
+    """Format the type and shape of a TensorInfo."""
     shape = tf.TensorShape(info.tensor_shape)
     if shape.rank is None:
         return f"{tf.as_dtype(info.dtype).name} of any rank"
-    sizes = ", ".join("?" if each is None else str(each) for each in shape)
+    sizes = ", ".join("?" if size is None else str(size) for size in shape)
     return f"{tf.as_dtype(info.dtype).name} [{sizes}]"

@@ -1,4 +1,4 @@
-"""The warm-up file: requests that a server runs before it says that a model is ready.
+"""Writes the warm-up file: requests that a server runs before it reports a model as available.
 
 Source: tensorflow/serving, servables/tensorflow/saved_model_warmup.cc.
 """
@@ -19,28 +19,29 @@ from tpuserve.saved_model import batch_functions, warm_up_file
 
 FILE = warm_up_file.PATH.as_posix()
 
-# TensorFlow Serving refuses a model with more of them.
+# TensorFlow Serving refuses a model with more records.
 MOST_RECORDS = 1000
 
 _PREDICT, _CLASSIFY, _REGRESS = (
-    f"tensorflow/serving/{each}" for each in ("predict", "classify", "regress")
+    f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress")
 )
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Which requests a server is to run before a model is ready.
+    """The requests that a server runs before it reports a model as available.
 
     Attributes:
-      batch_sizes: in rows; None for the sizes that the graph's BatchFunctions allow, or one row
-        where there are none. A signature that takes a fixed number of rows gets that number.
-      inputs: alias → array with at least one row, which are repeated to fill a batch, for each
-        signature that has this alias. Inputs that are not given are generated; None for all.
-      seed: of the generated inputs.
+      batch_sizes: Batch sizes in rows. None means the allowed_batch_sizes of the graph's
+        BatchFunctions, or one row if there are none. A signature with a fixed batch size gets
+        that size.
+      inputs: Alias → array with at least one row, for each signature with that input. The rows are
+        repeated to fill a batch. Other inputs are generated; None generates all inputs.
+      seed: Random seed of the generated inputs.
 
     Raises:
-      InvalidSetting: a batch size is less than 1.
-      InvalidType: something is of a wrong type.
+      InvalidSetting: A batch size is less than 1.
+      InvalidType: An attribute has the wrong type.
     """
 
     batch_sizes: Sequence[int] | None = None
@@ -48,26 +49,29 @@ class WarmUp:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        sizes = self.batch_sizes
-        if sizes is not None:
-            if isinstance(sizes, str | bytes) or not isinstance(sizes, Sequence):
-                raise InvalidType(f"batch_sizes is {sizes!r}. Give a list of numbers of rows.")
-            for each in sizes:
-                if isinstance(each, bool) or not isinstance(each, Integral):
-                    raise InvalidType(f"batch_sizes has {each!r}. Give whole numbers of rows.")
-                if each < 1:
-                    raise InvalidSetting(f"batch_sizes has {each}. Give numbers of at least 1.")
-            if not sizes:
-                raise InvalidSetting("batch_sizes is empty. Give a number of rows, or None.")
+        if self.batch_sizes is not None:
+            _check_batch_sizes(self.batch_sizes)
         if self.inputs is not None and not isinstance(self.inputs, Mapping):
             raise InvalidType(f"inputs is {self.inputs!r}. Give a dict of alias → array.")
 
 
+def _check_batch_sizes(sizes: Any) -> None:
+    if isinstance(sizes, str | bytes) or not isinstance(sizes, Sequence):
+        raise InvalidType(f"batch_sizes is {sizes!r}. Give a list of numbers of rows.")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise InvalidType(f"batch_sizes has {size!r}. Give whole numbers of rows.")
+        if size < 1:
+            raise InvalidSetting(f"batch_sizes has {size}. Give numbers of at least 1.")
+    if not sizes:
+        raise InvalidSetting("batch_sizes is empty. Give a number of rows, or None.")
+
+
 def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
-    """A WarmUp as it is, the default one for True, None for False or None.
+    """Return the WarmUp that an argument `warm_up` means: the default for True, None for False.
 
     Raises:
-      InvalidType: it is something else.
+      InvalidType: The value is not a WarmUp, a bool or None.
     """
     if value is None or isinstance(value, WarmUp):
         return value
@@ -79,49 +83,40 @@ def normalize_warm_up(value: WarmUp | bool | None) -> WarmUp | None:
 def write_warm_up_file(
     directory: str | os.PathLike[str], meta_graph_defs: Any, warm_up: WarmUp
 ) -> int:
-    """Writes the warm-up file of a SavedModel; returns how many records it has.
-
-    One record per signature and batch size, of the signatures that are served.
+    """Write the warm-up file of a SavedModel: a record per served signature and batch size.
 
     Args:
-      directory: of the SavedModel; it gets the file `FILE`.
-      meta_graph_defs: its MetaGraphDefs, or a single one.
-      warm_up: which records.
+      directory: Directory of the SavedModel; the file is `FILE` in it.
+      meta_graph_defs: The SavedModel's MetaGraphDefs, or a single MetaGraphDef.
+      warm_up: The requests to write.
+
+    Returns:
+      The number of records.
 
     Raises:
-      ExportError: nothing is served, there are more than `MOST_RECORDS`, or a given input fits no
-        signature.
+      ExportError: No signature is served, there would be more than `MOST_RECORDS` records, or
+        `warm_up.inputs` do not fit the signatures.
     """
     metagraphs = list(meta_graph_defs) if _is_many(meta_graph_defs) else [meta_graph_defs]
-    # The metagraphs of one model have the same signatures: whichever is loaded, this fits.
-    served = {
-        name: metagraph
-        for metagraph in reversed(metagraphs)
-        if tf.saved_model.SERVING in metagraph.meta_info_def.tags
-        for name, signature in metagraph.signature_def.items()
-        if signature.method_name in (_PREDICT, _CLASSIFY, _REGRESS)
-    }
-    if not served:
-        raise ExportError(
-            "a warm-up file was asked for, and no metagraph has a signature that is served. "
-            "Export for PREDICT, or leave warm_up out."
-        )
+    served = _find_served_signatures(metagraphs)
     allowed = {
-        size for each in metagraphs for size in batch_functions.allowed_batch_sizes(each.graph_def)
+        size
+        for metagraph in metagraphs
+        for size in batch_functions.allowed_batch_sizes(metagraph.graph_def)
     }
     sizes = sorted(set(warm_up.batch_sizes or allowed or [1]))
     _check_aliases(warm_up, served)
     planned = [
         (name, metagraph, rows)
         for name, metagraph in sorted(served.items())
-        for rows in _sizes_of(metagraph, name, sizes)
+        for rows in _record_sizes(metagraph, name, sizes)
     ]
     if len(planned) > MOST_RECORDS:
         raise ExportError(
-            f"a warm-up file would have {len(planned)} records, and TensorFlow Serving takes "
+            f"the warm-up file would have {len(planned)} records, and TensorFlow Serving takes "
             f"{MOST_RECORDS} at most. Give fewer batch_sizes."
         )
-    records = [_record(*each, warm_up) for each in planned]
+    records = [_make_record(name, metagraph, rows, warm_up) for name, metagraph, rows in planned]
     path = tf.io.gfile.join(os.fspath(directory), FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.TFRecordWriter(path) as writer:
@@ -134,11 +129,35 @@ def _is_many(meta_graph_defs: Any) -> bool:
     return not hasattr(meta_graph_defs, "signature_def")
 
 
-def _sizes_of(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
+def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
+    """Return signature name → a MetaGraphDef that serves it.
+
+    The metagraphs of one SavedModel have the same signatures, so the records fit all of them.
+
+    Raises:
+      ExportError: No signature is served.
+    """
+    served = {
+        name: metagraph
+        for metagraph in reversed(metagraphs)
+        if tf.saved_model.SERVING in metagraph.meta_info_def.tags
+        for name, signature in metagraph.signature_def.items()
+        if signature.method_name in (_PREDICT, _CLASSIFY, _REGRESS)
+    }
+    if not served:
+        raise ExportError(
+            "warm_up is set, and no metagraph has a signature that is served. Export for PREDICT, "
+            "or leave warm_up out."
+        )
+    return served
+
+
+def _record_sizes(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
+    """Return the batch sizes of a signature's records: the fixed size if it has one."""
     if samples.has_open_batch_size(metagraph, name):
         return sizes
-    shapes = [each.tensor_shape for each in metagraph.signature_def[name].inputs.values()]
-    return [next((each.dim[0].size for each in shapes if each.dim), 1)]
+    shapes = [info.tensor_shape for info in metagraph.signature_def[name].inputs.values()]
+    return [next((shape.dim[0].size for shape in shapes if shape.dim), 1)]
 
 
 def _check_aliases(warm_up: WarmUp, served: Mapping[str, Any]) -> None:
@@ -151,17 +170,18 @@ def _check_aliases(warm_up: WarmUp, served: Mapping[str, Any]) -> None:
     if unknown:
         raise ExportError(
             f"warm-up inputs {', '.join(map(repr, unknown))} are inputs of no signature; found "
-            f"{', '.join(map(repr, sorted(known)))}. Name those."
+            f"{', '.join(map(repr, sorted(known)))}. Use those names."
         )
 
 
-def _record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes:
-    # It imports TensorFlow Serving's protos, which only those who ask for this file need.
+def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes:
+    """Return a serialised PredictionLog with a request for a signature at a batch size."""
+    # Imported late: only this file format needs TensorFlow Serving's protos.
     from tensorflow_serving.apis import prediction_log_pb2
 
     signature = metagraph.signature_def[name]
     log = prediction_log_pb2.PredictionLog()
-    inputs = _inputs(name, metagraph, rows, warm_up)
+    inputs = _make_inputs(name, metagraph, rows, warm_up)
     if signature.method_name == _PREDICT:
         request = log.predict_log.request
         for alias, array in inputs.items():
@@ -169,67 +189,90 @@ def _record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes:
     else:
         is_classify = signature.method_name == _CLASSIFY
         request = (log.classify_log if is_classify else log.regress_log).request
-        (serialized,) = inputs.values()
-        for each in np.ravel(serialized):
-            request.input.example_list.examples.append(_example(each))
+        (examples,) = inputs.values()
+        for serialized in np.ravel(examples):
+            request.input.example_list.examples.append(_parse_example(serialized))
     request.model_spec.signature_name = name
     return bytes(log.SerializeToString(deterministic=True))
 
 
-def _example(serialized: bytes) -> Any:
+def _parse_example(serialized: bytes) -> Any:
+    """Parse a tf.Example; bytes that are no tf.Example give an empty one."""
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
-        # What the model does not parse need hold nothing.
+        # The model does not parse this input, so its contents do not matter.
         return tf.train.Example()
 
 
-def _inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, Any]:
+def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, Any]:
+    """Return alias → array for a request: the user's inputs, and generated ones for the rest."""
     infos = metagraph.signature_def[name].inputs
-    given = {
-        alias: _filled(f"warm-up input {alias!r} of signature {name!r}", value, infos[alias], rows)
+    from_user = {
+        alias: _fit_input(
+            f"warm-up input {alias!r} of signature {name!r}", value, infos[alias], rows
+        )
         for alias, value in (warm_up.inputs or {}).items()
         if alias in infos
     }
-    if len(given) == len(infos):
-        return given
+    if len(from_user) == len(infos):
+        return from_user
     try:
         generated = samples.generate_inputs(metagraph, name, rows, seed=warm_up.seed)
     except InvalidInput as error:
-        raise ExportError(f"no warm-up record can be made: {error}") from error
-    return {**generated, **given}
+        raise ExportError(f"cannot generate a warm-up record: {error}") from error
+    return {**generated, **from_user}
 
 
-def _filled(what: str, value: Any, info: Any, rows: int) -> Any:
-    dtype = tf.as_dtype(info.dtype)
-    array = _array(what, value, dtype)
+def _fit_input(subject: str, value: Any, info: Any, rows: int) -> Any:
+    """Return an input of the user with its rows repeated or cut to a batch size.
+
+    Args:
+      subject: The input, for messages.
+      value: An array or nested list.
+      info: The TensorInfo of the input.
+      rows: The batch size.
+
+    Raises:
+      ExportError: The value has another type or shape, or no rows.
+    """
+    array = _to_array(subject, value, tf.as_dtype(info.dtype))
     shape = tf.TensorShape(info.tensor_shape)
     if shape.rank == 0:
-        expected, filled = shape, array
+        expected, fitted = shape, array
     else:
         expected = shape if shape.rank is None else tf.TensorShape([None]).concatenate(shape[1:])
         if array.ndim == 0 or not len(array):
-            raise ExportError(f"{what} has no rows, but shape {array.shape}. Give at least one.")
-        filled = array[np.arange(rows) % len(array)]
+            raise ExportError(
+                f"{subject} has no rows, but shape {array.shape}. Give at least one row."
+            )
+        fitted = array[np.arange(rows) % len(array)]
     if not expected.is_compatible_with(array.shape):
-        raise ExportError(f"{what} has shape {array.shape}, and the signature takes {expected}.")
-    return filled
+        raise ExportError(
+            f"{subject} has shape {array.shape}, and the signature takes {expected}. Give an array "
+            f"of that shape."
+        )
+    return fitted
 
 
-def _array(what: str, value: Any, dtype: Any) -> Any:
+def _to_array(subject: str, value: Any, dtype: Any) -> Any:
+    """Convert an input of the user to an array of the signature's type."""
     if dtype == tf.string:
         array = np.asarray(value, object)
-        texts = [each.encode() if isinstance(each, str) else each for each in array.ravel()]
-        if not all(isinstance(each, bytes) for each in texts):
-            raise ExportError(f"{what} is {value!r}, and the signature takes strings.")
-        filled = np.empty(len(texts), object)
-        filled[:] = texts
-        return filled.reshape(array.shape)
-    # Numbers in lists have no type of their own yet.
+        strings = [text.encode() if isinstance(text, str) else text for text in array.ravel()]
+        if not all(isinstance(string, bytes) for string in strings):
+            raise ExportError(
+                f"{subject} is {value!r}, and the signature takes strings. Give str or bytes."
+            )
+        encoded = np.empty(len(strings), object)
+        encoded[:] = strings
+        return encoded.reshape(array.shape)
+    # Numbers in lists have no type yet, so they get the signature's type.
     array = value if hasattr(value, "dtype") else np.asarray(value, dtype.as_numpy_dtype)
     array = np.asarray(array)
     if array.dtype != dtype.as_numpy_dtype:
         raise ExportError(
-            f"{what} is of type {array.dtype}, and the signature takes {dtype.name}. Convert it."
+            f"{subject} is of type {array.dtype}, and the signature takes {dtype.name}. Convert "
+            f"the array."
         )
     return array

@@ -168,6 +168,6 @@ def test_the_writer_writes_one_set_of_records_for_both_metagraphs(tmp_path: Path
 def test_what_is_wrong_with_a_warm_up_is_said_before_anything_is_visible(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="'y' are inputs of no signature"):
         export(tmp_path / "a", WarmUp(inputs={"y": [[4.0]]}))
-    with pytest.raises(InvalidSetting, match="assets_extra brings .*Leave one of them out"):
+    with pytest.raises(InvalidSetting, match="assets_extra has .*Leave one of them out"):
         export(tmp_path / "b", WarmUp(), {"tf_serving_warmup_requests": __file__})
     assert [each.name for each in tmp_path.glob("*/*")] == []

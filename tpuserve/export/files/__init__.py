@@ -1,1 +1,1 @@
-"""Writes the files of a version directory."""
+"""Writes the files of an export: the version directory and what is in it."""

@@ -1,4 +1,4 @@
-"""A version directory that is visible only once it is whole."""
+"""Writes a version directory that becomes visible only when it is complete."""
 
 import logging
 import os
@@ -22,18 +22,16 @@ _join = tf.io.gfile.join
 
 
 class AtomicDirectory:
-    """A place beside the final one, as a context manager.
+    """A temporary directory that a with block fills, and that is renamed when the block succeeds.
 
-    Leaving it in peace renames it, leaving it by an error removes it.
-
-    A process that is killed leaves at most its temp-* directory, which no server takes for a
-    version and no later export minds.
+    If the block raises, the directory is removed. A process that is killed leaves at most its
+    temp-* directory, which servers and later exports ignore.
 
     Attributes:
-      path: where to write; an empty directory at first.
-      directory: the version directory, a child of the base named by a Unix time in seconds, or
-        by the next number where an export has that name or a later one; known once it has its
-        name.
+      path: The temporary directory to write to; empty at first.
+      directory: The version directory, a child of the base directory. Its name is the Unix time in
+        seconds, or one more than the newest version if that is not older. Empty until the
+        temporary directory has been renamed.
     """
 
     def __init__(
@@ -44,28 +42,29 @@ class AtomicDirectory:
         has_warm_up_file: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Writes nothing yet.
+        """Check the arguments; nothing is written yet.
 
         Args:
-          base_directory: where version directories live; created if missing.
-          assets_extra: path below assets.extra/ → file to copy there.
-          has_warm_up_file: whether a warm-up file will be written, and so cannot be brought.
-          clock: gives the time in seconds that versions are named by.
+          base_directory: Directory of the version directories; created if missing.
+          assets_extra: Path below assets.extra/ → file to copy there.
+          has_warm_up_file: Whether the with block writes a warm-up file, so that `assets_extra`
+            must not contain one.
+          clock: Returns the Unix time in seconds.
 
         Raises:
-          InvalidSetting: no base directory, a file of assets_extra that is not there, or a place
-            for it that is outside of assets.extra/ or taken by the warm-up file.
-          InvalidType: a path is none.
+          InvalidSetting: The base directory is empty, a file of `assets_extra` does not exist, or
+            its target is outside of assets.extra/ or is the warm-up file.
+          InvalidType: An argument is not a path.
         """
-        self._base = _base(base_directory)
-        self._assets_extra = _files({} if assets_extra is None else assets_extra)
+        self._base = _check_base(base_directory)
+        self._assets_extra = _check_assets({} if assets_extra is None else assets_extra)
         if has_warm_up_file and warm_up_file.PATH.name in self._assets_extra:
             raise InvalidSetting(
-                f"assets_extra brings {warm_up_file.PATH.name}, and warm_up writes it. Leave one "
-                f"of them out."
+                f"assets_extra has {warm_up_file.PATH.name}, and warm_up writes that file. Leave "
+                f"one of them out."
             )
         self._clock = clock
-        # Two exports at once must not write into one place.
+        # The name is unique because several exports may run at once.
         self.path = _join(self._base, f"temp-{uuid.uuid4().hex}")
         self.directory = ""
 
@@ -90,6 +89,7 @@ class AtomicDirectory:
                 tf.io.gfile.rmtree(self.path)
 
     def _copy_assets(self) -> None:
+        """Copy the files of `assets_extra`."""
         for relative_path, source in self._assets_extra.items():
             target = _join(self.path, warm_up_file.PATH.parent.as_posix(), relative_path)
             try:
@@ -97,21 +97,22 @@ class AtomicDirectory:
                 tf.io.gfile.copy(source, target)
             except tf.errors.OpError as error:
                 raise ExportError(
-                    f"cannot copy {source} of assets_extra to {target}: {error.message}. Look at "
-                    f"the place that is named."
+                    f"cannot copy {source} of assets_extra to {target}: {error.message}. Check "
+                    f"both paths."
                 ) from error
 
     def _publish(self) -> None:
-        # Servers take the highest for the newest, also where the clock has been set back or an
-        # older export has been removed since.
-        known = versions.list_versions(self._base)
-        version = max(int(self._clock()), int(known[-1]) + 1 if known else 0)
+        """Rename the temporary directory to a version newer than all others."""
+        # Servers take the highest number for the newest version. The clock may have been set back,
+        # and the newest export may have been removed.
+        existing = versions.list_versions(self._base)
+        version = max(int(self._clock()), int(existing[-1]) + 1 if existing else 0)
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
-                # Refuses a name that is taken, even by an empty directory. One that another
-                # process publishes at this very moment is no longer empty, which the file
-                # system refuses to replace.
+                # Fails if the name exists, even as an empty directory. If another process
+                # publishes the name at the same time, its directory is not empty, and the file
+                # system does not replace it.
                 tf.io.gfile.rename(self.path, directory)
             except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
                 if not tf.io.gfile.exists(directory):
@@ -122,7 +123,8 @@ class AtomicDirectory:
         logger.info("exported %s", self.directory)
 
 
-def _base(directory: Any) -> str:
+def _check_base(directory: Any) -> str:
+    """Return the base directory as a string."""
     if not isinstance(directory, (str, bytes, os.PathLike)):
         raise InvalidType(f"export_dir_base is {directory!r}. Give a path.")
     if not os.fspath(directory):
@@ -130,35 +132,36 @@ def _base(directory: Any) -> str:
     return os.fsdecode(directory)
 
 
-def _files(assets_extra: Any) -> dict[str, str]:
-    """Path below assets.extra/, in its plainest form → file to copy there."""
+def _check_assets(assets_extra: Any) -> dict[str, str]:
+    """Return normalised path below assets.extra/ → file to copy there."""
     if not isinstance(assets_extra, Mapping):
         raise InvalidType(
             f"assets_extra is {assets_extra!r}. Give a dict of path below assets.extra/ → file."
         )
-    found = {}
-    for place, source in assets_extra.items():
-        if not isinstance(place, str) or not isinstance(source, (str, bytes, os.PathLike)):
-            raise InvalidType(f"assets_extra has {place!r}: {source!r}. Give paths.")
+    files = {}
+    for target, source in assets_extra.items():
+        if not isinstance(target, str) or not isinstance(source, (str, bytes, os.PathLike)):
+            raise InvalidType(f"assets_extra has {target!r}: {source!r}. Give paths.")
         source = os.fsdecode(source)
         if not tf.io.gfile.exists(source):
             raise InvalidSetting(
-                f"assets_extra has {source!r}, and there is no such file. Name one that is."
+                f"assets_extra has {source!r}, and there is no such file. Give an existing file."
             )
         if tf.io.gfile.isdir(source):
-            raise InvalidSetting(f"assets_extra has {source!r}, a directory. Name its files.")
-        plain = posixpath.normpath(place)
-        if plain.split("/")[0] in ("", ".", "..") or place.endswith("/"):
+            raise InvalidSetting(f"assets_extra has {source!r}, a directory. Give its files.")
+        normalized = posixpath.normpath(target)
+        if normalized.split("/")[0] in ("", ".", "..") or target.endswith("/"):
             raise InvalidSetting(
-                f"assets_extra has a place {place!r}, which is no file below assets.extra/ of the "
-                f"export. Give a relative path, without '..'."
+                f"assets_extra has the target {target!r}, which is not a file below assets.extra/ "
+                f"of the export. Give a relative path without '..'."
             )
-        found[plain] = source
-    return found
+        files[normalized] = source
+    return files
 
 
 @contextmanager
 def _writing(base: str) -> Iterator[None]:
+    """Convert errors of the file system inside a with block to ExportErrors."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:

@@ -1,4 +1,4 @@
-"""How much of a SavedModel's graphs is constants: one file holds them all, and has its limit."""
+"""Checks that the constants of an export fit into one protobuf message, which holds all graphs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,38 +11,39 @@ MOST_BYTES = 2**31 - 1
 
 
 def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> None:
-    """Refuses graphs with so many constants that no saved_model.pb can hold them together.
+    """Check that the constants of graphs fit into one saved_model.pb.
 
     Args:
-      graphs: of all metagraphs; the functions they call count.
-      most_bytes: how many there may be; None for `MOST_BYTES`.
+      graphs: The tf.Graphs of all metagraphs; the functions that they call are included.
+      most_bytes: Limit in bytes; None for `MOST_BYTES`.
 
     Raises:
-      ExportError: names the largest constant.
+      ExportError: The constants exceed the limit; the message names the largest constant.
     """
-    most = MOST_BYTES if most_bytes is None else most_bytes
-    found = [
+    limit = MOST_BYTES if most_bytes is None else most_bytes
+    constants = [
         operation
         for graph in graphs
-        for each in walk_graphs(graph)
-        for operation in each.get_operations()
+        for function_graph in walk_graphs(graph)
+        for operation in function_graph.get_operations()
         if operation.type == "Const"
     ]
-    if sum(map(_bytes, found)) <= most:
+    if sum(map(_value_bytes, constants)) <= limit:
         return
-    # One value over and over is written once, so that only the message itself tells, which is
-    # slow to get.
-    written = [(each.node_def.ByteSize(), each) for each in found]
-    total = sum(size for size, _ in written)
-    if total > most:
-        size, largest = max(written, key=lambda pair: pair[0])
+    # A constant that repeats one value is stored once. Only its NodeDef, which is slow to get,
+    # tells the size in the file.
+    stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
+    total = sum(size for size, _ in stored)
+    if total > limit:
+        size, largest = max(stored, key=lambda pair: pair[0])
         raise ExportError(
             f"the graphs hold {total} bytes of constants, each metagraph its own copy, and a "
-            f"saved_model.pb can hold {most}; the largest, {largest.name!r}, has {size}. Make it a "
-            f"variable: those are written once, and beside the graphs."
+            f"saved_model.pb can hold {limit}; the largest, {largest.name!r}, has {size} bytes. "
+            f"Make it a variable: variables are stored once, outside of the graphs."
         )
 
 
-def _bytes(operation: Any) -> int:
+def _value_bytes(operation: Any) -> int:
+    """Return the size of a constant's value in memory, in bytes."""
     (tensor,) = operation.outputs
     return int((tensor.shape.num_elements() or 0) * tensor.dtype.size)

@@ -1,15 +1,15 @@
-"""The versions in a directory of exports, by their names."""
+"""Lists the export versions in a base directory."""
 
 import re
 
 import tensorflow as tf
 
-# A Unix time in seconds. Other numbers may be versions for a server, and are none of ours.
-_NAME = re.compile(r"[0-9]{10}")
+# Exports are named by a Unix time in seconds. A server accepts other numbers as versions, too.
+_VERSION = re.compile(r"[0-9]{10}")
 
 
 def list_versions(base: str) -> list[str]:
-    """The names in a directory that exports have, oldest first."""
+    """List the export versions (ten-digit directory names) under `base`, oldest first."""
     # Object stores list directories with a slash at the end.
-    found = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
-    return sorted(name for name in found if _NAME.fullmatch(name))
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
+    return sorted(name for name in names if _VERSION.fullmatch(name))

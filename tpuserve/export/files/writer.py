@@ -1,4 +1,4 @@
-"""A version directory with one SavedModel in it, visible only once it is whole."""
+"""Writes a SavedModel with several metagraphs into a new version directory."""
 
 import logging
 import time
@@ -25,10 +25,9 @@ _ASSET_FILEPATHS = tf.compat.v1.GraphKeys.ASSET_FILEPATHS
 
 
 class SavedModelWriter:
-    """Writes metagraphs one by one beside the final place; renames when all are written.
+    """Writes metagraphs into a version directory that becomes visible when all are written.
 
-    Use it as a context manager: leaving it in peace gives the directory its name, leaving it
-    with an error removes what was written.
+    Use it as a context manager. If the with block raises, everything that was written is removed.
     """
 
     def __init__(
@@ -41,51 +40,51 @@ class SavedModelWriter:
         warm_up: WarmUp | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Writes nothing yet.
+        """Check the arguments; nothing is written yet.
 
         Args:
-          base_directory: where version directories live; created if missing.
-          assets_extra: path below assets.extra/ → file to copy there.
-          as_text: write saved_model.pbtxt in place of saved_model.pb.
-          strip_default_attrs: leave out attributes of ops that have their default value.
-          warm_up: which warm-up records to write; None for none.
-          clock: gives the time in seconds that versions are named by.
+          base_directory: Directory of the version directories; created if missing.
+          assets_extra: Path below assets.extra/ → file to copy there.
+          as_text: Write saved_model.pbtxt instead of saved_model.pb.
+          strip_default_attrs: Leave out attributes of ops that have their default value.
+          warm_up: The warm-up records to write; None for no warm-up file.
+          clock: Returns the Unix time in seconds, which names the version.
 
         Raises:
-          InvalidSetting, InvalidType: see `AtomicDirectory`.
+          InvalidSetting, InvalidType: See `AtomicDirectory`.
         """
         self._as_text = as_text
         self._strip_default_attrs = strip_default_attrs
         self._warm_up = warm_up
-        self._staging = AtomicDirectory(
+        self._target = AtomicDirectory(
             base_directory,
             assets_extra=assets_extra,
             has_warm_up_file=warm_up is not None,
             clock=clock,
         )
-        self._parts = ExitStack()
-        self._saved_model: Any = None
+        self._exit_stack = ExitStack()
+        self._builder: Any = None
         self._written: list[TagSet] = []
         self._graphs: list[Any] = []
         self._lines: dict[str, SourceLine] = {}
 
     @property
     def directory(self) -> str:
-        """The version directory, a child of the base; empty until it is written."""
-        return self._staging.directory
+        """The version directory, a child of the base directory; empty until it is complete."""
+        return self._target.directory
 
     def __enter__(self) -> "SavedModelWriter":
-        self._parts.enter_context(self._staging)
-        self._parts.push(self._complete)
-        self._saved_model = tf.compat.v1.saved_model.builder.SavedModelBuilder(self._staging.path)
+        self._exit_stack.enter_context(self._target)
+        self._exit_stack.push(self._complete)
+        self._builder = tf.compat.v1.saved_model.builder.SavedModelBuilder(self._target.path)
         return self
 
     def add(self, metagraph: MetagraphSpec) -> None:
-        """Adds a metagraph; the first one brings the variables of all.
+        """Add a metagraph. The first one also supplies the values of all variables.
 
         Raises:
-          ExportError: two metagraphs have the same tag set, or there are more constants than a
-            file can hold.
+          ExportError: Two metagraphs have the same tag set, or the graphs hold more constants than
+            a file can hold.
         """
         if metagraph.tags in self._written:
             raise ExportError(
@@ -103,17 +102,17 @@ class SavedModelWriter:
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # Only what restores the variables is placed: TPU ops have no kernel on this machine.
+        # Only the ops that restore the variables are placed: TPU ops have no kernel on a CPU.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:
                 with without_deprecations():
-                    self._saved_model.add_meta_graph(**arguments)
+                    self._builder.add_meta_graph(**arguments)
             else:
                 with tf.compat.v1.Session(config=config) as session:
                     metagraph.restore(session)
                     with without_deprecations():
-                        self._saved_model.add_meta_graph_and_variables(session, **arguments)
+                        self._builder.add_meta_graph_and_variables(session, **arguments)
         self._written.append(metagraph.tags)
         self._lines |= debug_info.find_source_lines(metagraph.graph)
 
@@ -123,8 +122,8 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Last in, first out: what is complete is published, else removed.
-        self._parts.__exit__(error_type, error, traceback)
+        # The stack first calls `_complete`, then publishes or removes the directory.
+        self._exit_stack.__exit__(error_type, error, traceback)
 
     def _complete(
         self,
@@ -132,13 +131,14 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Write saved_model.pb, the warm-up file and the debug info, if there was no error."""
         if error is not None:
             return
         if not self._written:
             raise ExportError("no metagraph was written. Add one before leaving the writer.")
-        self._saved_model.save(as_text=self._as_text)
+        self._builder.save(as_text=self._as_text)
         if self._warm_up is not None:
-            metagraphs = self._saved_model._saved_model.meta_graphs
-            count = warm_up.write_warm_up_file(self._staging.path, metagraphs, self._warm_up)
+            metagraphs = self._builder._saved_model.meta_graphs
+            count = warm_up.write_warm_up_file(self._target.path, metagraphs, self._warm_up)
             logger.info("wrote %d warm-up records", count)
-        debug_info.write_debug_info(self._staging.path, self._lines)
+        debug_info.write_debug_info(self._target.path, self._lines)

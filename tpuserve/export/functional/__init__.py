@@ -1,7 +1,7 @@
-"""The door for models that no Estimator made: a function, a tf.Module or a Keras model.
+"""Export of models without an Estimator: a function, a tf.Module or a Keras model.
 
-TensorFlow's own `tf.saved_model.save` writes the metagraph {serve} with the variables; the
-metagraph {serve, tpu} is traced over the same variables and put beside it.
+TensorFlow's `tf.saved_model.save` writes the metagraph {serve} and the variables. The metagraph
+{serve, tpu} is traced over the same variables and added to the same SavedModel.
 """
 
 from tpuserve.export.functional.api import export

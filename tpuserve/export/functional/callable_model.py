@@ -1,4 +1,4 @@
-"""How a model is called: inputs by alias in, outputs by alias out."""
+"""The common interface of functions and Keras models that are exported."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,59 +12,78 @@ DEFAULT_OUTPUT = "output"
 
 
 class CallableModel(ABC):
-    """Something to call.
+    """A model that is called with inputs by alias and returns outputs by alias.
 
     Attributes:
-      function: what the caller gave.
-      title: how messages name it.
-      places_itself: whether it is told `use_tpu` and puts itself on the TPU.
+      function: The function or model from the user.
+      title: Its name in messages.
+      places_itself: Whether it takes `use_tpu` and puts its own parts on the TPU.
     """
 
     places_itself = False
 
     def __init__(self, function: Any, title: str) -> None:
-        """Takes what the caller gave."""
+        """Wrap a function or model.
+
+        Args:
+          function: The function or model from the user.
+          title: Its name in messages.
+        """
         self.function = function
         self.title = title
 
     def __call__(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> dict[str, Any]:
-        """The outputs by alias.
+        """Call the model.
+
+        Args:
+          inputs: Alias → tensor.
+          use_tpu: Whether the TPU metagraph is being built.
+
+        Returns:
+          Alias → tensor.
 
         Raises:
-          ExportError: there are none, or one is no tensor.
+          ExportError: There is no output, or an output is not a tensor.
         """
-        returned = self._returned(inputs, use_tpu=use_tpu)
-        outputs = dict(self._by_alias(returned))
+        returned = self._call(inputs, use_tpu=use_tpu)
+        outputs = dict(self._name_outputs(returned))
         if not outputs:
             raise ExportError(f"{self.title} returned no output. Return at least one tensor.")
-        return {alias: self._tensor(alias, each) for alias, each in outputs.items()}
+        return {alias: self._to_tensor(alias, value) for alias, value in outputs.items()}
 
     @abstractmethod
-    def own_specs(self) -> Mapping[str, Any] | None:
-        """The inputs that it tells by itself, alias → tf.TensorSpec; None if it does not."""
+    def default_specs(self) -> Mapping[str, Any] | None:
+        """Return the inputs that the model itself declares, alias → tf.TensorSpec; None if none."""
 
     @abstractmethod
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Refuses inputs that it cannot be called with.
+        """Check that the model can be called with these inputs.
+
+        Args:
+          signature_name: Name of the signature, for the message.
+          aliases: Aliases of the inputs.
 
         Raises:
-          InvalidSetting: it has others.
+          InvalidSetting: The model takes other inputs.
         """
 
     @abstractmethod
-    def _returned(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any: ...
+    def _call(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any:
+        """Call the function or model, and return its result as it is."""
 
-    def _by_alias(self, returned: Any) -> Mapping[Any, Any]:
+    def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
+        """Return alias → output for a result."""
         return returned if isinstance(returned, Mapping) else {DEFAULT_OUTPUT: returned}
 
-    def _tensor(self, alias: Any, value: Any) -> Any:
+    def _to_tensor(self, alias: Any, value: Any) -> Any:
+        """Return an output as a tensor after checking its alias and type."""
         if not isinstance(alias, str):
-            raise ExportError(f"{self.title} named an output {alias!r}. Name it by a string.")
+            raise ExportError(f"{self.title} named an output {alias!r}. Use a string as the name.")
         if isinstance(value, tf.Variable):
             value = tf.convert_to_tensor(value)
         if not isinstance(value, tf.Tensor):
             raise ExportError(
-                f"{self.title} returned {type(value).__name__} as {alias!r}. Return a tensor, or "
-                f"a dict of names and tensors; make sparse and ragged ones dense."
+                f"{self.title} returned {type(value).__name__} as {alias!r}. Return a tensor or a "
+                f"dict of name → tensor; convert sparse and ragged tensors to dense ones."
             )
         return value

@@ -1,4 +1,4 @@
-"""A Python function, tf.function or callable object as something to export."""
+"""A Python function, tf.function or callable object as a model to export."""
 
 import functools
 import inspect
@@ -16,67 +16,82 @@ _USE_TPU = "use_tpu"
 
 
 class FunctionModel(CallableModel):
-    """A Python function, a tf.function, or an object with `__call__`."""
+    """A Python function, a tf.function, a concrete function, or an object with `__call__`."""
 
     def __init__(self, function: Any, title: str) -> None:
-        """Takes a callable."""
+        """Wrap a callable.
+
+        Args:
+          function: The callable from the user.
+          title: Its name in messages.
+        """
         super().__init__(function, title)
-        self._concrete = isinstance(function, tf.types.experimental.ConcreteFunction)
-        self._polymorphic = _polymorphic(function)
-        self._parameters = None if self._concrete else _parameters(self._python_function())
+        self._is_concrete = isinstance(function, tf.types.experimental.ConcreteFunction)
+        self._polymorphic = _find_polymorphic(function)
+        self._parameters = None if self._is_concrete else _get_parameters(self._python_function())
         self.places_itself = self._parameters is not None and _USE_TPU in self._parameters
 
-    def own_specs(self) -> Mapping[str, Any] | None:
-        """Those of a tf.function's input signature, by its parameters' names."""
-        if self._concrete:
+    def default_specs(self) -> Mapping[str, Any] | None:
+        """Return the input signature of a tf.function, by parameter name; None without one."""
+        if self._is_concrete:
             specs = tf.nest.flatten(self.function.structured_input_signature)
-            return {each.name: each for each in specs}
+            return {spec.name: spec for spec in specs}
         signature = getattr(self._polymorphic, "input_signature", None)
         if signature is None or self._parameters is None:
             return None
         return dict(zip(self._parameters, signature, strict=False))
 
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Refuses other inputs than the function has parameters."""
+        """Check that the inputs are the function's parameters.
+
+        Args:
+          signature_name: Name of the signature, for the message.
+          aliases: Aliases of the inputs.
+
+        Raises:
+          InvalidSetting: The function has other parameters.
+        """
         if self._parameters is None:
             return
         kinds = inspect.Parameter
-        if any(each.kind == kinds.VAR_KEYWORD for each in self._parameters.values()):
+        if any(parameter.kind == kinds.VAR_KEYWORD for parameter in self._parameters.values()):
             return
-        taken = [
+        accepted = [
             name
-            for name, each in self._parameters.items()
-            if each.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY) and name != _USE_TPU
+            for name, parameter in self._parameters.items()
+            if parameter.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+            and name != _USE_TPU
         ]
-        needed = [name for name in taken if self._parameters[name].default is kinds.empty]
-        if set(aliases) - set(taken) or set(needed) - set(aliases):
+        required = [name for name in accepted if self._parameters[name].default is kinds.empty]
+        if set(aliases) - set(accepted) or set(required) - set(aliases):
             raise InvalidSetting(
-                f"signature {signature_name!r} has the inputs {_show(aliases)}, and {self.title} "
-                f"takes {_show(taken)}. It is called with one keyword per input: give both the "
-                f"same names."
+                f"signature {signature_name!r} has the inputs {_format_names(aliases)}, and "
+                f"{self.title} takes {_format_names(accepted)}. The function is called with one "
+                f"keyword argument for each input: give both the same names."
             )
 
-    def _returned(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any:
+    def _call(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any:
         keywords = dict(inputs)
         if self.places_itself:
             keywords[_USE_TPU] = use_tpu
-        if self._concrete:
-            return self._returned_by_concrete(keywords)
+        if self._is_concrete:
+            return self._call_concrete(keywords)
         function = self._python_function()
-        # A tf.function's body is built right here: a host part of a TPU computation must not
-        # stand in a function of its own.
+        # The body of a tf.function is traced into the current graph, because the outside-compiled
+        # part of a TPU computation must not be in a function of its own.
         if getattr(self._polymorphic, "_autograph", True) and _has_source(function):
             context = autograph_context.ControlStatusCtx(status=autograph_context.Status.ENABLED)
             function = autograph_api.tf_convert(function, context)
         try:
             return function(**keywords)
         except Exception as error:
-            # AutoGraph raises an error of its own type, where ours says it all.
+            # AutoGraph wraps errors in a type of its own; errors of tpuserve need no wrapper.
             if isinstance(error.__context__, TpuserveError):
                 raise error.__context__ from None
             raise
 
-    def _returned_by_concrete(self, keywords: Mapping[str, Any]) -> Any:
+    def _call_concrete(self, keywords: Mapping[str, Any]) -> Any:
+        """Call a concrete function, whose variables must still be in memory."""
         try:
             return self.function(**keywords)
         except AssertionError as error:
@@ -86,19 +101,21 @@ class FunctionModel(CallableModel):
             ) from error
 
     def _python_function(self) -> Any:
+        """Return the Python function behind the callable."""
         return self.function if self._polymorphic is None else python_body(self._polymorphic)
 
 
 def display_name(function: Any) -> str:
-    """What a message calls it."""
+    """Return the name of a callable for messages."""
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
 def python_body(polymorphic: Any) -> Any:
-    """The Python function in a tf.function, bound to its object if that is a method."""
+    """Return the Python function of a tf.function; a method is bound to its object."""
     function = polymorphic.python_function
-    # A bound tf.function has a wrapper there, which AutoGraph changes for good when it converts
-    # it. What it wraps is bound to a stand-in for the object.
+    # For a method, python_function is a wrapper, which AutoGraph would change permanently when it
+    # converts it. The wrapped method is bound to a placeholder object, whose `target` is the
+    # real object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)
     if method is None or owner is None:
@@ -106,17 +123,20 @@ def python_body(polymorphic: Any) -> Any:
     return MethodType(method.__func__, owner)
 
 
-def _polymorphic(function: Any) -> Any:
-    """The tf.function that is called, or None."""
+def _find_polymorphic(function: Any) -> Any:
+    """Return the tf.function that a call of the callable runs; None if there is none."""
     kind = tf.types.experimental.PolymorphicFunction
     if isinstance(function, kind):
         return function
-    called = getattr(function, "__call__", None)  # noqa: B004
-    return called if isinstance(called, kind) else None
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return call if isinstance(call, kind) else None
 
 
 def _has_source(function: Any) -> bool:
-    """Whether AutoGraph can read a function; what it cannot, it would run as it is and warn of."""
+    """Return whether AutoGraph can read the source of a function.
+
+    AutoGraph would log a warning for any other function and run it unconverted.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):
@@ -124,18 +144,18 @@ def _has_source(function: Any) -> bool:
     try:
         autograph_parser.parse_entity(function, ())
     except Exception:
-        # As wide as AutoGraph's own: whatever it trips over, it would run the function as it is.
+        # AutoGraph itself catches every exception here.
         return False
     return True
 
 
-def _parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
+def _get_parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
+    """Return the parameters of a function; None for C functions without a signature."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        # Callables of C do not tell.
         return None
 
 
-def _show(names: Collection[str]) -> str:
+def _format_names(names: Collection[str]) -> str:
     return "{" + ", ".join(names) + "}"

@@ -1,4 +1,4 @@
-"""A Keras model or layer, of tf_keras or of Keras 3, as something to export."""
+"""A Keras model or layer, of tf_keras or of Keras 3, as a model to export."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,110 +9,125 @@ import tensorflow as tf
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
-# Whoever has a model has imported its package; the other one need not be there.
+# The package of a model is imported already. The other package need not be installed.
 _PACKAGES = ("tf_keras", "keras")
 
 
 def is_keras(model: Any) -> bool:
-    """Whether it is a layer or a model, which is a layer, of either Keras."""
-    packages = [sys.modules[each] for each in _PACKAGES if each in sys.modules]
-    return any(isinstance(model, each.layers.Layer) for each in packages)
+    """Return whether an object is a layer or model of either Keras; every model is a layer."""
+    packages = [sys.modules[name] for name in _PACKAGES if name in sys.modules]
+    return any(isinstance(model, package.layers.Layer) for package in packages)
 
 
 class KerasModel(CallableModel):
     """A Keras model or layer, called for inference."""
 
     def __init__(self, function: Any, title: str) -> None:
-        """Takes a model or a layer.
+        """Wrap a model or a layer.
+
+        Args:
+          function: The model or layer.
+          title: Its name in messages.
 
         Raises:
-          ExportError: its Keras does not compute with TensorFlow.
+          ExportError: The backend of its Keras is not TensorFlow.
         """
         super().__init__(function, title)
-        backend = _backend_of(function)
+        backend = _get_backend(function)
         if backend != "tensorflow":
             raise ExportError(
-                f"{title} computes with {backend}. Set KERAS_BACKEND=tensorflow before Keras is "
-                f"imported, and load the model again."
+                f"the Keras backend of {title} is {backend}. Set KERAS_BACKEND=tensorflow before "
+                f"Keras is imported, and load the model again."
             )
-        self._inputs = _structure(function)
+        self._inputs = _get_input_structure(function)
 
-    def own_specs(self) -> Mapping[str, Any] | None:
-        """The inputs of a model that was built from them: a functional or sequential one."""
+    def default_specs(self) -> Mapping[str, Any] | None:
+        """Return the inputs of a functional or sequential model; None for other models."""
         if self._inputs is None:
             return None
-        leaves = tf.nest.flatten(self._inputs)
-        return dict(zip(self._aliases(), map(_spec, leaves), strict=True))
+        tensors = tf.nest.flatten(self._inputs)
+        return dict(zip(self._input_aliases(), map(_to_spec, tensors), strict=True))
 
     def check_aliases(self, signature_name: str, aliases: Sequence[str]) -> None:
-        """Refuses other inputs than the model has; a single one may have any name."""
-        if self._inputs is None or (len(aliases) == 1 and len(self._aliases()) == 1):
+        """Check that the inputs are the model's inputs; a single input may have any name.
+
+        Args:
+          signature_name: Name of the signature, for the message.
+          aliases: Aliases of the inputs.
+
+        Raises:
+          InvalidSetting: The model has other inputs.
+        """
+        if self._inputs is None or (len(aliases) == 1 and len(self._input_aliases()) == 1):
             return
-        if set(aliases) != set(self._aliases()):
+        if set(aliases) != set(self._input_aliases()):
             raise InvalidSetting(
                 f"signature {signature_name!r} has the inputs {sorted(aliases)}, and {self.title} "
-                f"takes {sorted(self._aliases())}. Give both the same names."
+                f"takes {sorted(self._input_aliases())}. Give both the same names."
             )
 
-    def _aliases(self) -> list[str]:
+    def _input_aliases(self) -> list[str]:
+        """Return the names of the model's inputs, in the order of tf.nest.flatten."""
         if isinstance(self._inputs, Mapping):
-            # The order in which tf.nest flattens them.
             return sorted(self._inputs)
-        return [each.name.partition(":")[0] for each in tf.nest.flatten(self._inputs)]
+        return [tensor.name.partition(":")[0] for tensor in tf.nest.flatten(self._inputs)]
 
-    def _returned(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any:
+    def _call(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any:
         del use_tpu
-        return self.function(self._structured(inputs), **self._for_inference())
+        return self.function(self._pack_inputs(inputs), **self._inference_arguments())
 
-    def _structured(self, inputs: Mapping[str, Any]) -> Any:
+    def _pack_inputs(self, inputs: Mapping[str, Any]) -> Any:
+        """Return the inputs in the structure that the model is called with."""
         if self._inputs is None:
             (alias, *others) = inputs
             return dict(inputs) if others else inputs[alias]
         if len(inputs) == 1:
             return tf.nest.pack_sequence_as(self._inputs, list(inputs.values()))
-        return tf.nest.pack_sequence_as(self._inputs, [inputs[each] for each in self._aliases()])
+        ordered = [inputs[alias] for alias in self._input_aliases()]
+        return tf.nest.pack_sequence_as(self._inputs, ordered)
 
-    def _for_inference(self) -> dict[str, bool]:
-        # Some layers' `call` does not take it.
-        takes = getattr(self.function, "_call_has_training_arg", None)
-        if takes is None:
-            takes = getattr(self.function, "_expects_training_arg", True)
-        return {"training": False} if takes else {}
+    def _inference_arguments(self) -> dict[str, bool]:
+        """Return training=False, unless the layer's `call` does not take the argument."""
+        takes_training = getattr(self.function, "_call_has_training_arg", None)
+        if takes_training is None:
+            takes_training = getattr(self.function, "_expects_training_arg", True)
+        return {"training": False} if takes_training else {}
 
-    def _by_alias(self, returned: Any) -> Mapping[Any, Any]:
+    def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
         if isinstance(returned, Mapping):
             return returned
         values = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        # A sequential model of Keras 3 has them in the functional one that it is made of.
+        # A sequential model of Keras 3 keeps the output names in its inner functional model.
         functional = getattr(self.function, "_functional", None)
         names = getattr(functional or self.function, "output_names", None) or []
         if len(names) != len(values):
             names = (
                 [DEFAULT_OUTPUT]
                 if len(values) == 1
-                else [f"{DEFAULT_OUTPUT}_{n}" for n in range(len(values))]
+                else [f"{DEFAULT_OUTPUT}_{number}" for number in range(len(values))]
             )
         return dict(zip(names, values, strict=True))
 
 
-def _backend_of(model: Any) -> str:
+def _get_backend(model: Any) -> str:
+    """Return the backend of a model's Keras, such as "tensorflow" or "jax"."""
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(model, keras.layers.Layer):
         return str(keras.backend.backend())
     return "tensorflow"
 
 
-def _structure(model: Any) -> Any:
-    """The model's inputs as it is called with them; None if it was not built from any."""
+def _get_input_structure(model: Any) -> Any:
+    """Return the nest of a model's symbolic inputs; None if the model declares no inputs."""
     inputs = getattr(model, "inputs", None)
     if not inputs:
         return None
     try:
         return model.input
     except (AttributeError, RuntimeError, ValueError):
-        # A sequential model of Keras 3 that was never called.
+        # A sequential model of Keras 3 has no `input` until its first call.
         return inputs[0] if len(inputs) == 1 else inputs
 
 
-def _spec(tensor: Any) -> Any:
+def _to_spec(tensor: Any) -> Any:
     return tf.TensorSpec(tensor.shape, tensor.dtype)

@@ -1,4 +1,4 @@
-"""The functions behind the signatures of either metagraph: traced, and put on the TPU."""
+"""Traces the function of a signature for the CPU metagraph and for the TPU metagraph."""
 
 import logging
 from collections.abc import Callable
@@ -15,89 +15,120 @@ from tpuserve.export.tpu.tpu_parts import check_no_strings_on_tpu, has_tpu_part
 logger = logging.getLogger(__name__)
 
 
-def trace_for_cpu(entry: ExportSignature) -> Any:
-    """The concrete function of the model as it is.
+def trace_for_cpu(signature: ExportSignature) -> Any:
+    """Trace the model of a signature without a TPU; return the concrete function.
 
     Raises:
-      ExportError: it is on a TPU.
+      ExportError: The model puts something on a TPU.
     """
-    function = _traced(entry, lambda inputs: entry.callee(inputs, use_tpu=False))
+
+    def computation(inputs: Any) -> Any:
+        return signature.model(inputs, use_tpu=False)
+
+    function = _trace(signature, computation)
     if has_tpu_part(function.graph):
         raise ExportError(
-            f"{entry.callee.title} puts something on the TPU for the metagraph {{serve}} as well. "
-            f"Let it take a parameter use_tpu, and do so only if that is True."
+            f"{signature.model.title} puts something on the TPU for the metagraph {{serve}} as "
+            f"well. Let it take a parameter use_tpu, and do so only if use_tpu is True."
         )
     return function
 
 
-def trace_for_tpu(entry: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """The concrete function of the model on the TPU; see `tpuserve.export.export`.
+def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
+    """Trace the model of a signature with its TPU parts; return the concrete function.
+
+    The whole model runs on the TPU, unless it takes `use_tpu` and places its own parts.
+
+    Args:
+      signature: The signature to trace.
+      batch_config: How to batch in front of the TPU; None for no batching.
 
     Raises:
-      ExportError: strings are on the TPU.
-      InvalidSetting: a batch configuration for a function that cannot be batched here.
+      ExportError: An op on the TPU has strings.
+      InvalidSetting: A model that places itself, or one without an open batch dimension, has a
+        batch configuration.
     """
-    if entry.callee.places_itself:
-        function = _placed_by_itself(entry, batch_config)
-    elif batch_config is None:
-        function = _traced(entry, lambda inputs: _whole(entry, inputs))
+    if signature.model.places_itself:
+        function = _trace_self_placed(signature, batch_config)
     else:
-        _check_rows(entry)
-        function = _traced(
-            entry,
-            lambda inputs: call_batched(lambda rows: _whole(entry, rows), inputs, batch_config),
-        )
-    check_no_strings_on_tpu(function.graph, f"signature {entry.name!r}")
+        function = _trace_whole(signature, batch_config)
+    check_no_strings_on_tpu(function.graph, f"signature {signature.name!r}")
     return function
 
 
-def _traced(entry: ExportSignature, computation: Callable[[Any], Any]) -> Any:
+def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any:
+    """Trace a function of alias → tensor with the specs of a signature."""
+
     def serve(**inputs: Any) -> Any:
         return computation(inputs)
 
-    return tf.function(serve, autograph=False).get_concrete_function(**entry.specs)
+    return tf.function(serve, autograph=False).get_concrete_function(**signature.specs)
 
 
-def _placed_by_itself(entry: ExportSignature, batch_config: BatchConfig | None) -> Any:
+def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
+    """Trace a model that takes `use_tpu`; log a warning if it puts nothing on the TPU."""
     if batch_config is not None:
         raise InvalidSetting(
-            f"batch_config is given, and {entry.callee.title} takes use_tpu and so places itself. "
+            f"batch_config is set, and {signature.model.title} takes use_tpu and so places itself. "
             f"Leave batch_config out and call tpuserve.export.inference_on_tpu in the function."
         )
-    function = _traced(entry, lambda inputs: entry.callee(inputs, use_tpu=True))
+
+    def computation(inputs: Any) -> Any:
+        return signature.model(inputs, use_tpu=True)
+
+    function = _trace(signature, computation)
     if not has_tpu_part(function.graph):
         logger.warning(
             "signature %s puts nothing on the TPU: %s does not call tpuserve.export.on_tpu or "
             "inference_on_tpu when use_tpu is True",
-            entry.name,
-            entry.callee.title,
+            signature.name,
+            signature.model.title,
         )
     return function
 
 
-def _whole(entry: ExportSignature, inputs: Any) -> Any:
-    given = {id(each) for each in inputs.values()}
+def _trace_whole(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
+    """Trace a model that runs on the TPU as a whole, with or without batching."""
+
+    def call_on_tpu(inputs: Any) -> Any:
+        return _call_on_tpu(signature, inputs)
+
+    if batch_config is None:
+        return _trace(signature, call_on_tpu)
+    _check_open_batch(signature)
+
+    def call_in_batches(inputs: Any) -> Any:
+        return call_batched(call_on_tpu, inputs, batch_config)
+
+    return _trace(signature, call_in_batches)
+
+
+def _call_on_tpu(signature: ExportSignature, inputs: Any) -> Any:
+    """Build the whole model as one TPU computation; return its outputs by alias."""
+    input_ids = {id(tensor) for tensor in inputs.values()}
 
     def computation(inputs: Any) -> Any:
-        outputs = entry.callee(inputs, use_tpu=True)
-        if all(id(each) in given for each in outputs.values()):
+        outputs = signature.model(inputs, use_tpu=True)
+        if all(id(output) in input_ids for output in outputs.values()):
             raise ExportError(
-                f"{entry.callee.title} returns its inputs as they are, so there is nothing to run "
-                f"on the TPU. Export it with to_tpu=False."
+                f"{signature.model.title} returns its inputs as they are, so there is nothing to "
+                f"run on the TPU. Export it with to_tpu=False."
             )
         return outputs
 
     return tpu_call.on_tpu(computation, inputs)
 
 
-def _check_rows(entry: ExportSignature) -> None:
-    if not entry.specs:
+def _check_open_batch(signature: ExportSignature) -> None:
+    """Check that the first dimension of all inputs is open, so that they can be batched."""
+    if not signature.specs:
         raise InvalidSetting(
-            f"batch_config is given, and signature {entry.name!r} has no inputs. Leave it out."
+            f"batch_config is set, and signature {signature.name!r} has no inputs. Leave "
+            f"batch_config out."
         )
-    for alias, spec in entry.specs.items():
+    for alias, spec in signature.specs.items():
         if spec.shape.rank is not None and (not spec.shape.rank or spec.shape[0] is not None):
             raise InvalidSetting(
-                f"batch_config is given, and input {alias!r} of signature {entry.name!r} has the "
+                f"batch_config is set, and input {alias!r} of signature {signature.name!r} has the "
                 f"shape {spec.shape}. Let its first dimension be None, for the rows of a batch."
             )

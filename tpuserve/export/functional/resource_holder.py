@@ -1,4 +1,4 @@
-"""The variables and tables that traced functions use, held by one object to be saved."""
+"""Collects the variables and tables that traced functions use, so that they can be saved."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -15,35 +15,37 @@ from tpuserve.tensorflow_internals import CapturableResource, Trackable
 
 
 def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> Any:
-    """A trackable object that holds each variable and each table of the functions, once.
+    """Build a trackable object that holds each variable and table of the functions once.
 
-    Only what the functions use is held, so that an optimizer's variables are not exported.
+    Only resources that the functions use are held, so an optimizer's variables are not exported.
 
     Args:
-      functions: concrete functions.
-      owners: where tables are looked for: trackable objects, and functions with what they refer
-        to. Variables need no owner.
+      functions: Concrete functions.
+      owners: Objects that are searched for tables: trackable objects, and functions with the
+        objects that they refer to. Variables are found without owners.
 
     Raises:
-      ExportError: a function uses a resource that is found nowhere.
+      ExportError: A function uses a resource that no owner holds.
     """
     functions = list(functions)
-    variables = {id(each.handle): each for each in _variables(functions)}
-    captured = {
-        id(outside): outside
-        for each in functions
-        for outside, _ in each.graph.captures
-        if outside.dtype == tf.resource
-    }
+    variables = {id(variable.handle): variable for variable in _used_variables(functions)}
+    captured_ids = [
+        id(tensor)
+        for function in functions
+        for tensor, _ in function.graph.captures
+        if tensor.dtype == tf.resource
+    ]
+    # A dict keeps the order of the captures.
+    missing = dict.fromkeys(handle for handle in captured_ids if handle not in variables)
     resources = {}
-    if captured.keys() - variables.keys():
-        found = {id(each.resource_handle): each for each in _resources(owners)}
-        resources = {each: found[each] for each in captured if each in found}
-    if captured.keys() - variables.keys() - resources.keys():
+    if missing:
+        by_handle = {id(resource.resource_handle): resource for resource in _find_resources(owners)}
+        resources = {handle: by_handle[handle] for handle in missing if handle in by_handle}
+    if missing.keys() - resources.keys():
         raise ExportError(
-            "the model uses a table or another resource that no owner was found for, so that it "
-            "would be missing from the export. Make it an attribute of a tf.Module, and give "
-            "that as the model, or a function that refers to it."
+            "the model uses a table or another resource that no owner was found for, so it would "
+            "be missing from the export. Make it an attribute of a tf.Module, and export that "
+            "module, or a function that refers to it."
         )
     root = tf.__internal__.tracking.AutoTrackable()
     root.variables = list(variables.values())
@@ -51,27 +53,29 @@ def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> An
     return root
 
 
-def _variables(functions: Iterable[Any]) -> Iterator[Any]:
+def _used_variables(functions: Iterable[Any]) -> Iterator[Any]:
     for function in functions:
         for graph in walk_graphs(function.graph):
             yield from graph.variables
 
 
-def _resources(owners: Iterable[Any]) -> Iterator[Any]:
-    seen: dict[int, Any] = {}
-    waiting = list(owners)
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
+def _find_resources(owners: Iterable[Any]) -> Iterator[Any]:
+    """Yield the tables and other capturable resources that are reachable from the owners."""
+    visited: dict[int, Any] = {}
+    pending = list(owners)
+    while pending:
+        owner = pending.pop()
+        if id(owner) in visited:
             continue
-        seen[id(each)] = each
-        if isinstance(each, CapturableResource):
-            yield each
-        waiting += _referred(each)
+        # The object is kept, so that its id is not reused.
+        visited[id(owner)] = owner
+        if isinstance(owner, CapturableResource):
+            yield owner
+        pending += _referenced_objects(owner)
 
 
-def _referred(owner: Any) -> Iterator[Any]:
-    """What an object holds, as far as a model would hold a table in it."""
+def _referenced_objects(owner: Any) -> Iterator[Any]:
+    """Yield the objects that an owner refers to and that may hold a table."""
     if isinstance(owner, Trackable):
         yield from tensorflow_internals.get_trackable_children(owner).values()
     if isinstance(owner, tf.types.experimental.PolymorphicFunction):
@@ -81,7 +85,7 @@ def _referred(owner: Any) -> Iterator[Any]:
     elif isinstance(owner, functools.partial):
         yield from (owner.func, *owner.args, *owner.keywords.values())
     elif isinstance(owner, FunctionType):
-        yield from _of_function(owner)
+        yield from _objects_of_function(owner)
     elif isinstance(owner, (list, tuple)):
         yield from owner
     elif isinstance(owner, dict):
@@ -90,24 +94,26 @@ def _referred(owner: Any) -> Iterator[Any]:
         yield from getattr(owner, "__dict__", {}).values()
 
 
-def _of_function(function: FunctionType) -> Iterator[Any]:
+def _objects_of_function(function: FunctionType) -> Iterator[Any]:
+    """Yield the closure, the defaults and the globals that a function's code refers to."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:
-            # A name that has no value yet.
+            # The variable of the enclosing function has no value yet.
             continue
     yield from function.__defaults__ or ()
-    for name in _names(function.__code__):
+    for name in _names_in_code(function.__code__):
         value = function.__globals__.get(name)
-        # Not into libraries: a table is the program's own.
+        # Functions of other modules are not followed: a table belongs to the user's own module.
         if isinstance(value, FunctionType) and value.__globals__ is not function.__globals__:
             continue
         yield value
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _names_in_code(code: CodeType) -> Iterator[str]:
+    """Yield the global and attribute names in a code object and in the code nested in it."""
     yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _names(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in_code(constant)

@@ -1,4 +1,4 @@
-"""Traced functions → the files of one SavedModel with a metagraph per tag set."""
+"""Writes traced functions as the files of one SavedModel with a metagraph for each tag set."""
 
 import os
 import tempfile
@@ -23,32 +23,32 @@ def write_saved_model(
     *,
     as_text: bool = False,
 ) -> list[Any]:
-    """Writes variables, assets and saved_model.pb; returns the MetaGraphDefs.
+    """Write variables, assets and saved_model.pb; return the MetaGraphDefs.
 
     Args:
-      root: the trackable object that owns what the functions use.
-      functions: tag set → signature name → concrete function. The first tag set's are saved by
-        TensorFlow with the variables; of the others only the graphs are made, over the same
-        root, so that their variables have the same keys in the checkpoint.
-      directory: where to.
-      as_text: write saved_model.pbtxt in place of saved_model.pb.
+      root: The trackable object that holds the variables and tables of the functions.
+      functions: Tag set → signature name → concrete function. TensorFlow saves the first tag set
+        with the variables. The others are added as graphs over the same root, so that their
+        variables have the same keys in the checkpoint.
+      directory: Directory to write to.
+      as_text: Write saved_model.pbtxt instead of saved_model.pb.
 
     Raises:
-      ExportError: TensorFlow refuses the functions.
+      ExportError: TensorFlow cannot save the functions.
     """
-    # A served model is not trained on, and a TPU computation has no gradient function to trace.
+    # A served model is not trained, and a TPU computation has no gradient function to trace.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    (first_tags, first), *others = functions.items()
+    (first_tags, first_functions), *others = functions.items()
     try:
-        saved_model_save.save_and_return_nodes(root, directory, dict(first), options)
+        saved_model_save.save_and_return_nodes(root, directory, dict(first_functions), options)
         path = tf.io.gfile.join(directory, "saved_model.pb")
-        saved_model = saved_model_pb2.SavedModel.FromString(_bytes(path))
-        _finish(saved_model.meta_graphs[0], first_tags)
-        for tags, each in others:
-            meta_graph = _meta_graph(root, each, options)
-            # A loader that reads this one finds two metagraphs, and so needs no object graph.
+        saved_model = saved_model_pb2.SavedModel.FromString(_read_bytes(path))
+        _set_tags(saved_model.meta_graphs[0], first_tags)
+        for tags, tag_functions in others:
+            meta_graph = _build_meta_graph(root, tag_functions, options)
+            # Loaders use an object graph only if a SavedModel has a single metagraph.
             meta_graph.ClearField("object_graph_def")
-            _finish(meta_graph, tags)
+            _set_tags(meta_graph, tags)
             saved_model.meta_graphs.append(meta_graph)
     except (AssertionError, ValueError) as error:
         raise ExportError(f"TensorFlow cannot save the model: {error}") from error
@@ -62,22 +62,24 @@ def write_saved_model(
     return list(saved_model.meta_graphs)
 
 
-def _meta_graph(root: Any, functions: Mapping[str, Any], options: Any) -> Any:
+def _build_meta_graph(root: Any, functions: Mapping[str, Any], options: Any) -> Any:
+    """Return the MetaGraphDef of functions, without writing variables."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "meta_graph.pb")
         saved_model_save.export_meta_graph(root, path, dict(functions), options)
-        return meta_graph_pb2.MetaGraphDef.FromString(_bytes(path))
+        return meta_graph_pb2.MetaGraphDef.FromString(_read_bytes(path))
 
 
-def _bytes(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     with tf.io.gfile.GFile(path, "rb") as file:
         return bytes(file.read())
 
 
-def _finish(meta_graph: Any, tags: TagSet) -> None:
+def _set_tags(meta_graph: Any, tags: TagSet) -> None:
+    """Set the tags of a MetaGraphDef, and remove the init op from its signatures."""
     meta_graph.meta_info_def.ClearField("tags")
     meta_graph.meta_info_def.tags.extend(sorted(tags))
-    # The collection saved_model_main_op names the op that fills the tables as well, and all loaders
-    # look there: as a signature it shows to clients, and tf.saved_model.load fails on it when
-    # there are two metagraphs and it reads an asset.
+    # Loaders find the op that fills the tables in the collection saved_model_main_op. As a
+    # signature it would be visible to clients, and tf.saved_model.load fails on it if there are
+    # two metagraphs and the op reads an asset.
     meta_graph.signature_def.pop(_INIT_OP_SIGNATURE, None)

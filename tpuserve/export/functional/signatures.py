@@ -1,4 +1,4 @@
-"""What the caller wants served: which functions, with which inputs, under which names."""
+"""Reads the argument `signatures` of an export: the functions, inputs and names to serve."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from tpuserve.export.functional.function import FunctionModel, display_name
 from tpuserve.export.functional.keras_model import KerasModel, is_keras
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
-# TensorFlow's loaders look for their own ops under such names.
-_RESERVED = "__saved_model"
-_FORM = (
+# TensorFlow's loaders look for their own ops under names with this prefix.
+_RESERVED_PREFIX = "__saved_model"
+_ADVICE = (
     'Give {"x": tf.TensorSpec([None, 4], tf.float32)}, {"name": {"x": ...}} or '
     '{"name": (function, {"x": ...})}.'
 )
@@ -22,88 +22,97 @@ _FORM = (
 
 @dataclass(frozen=True)
 class ExportSignature:
-    """One signature to be.
+    """A signature to export.
 
     Attributes:
-      name: of the signature.
-      callee: the function behind it.
-      specs: alias → tf.TensorSpec.
+      name: Name of the signature.
+      model: The function or model that computes the signature.
+      specs: Alias → tf.TensorSpec of the inputs.
     """
 
     name: str
-    callee: CallableModel
+    model: CallableModel
     specs: Mapping[str, Any]
 
 
 def read_signatures(model: Any, signatures: Any) -> list[ExportSignature]:
-    """The entry points that `signatures` asks for; see `tpuserve.export.export` for its forms.
+    """Read the arguments `model` and `signatures` of `tpuserve.export.export`.
 
     Raises:
-      ExportError: there is nothing to call, or no signatures and none to be found in the model.
-      InvalidSetting, InvalidType: signatures of no such form, or that do not fit the function.
+      ExportError: A model cannot be called, or there are no signatures and the model declares no
+        inputs.
+      InvalidSetting, InvalidType: The signatures have another form, or do not fit the function.
     """
     if signatures is None:
-        callee = _callee(model, "the model")
-        specs = callee.own_specs()
+        wrapped = _wrap_model(model, "the model")
+        specs = wrapped.default_specs()
         if specs is None:
             raise ExportError(
-                f"no signatures are given and {callee.title} does not tell its inputs. {_FORM}"
+                f"no signatures are given and {wrapped.title} does not declare its inputs. "
+                f"{_ADVICE}"
             )
-        return [_entry_point(DEFAULT_SIGNATURE, callee, specs)]
+        return [_make_signature(DEFAULT_SIGNATURE, wrapped, specs)]
     if not isinstance(signatures, Mapping):
-        raise InvalidType(f"signatures is {signatures!r}. {_FORM}")
+        raise InvalidType(f"signatures is {signatures!r}. {_ADVICE}")
     if not signatures:
-        raise InvalidSetting(f"signatures is empty. {_FORM}")
-    if any(isinstance(each, tf.TensorSpec) for each in signatures.values()):
+        raise InvalidSetting(f"signatures is empty. {_ADVICE}")
+    if any(isinstance(value, tf.TensorSpec) for value in signatures.values()):
         signatures = {DEFAULT_SIGNATURE: signatures}
-    found = []
-    for name, asked in signatures.items():
+    result = []
+    for name, value in signatures.items():
         _check_name(name)
-        function, specs = asked if _is_pair(asked) else (model, asked)
-        whose = f"signature {name!r}" if _is_pair(asked) else "the model"
-        found.append(_entry_point(name, _callee(function, whose), specs))
-    return found
-
-
-def _is_pair(asked: Any) -> bool:
-    return isinstance(asked, tuple) and len(asked) == 2
+        has_function = isinstance(value, tuple) and len(value) == 2
+        function, specs = value if has_function else (model, value)
+        subject = f"signature {name!r}" if has_function else "the model"
+        result.append(_make_signature(name, _wrap_model(function, subject), specs))
+    return result
 
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise InvalidType(f"a signature is named {name!r}. Give a string.")
-    if not name or name.startswith(_RESERVED):
+    if not name or name.startswith(_RESERVED_PREFIX):
         raise InvalidSetting(
-            f"a signature is named {name!r}. Give a name that does not start with {_RESERVED}, "
-            f"which TensorFlow keeps for itself."
+            f"a signature is named {name!r}. Give a name that does not start with "
+            f"{_RESERVED_PREFIX}, which TensorFlow keeps for itself."
         )
 
 
-def _entry_point(name: str, callee: CallableModel, specs: Any) -> ExportSignature:
+def _make_signature(name: str, model: CallableModel, specs: Any) -> ExportSignature:
+    """Build a signature after checking its inputs."""
     if not isinstance(specs, Mapping):
-        raise InvalidType(f"signature {name!r} is {specs!r}. {_FORM}")
-    named: dict[str, Any] = {}
+        raise InvalidType(f"signature {name!r} is {specs!r}. {_ADVICE}")
+    named_specs: dict[str, Any] = {}
     for alias, spec in specs.items():
         if not isinstance(alias, str) or not alias.isidentifier():
             raise InvalidSetting(
                 f"signature {name!r} has an input {alias!r}. Give a name of letters, digits and "
-                f"underscores, as a Python parameter has."
+                f"underscores, like the name of a Python parameter."
             )
         if not isinstance(spec, tf.TensorSpec):
             raise InvalidType(
                 f"input {alias!r} of signature {name!r} is {spec!r}. Give a tf.TensorSpec."
             )
-        named[alias] = tf.TensorSpec(spec.shape, spec.dtype, name=alias)
-    callee.check_aliases(name, list(named))
-    return ExportSignature(name, callee, named)
+        named_specs[alias] = tf.TensorSpec(spec.shape, spec.dtype, name=alias)
+    model.check_aliases(name, list(named_specs))
+    return ExportSignature(name, model, named_specs)
 
 
-def _callee(function: Any, whose: str) -> CallableModel:
+def _wrap_model(function: Any, subject: str) -> CallableModel:
+    """Wrap a function or Keras model.
+
+    Args:
+      function: The function or model from the user.
+      subject: What it belongs to, for the message.
+
+    Raises:
+      ExportError: It cannot be called.
+    """
     if is_keras(function):
         return KerasModel(function, f"Keras model {function.name!r}")
     if not callable(function):
         raise ExportError(
-            f"{whose} is {function!r}, which cannot be called. Give a function, a tf.function, an "
-            f"object with __call__ or a Keras model, or a function with each signature."
+            f"{subject} is {function!r}, which cannot be called. Give a function, a tf.function, "
+            f"an object with __call__ or a Keras model, or a function for each signature."
         )
     return FunctionModel(function, f"{display_name(function)!r}")

@@ -1,1 +1,1 @@
-"""Places parts of a graph on the TPU, and batching in front of them."""
+"""Puts parts of a graph on the TPU, with batching in front of them."""

@@ -1,4 +1,4 @@
-"""Batching inside of the graph: rows of several requests, run as one batch of an allowed size."""
+"""Batching inside of the graph: a BatchFunction merges the rows of several requests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ FUNCTION_NAME = "batched_computation"
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """How a BatchFunction gathers rows.
+    """How a BatchFunction merges requests into batches.
 
     Attributes:
-      num_batch_threads: how many batches run at a time.
-      max_batch_size: rows of a batch at most, and so of a request: a larger one is refused.
-      batch_timeout_micros: how long a batch waits for more rows, in microseconds.
-      allowed_batch_sizes: in rows, increasing, the last one being max_batch_size; a batch is
-        padded to the next of them, so that XLA compiles no other shapes. Empty or None for no
-        padding, and so a compilation for each size that comes.
-      max_enqueued_batches: batches that wait at most; requests beyond are refused.
+      num_batch_threads: Number of batches that run in parallel.
+      max_batch_size: Most rows of a batch, and so of a request; a larger request is refused.
+      batch_timeout_micros: Most microseconds that a batch waits for more rows.
+      allowed_batch_sizes: In rows, increasing; the last one is max_batch_size. A batch is padded to
+        the next allowed size, so that XLA compiles these shapes only. Empty or None means no
+        padding, and a compilation for every new size.
+      max_enqueued_batches: Most batches that wait; further requests are refused.
 
     Raises:
-      InvalidSetting: a number is too small, or the sizes are out of order.
-      InvalidType: a number is none.
+      InvalidSetting: A number is too small, or the sizes are not increasing.
+      InvalidType: An attribute has the wrong type.
     """
 
     num_batch_threads: int
@@ -47,12 +47,12 @@ class BatchConfig:
             raise InvalidType(
                 f"allowed_batch_sizes is {sizes!r}. Give a list of whole numbers, or None."
             )
-        for each in sizes:
-            validation.check_integer("A size of allowed_batch_sizes", each, least=1)
+        for size in sizes:
+            validation.check_integer("A size of allowed_batch_sizes", size, least=1)
         object.__setattr__(self, "allowed_batch_sizes", tuple(sizes))
         if list(sizes) != sorted(set(sizes)):
             raise InvalidSetting(
-                f"allowed_batch_sizes is {list(sizes)}. Give each size once, the least first: "
+                f"allowed_batch_sizes is {list(sizes)}. Give each size once, in increasing order: "
                 f"{sorted(set(sizes))}."
             )
         # Source: tensorflow/core/kernels/batch_kernels.cc.
@@ -64,102 +64,105 @@ class BatchConfig:
 
 
 def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfig) -> Any:
-    """The outputs of a function that runs on the rows of several requests at a time.
+    """Call a function through a BatchFunction, which runs it on the rows of several requests.
 
-    The function is traced with an open first dimension, and called by a BatchFunction. Variables
-    that it makes are variables of the default graph; they and what else it reads of that graph
-    are captured, and not batched.
+    The function is traced with an open first dimension. Variables that it creates belong to the
+    default graph. Variables and other tensors that it reads from the default graph are captured
+    and not batched.
 
     Args:
-      function: takes a nest like `inputs`, returns a nest of tensors with one row for each row
+      function: Takes a nest like `inputs` and returns a nest of tensors with one row for each row
         of the inputs.
-      inputs: a nest of dense tensors of the default graph, [rows, ...]; what is no tensor, such as
-        None, is handed on as it is.
-      config: how to gather rows.
+      inputs: A nest of dense tensors of the default graph, [rows, ...]. Members that are not
+        tensors, such as None, are passed on unchanged.
+      config: How to merge requests.
 
     Returns:
-      A nest like the function's, with the static shapes that are known.
+      A nest like the function's result, with the static shapes that are known.
 
     Raises:
-      ExportError: an input is sparse or ragged, an input or output has no rows, or there is no
+      ExportError: An input is sparse or ragged, an input or output is a scalar, or there is no
         input.
     """
     flat = tf.nest.flatten(inputs)
-    tensors = [each for each in flat if tf.is_tensor(each)]
-    rows = _rows_of(tensors)
-    returned: list[Any] = []
+    tensors = [member for member in flat if tf.is_tensor(member)]
+    rows = _static_rows(tensors)
+    results_nest: list[Any] = []
 
     def traced(*batch: Any) -> list[Any]:
-        given = iter(batch)
-        filled = [next(given) if tf.is_tensor(each) else each for each in flat]
-        returned.append(function(tf.nest.pack_sequence_as(inputs, filled)))
-        return list(map(_with_rows, tf.nest.flatten(returned[0])))
+        batch_tensors = iter(batch)
+        members = [next(batch_tensors) if tf.is_tensor(member) else member for member in flat]
+        results_nest.append(function(tf.nest.pack_sequence_as(inputs, members)))
+        return list(map(_check_output, tf.nest.flatten(results_nest[0])))
 
     signature = [
-        tf.TensorSpec(_with_row_count(None, each.shape), each.dtype, f"batch_{number}")
-        for number, each in enumerate(tensors)
+        tf.TensorSpec(_replace_rows(None, tensor.shape), tensor.dtype, f"batch_{number}")
+        for number, tensor in enumerate(tensors)
     ]
     graph = func_graph_from_py_func(FUNCTION_NAME, traced, (), {}, signature=signature)
-    called = ConcreteFunction.from_func_graph(graph, None, {})
-    called.add_to_graph(tf.compat.v1.get_default_graph())
+    concrete = ConcreteFunction.from_func_graph(graph, None, {})
+    concrete.add_to_graph(tf.compat.v1.get_default_graph())
     with tf.compat.v1.name_scope("batch") as name:
         results = gen_batch_ops.batch_function(
             in_tensors=tensors,
-            captured_tensors=list(called.captured_inputs),
-            f=called,
+            captured_tensors=list(concrete.captured_inputs),
+            f=concrete,
             num_batch_threads=config.num_batch_threads,
             max_batch_size=config.max_batch_size,
             batch_timeout_micros=config.batch_timeout_micros,
             allowed_batch_sizes=list(config.allowed_batch_sizes or ()),
             max_enqueued_batches=config.max_enqueued_batches,
-            # Ops of one shared name share their queue.
+            # Ops with the same shared name share their queue.
             shared_name=name,
             enable_large_batch_splitting=True,
-            Tout=[each.dtype for each in called.outputs],
+            Tout=[output.dtype for output in concrete.outputs],
         )
-    for result, inside in zip(results, called.outputs, strict=True):
-        result.set_shape(_with_row_count(rows, inside.shape))
-    return tf.nest.pack_sequence_as(returned[0], results)
+    for result, output in zip(results, concrete.outputs, strict=True):
+        result.set_shape(_replace_rows(rows, output.shape))
+    return tf.nest.pack_sequence_as(results_nest[0], results)
 
 
-def _rows_of(tensors: Sequence[Any]) -> int | None:
-    """How many rows the inputs have, where one of them knows."""
+def _static_rows(tensors: Sequence[Any]) -> int | None:
+    """Check the inputs; return their number of rows, or None if it is unknown."""
     if not tensors:
         raise ExportError("a batched computation has no input. Give it tensors, [rows, ...].")
-    for each in tensors:
-        if not isinstance(each, tf.Tensor):
+    for tensor in tensors:
+        if not isinstance(tensor, tf.Tensor):
+            name = tensor.name if hasattr(tensor, "name") else repr(tensor)
             raise ExportError(
-                f"input {each.name if hasattr(each, 'name') else each!r} of a batched computation "
-                f"is a {type(each).__name__}, and a BatchFunction takes dense tensors alone. Make "
-                f"it dense in front of the computation, or leave the batch config out."
+                f"input {name} of a batched computation is a {type(tensor).__name__}, and a "
+                f"BatchFunction takes dense tensors only. Convert it to a dense tensor in front of "
+                f"the computation, or leave the batch config out."
             )
-        if each.shape.rank == 0:
+        if tensor.shape.rank == 0:
             raise ExportError(
-                f"input {each.name!r} of a batched computation is a scalar, which has no rows to "
-                f"batch. Let the computation read it from outside, or give it a first dimension."
+                f"input {tensor.name!r} of a batched computation is a scalar, which has no rows to "
+                f"batch. Let the computation read it from outside, or add a first dimension."
             )
-    rows = {each.shape.as_list()[0] for each in tensors if each.shape.rank} - {None}
-    if len(rows) > 1:
+    sizes = {tensor.shape.as_list()[0] for tensor in tensors if tensor.shape.rank} - {None}
+    if len(sizes) > 1:
         raise ExportError(
-            f"inputs of a batched computation have {' and '.join(map(str, sorted(rows)))} rows. "
-            f"Give all of them the same."
+            f"inputs of a batched computation have {' and '.join(map(str, sorted(sizes)))} rows. "
+            f"Give all inputs the same number of rows."
         )
-    return next(iter(rows), None)
+    return next(iter(sizes), None)
 
 
-def _with_rows(output: Any) -> Any:
+def _check_output(output: Any) -> Any:
+    """Return an output after checking that it is a tensor with rows."""
     if not tf.is_tensor(output):
         raise ExportError(
-            f"a batched computation returned {output!r}, which is no tensor. Return tensors, in "
+            f"a batched computation returned {output!r}, which is not a tensor. Return tensors, in "
             f"any nest of dicts, lists and tuples."
         )
     if output.shape.rank == 0:
         raise ExportError(
-            f"output {output.name!r} of a batched computation is a scalar, and its results are "
-            f"handed back row by row. Return tensors, [rows, ...]."
+            f"output {output.name!r} of a batched computation is a scalar, and results are split "
+            f"by rows. Return tensors, [rows, ...]."
         )
     return output
 
 
-def _with_row_count(rows: int | None, shape: Any) -> Any:
+def _replace_rows(rows: int | None, shape: Any) -> Any:
+    """Return a shape with another first dimension; an unknown shape is returned unchanged."""
     return shape if shape.rank is None else tf.TensorShape([rows]).concatenate(shape[1:])

@@ -1,4 +1,7 @@
-"""Parts of a model on the TPU, placed by its model_fn: what an export of version V2 wants."""
+"""Functions that a model_fn or an exported function calls to put its own parts on the TPU.
+
+An export of version V2 leaves the placement to the model_fn, which calls these functions.
+"""
 
 import dataclasses
 import inspect
@@ -13,11 +16,11 @@ from tpuserve.export.tpu.batching import BatchConfig, call_batched
 from tpuserve.export.tpu.tpu_call import on_tpu, partitioned_call
 from tpuserve.graph.graph_walk import REPLICATE_METADATA
 
-# tf.estimator.ModeKeys.PREDICT; trainer's ModeKeys are no part of this package.
+# tf.estimator.ModeKeys.PREDICT. trainer.ModeKeys is not imported: tpuserve does not depend on it.
 _PREDICT = "infer"
 
-# What a spec may hold of other modes, which would be tensors inside of the TPU computation.
-_OF_OTHER_MODES = ("loss", "train_op", "eval_metrics", "eval_metric_ops", "host_call")
+# Fields of a spec for other modes. Their tensors would be inside of the TPU computation.
+_FIELDS_OF_OTHER_MODES = ("loss", "train_op", "eval_metrics", "eval_metric_ops", "host_call")
 
 
 def inference_on_tpu(
@@ -29,9 +32,9 @@ def inference_on_tpu(
     allowed_batch_sizes: Any,
     max_enqueued_batches: int = 100,
 ) -> Any:
-    """The outputs of a computation on the TPU, with batching around it.
+    """Run a computation on the TPU, with batching in front of it.
 
-    Batches go round the TPU's cores.
+    Each batch runs on one core; successive batches run on successive cores.
 
     Example:
       if params["use_tpu"]:
@@ -40,20 +43,23 @@ def inference_on_tpu(
           logits = network(image)
 
     Args:
-      computation: takes the inputs, returns a tensor or a nest of tensors, [rows, ...] each.
-      inputs_to_tpu: a list of tensors, [rows, ...], the computation's arguments; or any other
-        nest of them, its only argument.
-      num_batch_threads, max_batch_size, batch_timeout_micros, allowed_batch_sizes,
-        max_enqueued_batches: see `BatchConfig`.
+      computation: Takes the inputs and returns a tensor or a nest of tensors, [rows, ...] each.
+      inputs_to_tpu: A list of tensors, [rows, ...], which are the arguments of the computation; or
+        any other nest of tensors, which is its only argument.
+      num_batch_threads: See `BatchConfig`.
+      max_batch_size: See `BatchConfig`.
+      batch_timeout_micros: See `BatchConfig`.
+      allowed_batch_sizes: See `BatchConfig`.
+      max_enqueued_batches: See `BatchConfig`.
 
     Returns:
-      What the computation returned, in tensors of the default graph. A single tensor is in a list
-      of one, as `tf.compat.v1.tpu.rewrite` returns it.
+      The result of the computation, as tensors of the default graph. A single tensor is returned
+      as a list of one tensor, like the result of `tf.compat.v1.tpu.rewrite`.
 
     Raises:
-      InvalidSetting: see `BatchConfig`.
-      ExportError: an input is sparse, something has no rows or is no tensor, or the model is on
-        the TPU as a whole.
+      InvalidSetting: See `BatchConfig`.
+      ExportError: An input is sparse, an input or output has no rows, an output is not a tensor,
+        or the whole model is on the TPU already.
     """
     config = BatchConfig(
         num_batch_threads,
@@ -65,8 +71,8 @@ def inference_on_tpu(
 
     def call(inputs: Any) -> Any:
         is_list = isinstance(inputs, list | tuple)
-        returned = computation(*inputs) if is_list else computation(inputs)
-        return [returned] if tf.is_tensor(returned) else returned
+        results = computation(*inputs) if is_list else computation(inputs)
+        return [results] if tf.is_tensor(results) else results
 
     return call_batched(lambda inputs: on_tpu(call, inputs), inputs_to_tpu, config)
 
@@ -76,37 +82,41 @@ def call_computation(
     computation: Callable[[Any], Any],
     batch_config: BatchConfig | None = None,
 ) -> list[Any]:
-    """The outputs, flat, of a computation that calls `tpu.rewrite` itself.
+    """Run a computation that calls `tpu.rewrite` itself.
 
-    Each call runs on one core, and calls go round the cores.
+    Each call runs on one core; successive calls run on successive cores.
 
     Args:
-      computation_inputs: a nest of tensors.
-      computation: takes a nest like it, and returns what `tf.compat.v1.tpu.rewrite` does.
-      batch_config: how to batch around it; None for no batching.
+      computation_inputs: A nest of tensors.
+      computation: Takes a nest like `computation_inputs`, and returns the result of
+        `tf.compat.v1.tpu.rewrite`.
+      batch_config: How to batch in front of the computation; None for no batching.
+
+    Returns:
+      The outputs of the computation, flattened.
 
     Raises:
-      ExportError: it does not call `tpu.rewrite`, or see `inference_on_tpu`.
+      ExportError: The computation does not call `tpu.rewrite`; or see `inference_on_tpu`.
     """
 
     def call(inputs: Any) -> list[Any]:
         def build() -> Any:
-            returned = computation(inputs)
+            results = computation(inputs)
             operations = tf.compat.v1.get_default_graph().get_operations()
-            if not any(each.type == REPLICATE_METADATA for each in operations):
+            if not any(operation.type == REPLICATE_METADATA for operation in operations):
                 raise ExportError(
-                    "a computation given to call_computation did not call tpu.rewrite, so nothing "
-                    "of it is for the TPU. Call tf.compat.v1.tpu.rewrite in it, or use "
-                    "inference_on_tpu, which does."
+                    "a computation given to call_computation did not call tpu.rewrite, so it runs "
+                    "nothing on the TPU. Call tf.compat.v1.tpu.rewrite in it, or use "
+                    "inference_on_tpu, which calls tpu.rewrite itself."
                 )
-            return returned
+            return results
 
         return partitioned_call(build)
 
     if batch_config is None:
         return call(computation_inputs)
-    results: list[Any] = call_batched(call, computation_inputs, batch_config)
-    return results
+    outputs: list[Any] = call_batched(call, computation_inputs, batch_config)
+    return outputs
 
 
 def model_fn_inference_on_tpu(
@@ -117,7 +127,7 @@ def model_fn_inference_on_tpu(
     params: Any = None,
     batch_config: BatchConfig | None = None,
 ) -> Any:
-    """The PREDICT spec of a model_fn whose computation runs on the TPU as a whole.
+    """Call a model_fn in mode PREDICT so that its whole computation runs on the TPU.
 
     Example:
       def tpu_model_fn(features, labels, mode, params):
@@ -127,23 +137,27 @@ def model_fn_inference_on_tpu(
           return model_fn(features, labels, mode, params)
 
     Args:
-      model_fn: takes features and, where it names them, labels, mode, config and params; returns
-        a spec of mode PREDICT.
-      features, labels, config, params: what to call it with.
-      batch_config: how to batch around it; None for no batching, as sparse features need it.
+      model_fn: Takes features and, if it has parameters of these names, labels, mode, config and
+        params; returns a spec of mode PREDICT.
+      features: Passed to `model_fn`.
+      labels: Passed to `model_fn`.
+      config: Passed to `model_fn`.
+      params: Passed to `model_fn`.
+      batch_config: How to batch in front of the computation; None for no batching, which sparse
+        features need.
 
     Returns:
-      The spec with its predictions and export outputs as results of the call.
+      The spec, with predictions and export outputs that are results of the TPU computation.
 
     Raises:
-      ExportError: an export output has no form on a TPU, or see `inference_on_tpu`.
-      InvalidType: a BatchConfig stands in the place of another argument, or something else in its.
+      ExportError: An export output cannot be exported for a TPU; or see `inference_on_tpu`.
+      InvalidType: A BatchConfig is passed for another argument, or `batch_config` is none.
     """
     _check_batch_config(batch_config, labels=labels, config=config, params=params)
     specs: list[Any] = []
 
-    def computation(on_tpu_features: Any) -> dict[str, Any]:
-        specs.append(_call_model_fn(model_fn, on_tpu_features, labels, config, params))
+    def computation(tpu_features: Any) -> dict[str, Any]:
+        specs.append(_call_model_fn(model_fn, tpu_features, labels, config, params))
         return export_outputs.extract_tensors(specs[0])
 
     if batch_config is None:
@@ -151,7 +165,9 @@ def model_fn_inference_on_tpu(
     else:
         tensors = call_batched(lambda inputs: on_tpu(computation, inputs), features, batch_config)
     (spec,) = specs
-    changes: dict[str, Any] = {each: None for each in _OF_OTHER_MODES if hasattr(spec, each)}
+    changes: dict[str, Any] = {
+        field: None for field in _FIELDS_OF_OTHER_MODES if hasattr(spec, field)
+    }
     changes["predictions"] = tensors["predictions"]
     changes["export_outputs"] = export_outputs.rebuild_export_outputs(spec, tensors)
     replace = getattr(spec, "_replace", None)
@@ -159,12 +175,13 @@ def model_fn_inference_on_tpu(
 
 
 def _check_batch_config(batch_config: Any, **others: Any) -> None:
+    """Check that a BatchConfig is passed as `batch_config` only."""
     for name, value in others.items():
         if isinstance(value, BatchConfig):
             raise InvalidType(
                 f"{name} is a BatchConfig. The arguments are model_fn, features, labels, config, "
-                f"params and batch_config, in this order: give those before it, or name it, "
-                f"batch_config=..."
+                f"params and batch_config, in this order: pass the arguments before it, or use "
+                f"the keyword batch_config=..."
             )
     if batch_config is not None and not isinstance(batch_config, BatchConfig):
         raise InvalidType(f"batch_config is {batch_config!r}. Give a BatchConfig, or None.")
@@ -173,13 +190,13 @@ def _check_batch_config(batch_config: Any, **others: Any) -> None:
 def _call_model_fn(
     model_fn: Callable[..., Any], features: Any, labels: Any, config: Any, params: Any
 ) -> Any:
+    """Call a model_fn with the arguments that it has parameters for; return its spec."""
     available = {"labels": labels, "mode": _PREDICT, "config": config, "params": params}
     names = inspect.signature(model_fn).parameters
     spec = model_fn(features, **{name: available[name] for name in names if name in available})
     if not hasattr(spec, "predictions") or not hasattr(spec, "export_outputs"):
         raise InvalidSetting(
             f"model_fn {getattr(model_fn, '__name__', model_fn)} returned "
-            f"{type(spec).__name__}. Return a spec with predictions "
-            f"and export_outputs."
+            f"{type(spec).__name__}. Return a spec with predictions and export_outputs."
         )
     return spec

@@ -1,4 +1,4 @@
-"""A computation on the TPU: traced into a function, called through TPUPartitionedCall."""
+"""Puts a computation on the TPU: traces it into a function and calls it by TPUPartitionedCall."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,58 +18,60 @@ FUNCTION_NAME = "tpu_computation"
 
 
 def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
-    """The outputs of a computation that runs on a TPU as a whole, in the default graph.
+    """Build a computation that runs entirely on a TPU, in the default graph.
 
     The computation is traced into a function under `tpu.rewrite`; see `partitioned_call` for the
-    call of it. What the computation reads of the inputs is captured, and so goes to the TPU; what
-    it leaves alone does not, such as a string that is handed on as a key.
+    call of that function. Inputs that the computation reads are captured and sent to the TPU.
+    Inputs that it only passes through, such as a string key, stay on the host.
 
     Args:
-      computation: takes a nest like `inputs`, returns a nest of tensors.
-      inputs: any nest of the default graph, sparse tensors and None included.
+      computation: Takes a nest like `inputs` and returns a nest of tensors.
+      inputs: Any nest of tensors of the default graph; sparse tensors and None are allowed.
 
     Returns:
       The nest that the computation returned, as tensors of the default graph. An input that it
-      returned as it is comes back untouched.
+      passed through is the same tensor.
 
     Raises:
-      ExportError: the computation returned something that is no tensor, or it is built inside of
-        another TPU computation.
+      ExportError: The computation returned something that is not a tensor, or this call is inside
+        of another TPU computation.
     """
-    untouched = {id(each) for each in tf.nest.flatten(inputs, expand_composites=True)}
-    returned: list[Any] = []
+    input_ids = {id(tensor) for tensor in tf.nest.flatten(inputs, expand_composites=True)}
+    results_nest: list[Any] = []
 
     def flat_computation() -> list[Any]:
-        returned.append(computation(inputs))
-        flat = [_tensor(each) for each in tf.nest.flatten(returned[0])]
-        return [each for each in flat if id(each) not in untouched]
+        results_nest.append(computation(inputs))
+        flat = [_check_tensor(result) for result in tf.nest.flatten(results_nest[0])]
+        return [result for result in flat if id(result) not in input_ids]
 
-    def rewritten() -> Any:
+    def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # Of a computation without results it gives the op alone.
+        # tpu.rewrite returns an operation if the computation has no results.
         return [] if isinstance(results, tf.Operation) else results
 
-    computed = iter(partitioned_call(rewritten))
+    computed = iter(partitioned_call(rewrite))
     flat = [
-        each if id(each) in untouched else next(computed) for each in tf.nest.flatten(returned[0])
+        result if id(result) in input_ids else next(computed)
+        for result in tf.nest.flatten(results_nest[0])
     ]
-    return tf.nest.pack_sequence_as(returned[0], flat)
+    return tf.nest.pack_sequence_as(results_nest[0], flat)
 
 
 def partitioned_call(build: Callable[[], Any]) -> list[Any]:
-    """The outputs of a function that a TPU core runs, the core that TPUOrdinalSelector picks.
+    """Call a function on the TPU core that TPUOrdinalSelector picks.
 
-    Variables are created in the default graph and captured, so that they keep the names they
-    have without a TPU.
+    Variables are created in the default graph and captured, so they keep the names that they have
+    without a TPU.
 
     Args:
-      build: takes nothing, places its computation by `tpu.rewrite`, returns a nest of tensors.
+      build: Takes no arguments, puts its computation on the TPU with `tpu.rewrite`, and returns a
+        nest of tensors.
 
     Returns:
-      The tensors of that nest, flat, as tensors of the default graph with their static shapes.
+      The tensors of that nest, flattened, as tensors of the default graph with static shapes.
 
     Raises:
-      ExportError: it is built inside of a TPU computation.
+      ExportError: This call is inside of another TPU computation.
     """
     check_not_nested()
     graph = tf.compat.v1.get_default_graph()
@@ -81,33 +83,34 @@ def partitioned_call(build: Callable[[], Any]) -> list[Any]:
     results = tpu_functional.TPUPartitionedCall(
         args=list(function.captured_inputs),
         device_ordinal=tpu_ops.tpu_ordinal_selector(),
-        Tout=[each.dtype for each in function.outputs],
+        Tout=[output.dtype for output in function.outputs],
         f=function,
     )
-    for result, traced in zip(results, function.outputs, strict=True):
-        result.set_shape(traced.shape)
+    for result, output in zip(results, function.outputs, strict=True):
+        result.set_shape(output.shape)
     return list(results)
 
 
 def check_not_nested() -> None:
-    """Refuses to build a TPU computation inside of another.
+    """Check that no TPU computation is being built.
 
     Raises:
-      ExportError: one is being built.
+      ExportError: A TPU computation is being built.
     """
     if tpu_function.get_tpu_context().number_of_shards is not None:
         raise ExportError(
             "a TPU computation cannot be placed inside of another: the whole model is on the TPU "
-            "already. To place parts of it, let the exported function take use_tpu, or export a "
-            "model_fn with export_saved_model_api_version=ExportSavedModelApiVersion.V2, and do so "
-            "where use_tpu is True; else leave the placing out."
+            "already. Either do not place parts of it, or let the exported function take use_tpu "
+            "and place them only if use_tpu is True; for a model_fn, export with "
+            "export_saved_model_api_version=ExportSavedModelApiVersion.V2."
         )
 
 
-def _tensor(value: Any) -> Any:
+def _check_tensor(value: Any) -> Any:
+    """Return a value after checking that it is a tensor."""
     if not tf.is_tensor(value):
         raise ExportError(
-            f"a TPU computation returned {value!r}, which is no tensor. Return tensors, in any "
+            f"a TPU computation returned {value!r}, which is not a tensor. Return tensors, in any "
             f"nest of dicts, lists and tuples."
         )
     return value

@@ -1,4 +1,4 @@
-"""What of a graph under construction is placed on a TPU."""
+"""Finds the parts of a graph under construction that are placed on a TPU."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -15,104 +15,111 @@ from tpuserve.graph.graph_walk import (
     TPU_CALL,
 )
 
-# XLA leaves assertions out, and with them the text that they would show.
-_LEFT_OUT = ("Assert", "Const")
+# XLA drops assertions, and so the strings of their messages. Reading a large constant copies it.
+_IGNORED_OPS = ("Assert", "Const")
 
 
 def has_tpu_part(graph: Any) -> bool:
-    """Whether anything in a graph, or in a function that it holds, is placed on a TPU."""
-    marks = (TPU_CALL, REPLICATE_METADATA)
-    for each in walk_graphs(graph):
-        if any(operation.type in marks for operation in each.get_operations()):
+    """Return whether a tf.Graph, or a function in it, places anything on a TPU."""
+    tpu_ops = (TPU_CALL, REPLICATE_METADATA)
+    for function_graph in walk_graphs(graph):
+        if any(operation.type in tpu_ops for operation in function_graph.get_operations()):
             return True
-        for function in tensorflow_internals.get_graph_functions(each).values():
-            # TensorFlow's Defun makes functions without a graph.
+        for function in tensorflow_internals.get_graph_functions(function_graph).values():
+            # Functions that TensorFlow's Defun created have a FunctionDef and no graph.
             if getattr(function, "graph", None) is None and any(
-                node.op in marks for node in function.cached_definition.node_def
+                node.op in tpu_ops for node in function.cached_definition.node_def
             ):
                 return True
     return False
 
 
 def check_no_strings_on_tpu(graph: Any, title: str) -> None:
-    """Refuses strings on the TPU: those that one of its ops takes or gives.
+    """Check that no op on the TPU takes or returns strings.
 
     Args:
-      graph: the one that calls the TPU computations.
-      title: whose they are, for the message.
+      graph: The tf.Graph that calls the TPU computations.
+      title: What the graph belongs to, for the message.
 
     Raises:
-      ExportError: names the first such op.
+      ExportError: An op on the TPU has strings; the message names the first such op.
     """
     for operation in _operations_on_tpu(graph):
         if _has_strings(operation):
             raise ExportError(
                 f"{title} has strings on the TPU, in {operation.type} {operation.name!r}; a TPU "
-                f"computes with numbers only. Wrap what handles strings in "
-                f"tf.compat.v1.tpu.outside_compilation, or put the numeric part alone on the TPU, "
-                f"where use_tpu is True."
+                f"computes with numbers only. Wrap the ops on strings in "
+                f"tf.compat.v1.tpu.outside_compilation, or place only the numeric part on the TPU "
+                f"if use_tpu is True."
             )
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    for each in walk_graphs(graph):
-        for operation in each.get_operations():
+    """Yield the operations of all TPU computations that a graph calls, except those of the host."""
+    for function_graph in walk_graphs(graph):
+        for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
-                for computation in _called(operation):
-                    marked = (
+                for computation in _called_graphs(operation):
+                    members = (
                         inner
                         for inner in computation.get_operations()
-                        # Looking at a large constant copies it.
-                        if inner.type not in _LEFT_OUT and CLUSTER_ATTRIBUTE in inner.node_def.attr
+                        if inner.type not in _IGNORED_OPS
+                        and CLUSTER_ATTRIBUTE in inner.node_def.attr
                     )
-                    yield from _with_inner(marked)
+                    yield from _with_called_operations(members)
 
 
-def _with_inner(operations: Iterable[Any]) -> Iterator[Any]:
-    """Operations of the TPU and all that they call, but for what the host does for them."""
-    seen: set[int] = set()
+def _with_called_operations(operations: Iterable[Any]) -> Iterator[Any]:
+    """Yield operations and all operations of the functions that they call.
+
+    Outside-compiled operations, which the host runs, are left out with all that they call.
+    """
+    visited: set[int] = set()
     pending = list(operations)
     while pending:
         operation = pending.pop(0)
         if HOST_ATTRIBUTE in operation.node_def.attr:
             continue
         yield operation
-        for called in _called(operation):
-            if id(called) not in seen:
-                seen.add(id(called))
-                pending += called.get_operations()
+        for graph in _called_graphs(operation):
+            if id(graph) not in visited:
+                visited.add(id(graph))
+                pending += graph.get_operations()
 
 
-def _called(operation: Any) -> Iterator[Any]:
+def _called_graphs(operation: Any) -> Iterator[Any]:
+    """Yield the graphs of the functions that an operation's attributes name."""
     names = []
     for attribute in operation.node_def.attr.values():
-        names += [attribute.func.name, *(each.name for each in attribute.list.func)]
+        names += [attribute.func.name, *(function.name for function in attribute.list.func)]
     for name in filter(None, names):
-        graph = getattr(
-            tensorflow_internals.get_graph_function(operation.graph, name), "graph", None
-        )
+        function = tensorflow_internals.get_graph_function(operation.graph, name)
+        graph = getattr(function, "graph", None)
         if graph is not None:
             yield graph
 
 
 def _has_strings(operation: Any) -> bool:
-    if operation.type in _LEFT_OUT:
+    """Return whether an operation makes the TPU handle strings."""
+    if operation.type in _IGNORED_OPS:
         return False
     if operation.type == "Identity":
-        # tpu.rewrite hands every result on through one, those of host parts too.
+        # tpu.rewrite forwards every result through an Identity, including results of the host.
         (result,) = operation.outputs
-        return result.dtype == tf.string and _goes_out(result) and not _is_of_host(operation)
-    return any(each.dtype == tf.string for each in (*operation.inputs, *operation.outputs))
+        return result.dtype == tf.string and _is_result(result) and not _is_from_host(operation)
+    return any(tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs))
 
 
-def _goes_out(result: Any) -> bool:
-    is_returned = any(each is result for each in getattr(result.graph, "outputs", ()))
-    return is_returned or any(
-        CLUSTER_ATTRIBUTE not in each.node_def.attr for each in result.consumers()
+def _is_result(tensor: Any) -> bool:
+    """Return whether a tensor leaves its TPU computation."""
+    is_output = any(output is tensor for output in getattr(tensor.graph, "outputs", ()))
+    return is_output or any(
+        CLUSTER_ATTRIBUTE not in consumer.node_def.attr for consumer in tensor.consumers()
     )
 
 
-def _is_of_host(operation: Any) -> bool:
+def _is_from_host(operation: Any) -> bool:
+    """Return whether an Identity forwards a tensor of an outside-compiled operation."""
     while operation.type == "Identity" and HOST_ATTRIBUTE not in operation.node_def.attr:
         operation = operation.inputs[0].op
     return HOST_ATTRIBUTE in operation.node_def.attr

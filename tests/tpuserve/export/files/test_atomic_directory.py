@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
     "place", ["/tmp/x", "../x", "a/../../x", "", ".", "a/..", "..", "a/"], ids=repr
 )
 def test_no_file_goes_outside_of_the_version_directory(tmp_path: Path, place: str) -> None:
-    with pytest.raises(InvalidSetting, match="no file below assets.extra/"):
+    with pytest.raises(InvalidSetting, match="not a file below assets.extra/"):
         AtomicDirectory(tmp_path / "m", assets_extra={place: __file__})
     assert list(tmp_path.iterdir()) == []
 
@@ -38,7 +38,7 @@ def test_a_warm_up_file_is_brought_or_written(tmp_path: Path, place: str) -> Non
         ({"a": 3}, InvalidType, "has 'a': 3"),
         ({3: __file__}, InvalidType, "has 3: "),
         ({"a": "/no/such"}, InvalidSetting, "'/no/such', and there is no such file"),
-        ({"a": str(Path(__file__).parent)}, InvalidSetting, "a directory. Name its files"),
+        ({"a": str(Path(__file__).parent)}, InvalidSetting, "a directory. Give its files"),
     ],
 )
 def test_assets_that_are_none_are_refused(
@@ -70,7 +70,7 @@ def test_a_base_that_is_no_path_is_refused(base: Any, error: type[Exception]) ->
 def test_places_within_each_other_are_said_not_to_fit(tmp_path: Path) -> None:
     inside = {"a": __file__, "a/b": __file__}
     with (
-        pytest.raises(ExportError, match="cannot copy .*test_staging.py of assets_extra"),
+        pytest.raises(ExportError, match="cannot copy .*test_atomic_directory.py of assets_extra"),
         AtomicDirectory(tmp_path, assets_extra=inside),
     ):
         pass

@@ -98,7 +98,11 @@ def test_a_model_or_signature_that_cannot_be_exported_is_refused_in_one_line(
             *(InvalidSetting, "and warm_up writes it"),
         ),
         ({"assets_extra": ["f"]}, InvalidType, r"assets_extra is \['f'\]"),
-        ({"export_dir_base": __file__}, ExportError, "test_plain_errors.py cannot be written: "),
+        (
+            {"export_dir_base": __file__},
+            ExportError,
+            "_errors.py cannot be written: ",
+        ),
         ({"batch_config": 8}, InvalidType, "batch_config is 8. Give a BatchConfig"),
         ({"model": placed, "batch_config": BATCHES}, InvalidSetting, "takes use_tpu and so"),
         (

@@ -114,7 +114,7 @@ def test_what_has_no_rows_is_refused(inputs: Any, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(tf.reduce_sum, "is a scalar, and its results"), (lambda x: {"y": 1}, "returned 1, which is")],
+    [(tf.reduce_sum, "is a scalar, and results"), (lambda x: {"y": 1}, "returned 1, which is")],
 )
 def test_results_without_rows_are_refused(function: Any, message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match=message):
