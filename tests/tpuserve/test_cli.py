@@ -30,7 +30,7 @@ def test_inspect_prints_json_for_programs(
     assert len(json.loads(capsys.readouterr().out)["metagraphs"]) == 2
 
 
-def test_an_error_is_one_line_and_a_failed_exit(
+def test_an_error_is_one_line_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("inspect", str(tmp_path / "gone")) == 1
@@ -97,7 +97,7 @@ def test_the_command_line_does_not_import_tensorflow(arguments: list[str], direc
 
 
 @pytest.mark.slow
-def test_a_command_does_not_wait_for_what_the_others_import() -> None:
+def test_a_command_does_not_import_the_other_commands() -> None:
     program = (
         "import sys; from tpuserve.cli import main\n"
         "try: main(['serve', '--help'])\n"
@@ -124,7 +124,7 @@ def test_inspect_shows_each_of_several_directories(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_line(directory: Path) -> None:
+def test_a_full_disk_is_a_one_line_error(directory: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "tpuserve", "inspect", str(directory)],
@@ -137,7 +137,7 @@ def test_a_full_disk_is_one_line(directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_seen_enough_gets_no_traceback(directory: Path) -> None:
+def test_a_closed_pipe_prints_no_traceback(directory: Path) -> None:
     command = [sys.executable, "-m", "tpuserve", "inspect", *[str(directory)] * 50]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

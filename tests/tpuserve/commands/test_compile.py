@@ -31,7 +31,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["compile", *map(str, arguments)], standalone_mode=False)
 
 
-def test_several_sizes_and_topologies_follow_one_option(linear: Path) -> None:
+def test_an_option_takes_several_values(linear: Path) -> None:
     done = run("--topology", "v5e:1x1", "v6e:1x1", "--batch-size", 1, 8, "--json", linear)
     assert done.return_value == 0, done.output
     found = json.loads(done.stdout)
@@ -43,7 +43,7 @@ def test_several_sizes_and_topologies_follow_one_option(linear: Path) -> None:
     ]
 
 
-def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache: Path) -> None:
+def test_a_table_a_plot_and_a_cache_are_written(linear: Path, tmp_path: Path, cache: Path) -> None:
     plot = tmp_path / "plot.png"
     done = run(linear, "--topology", "v5e:1x1", "--plot", plot, "--load", "1:9", "5")
     assert done.return_value == 0, done.output
@@ -64,19 +64,21 @@ def test_a_table_a_plot_and_a_cache_are_left(linear: Path, tmp_path: Path, cache
         (["--topology", "v9:1x1"], "libtpu does not support topology"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(linear: Path, arguments: list[str], says: str) -> None:
+def test_an_invalid_argument_is_a_one_line_error(
+    linear: Path, arguments: list[str], says: str
+) -> None:
     done = run(linear, *arguments)
     assert done.exception is not None
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
 
 
-def test_a_directory_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported_before_tensorflow_is_imported(tmp_path: Path) -> None:
     done = run(tmp_path / "nothing")
     assert "no directory" in str(done.exception)
 
 
-def test_a_signal_ends_the_compilers_processes_too(linear: Path) -> None:
+def test_sigterm_ends_the_worker_processes_too(linear: Path) -> None:
     # More than is compiled by the time of the signal.
     sizes = map(str, range(1, 100))
     command = [sys.executable, "-m", "tpuserve", "compile", str(linear), "--no-cache"]

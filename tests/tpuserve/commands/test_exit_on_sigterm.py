@@ -36,7 +36,7 @@ def free_and_go_on(number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
 )
-def test_a_signal_that_comes_where_nothing_can_be_raised_comes_again(
+def test_a_signal_whose_exception_is_discarded_is_raised_again(
     number: int, error: type[BaseException]
 ) -> None:
     before = sys.unraisablehook
@@ -45,7 +45,7 @@ def test_a_signal_that_comes_where_nothing_can_be_raised_comes_again(
     assert sys.unraisablehook is before
 
 
-def test_sigterm_has_its_status_and_is_as_before_afterwards() -> None:
+def test_sigterm_exits_with_143_and_handlers_are_restored() -> None:
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM)]
     with pytest.raises(SystemExit) as raised, exit_on_sigterm():
         signal.raise_signal(signal.SIGTERM)

@@ -17,14 +17,14 @@ def run(*arguments: object) -> int:
     return exit_.value.code
 
 
-def test_a_whole_model_is_shown_with_success(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_intact_model_is_shown_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(WORDS) == 0
     printed = capsys.readouterr()
     assert "on the TPU   nothing" in printed.out
     assert printed.err == ""
 
 
-def test_json_is_an_object_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_for_each_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(WORDS, WORDS, "--json") == 0
     decoder, text, found = json.JSONDecoder(), capsys.readouterr().out, []
     while text:
@@ -35,7 +35,7 @@ def test_json_is_an_object_a_directory(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_model_that_cannot_be_served_is_shown_and_is_a_failure(
+def test_a_model_that_cannot_be_served_is_shown_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
@@ -49,7 +49,7 @@ def test_a_model_that_cannot_be_served_is_shown_and_is_a_failure(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no model\n", b"\x12\xff\xff\xff\xff\xff"])
-def test_bad_input_is_one_line_and_a_failure(
+def test_an_unreadable_model_is_one_line_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
 ) -> None:
     if content is None:
@@ -64,12 +64,12 @@ def test_bad_input_is_one_line_and_a_failure(
     assert printed.out == ""
 
 
-def test_the_help_says_what_is_shown_and_when_it_fails() -> None:
+def test_the_help_describes_output_and_exit_status() -> None:
     text = CliRunner().invoke(inspect, ["--help"]).output
     for word in ("DIRECTORY", "--json", "batch functions", "exit status", "problems"):
         assert word in text
 
 
-def test_an_empty_name_is_no_directory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_path_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("") == 1
     assert capsys.readouterr().err.startswith("Error: DIRECTORY is empty. Name a directory")

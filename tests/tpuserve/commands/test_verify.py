@@ -48,7 +48,7 @@ def test_different_metagraphs_exit_with_1(tmp_path: Path) -> None:
     assert "failed: signatures that failed: serving_default" in result.output
 
 
-def test_json_is_for_programs(doubled: Path) -> None:
+def test_json_has_all_batch_sizes(doubled: Path) -> None:
     result = run(doubled, "--json", "--batch-size", 2, "--batch-size", 3)
     data = json.loads(result.output)
     assert [each["batch_size"] for each in data["signatures"][0]["runs"]] == [2, 3]
@@ -61,18 +61,18 @@ def message_of(result: Result) -> str:
     return str(result.exception)
 
 
-def test_no_directory_is_said(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     assert "no directory" in message_of(run(tmp_path / "none"))
 
 
-def test_a_cut_saved_model_is_said(doubled: Path, tmp_path: Path) -> None:
+def test_a_truncated_saved_model_is_reported(doubled: Path, tmp_path: Path) -> None:
     directory = Path(shutil.copytree(doubled, tmp_path / "cut"))
     path = directory / "saved_model.pb"
     path.write_bytes(path.read_bytes()[:-20])
     assert "damaged" in message_of(run(directory))
 
 
-def test_missing_variables_are_said(tmp_path: Path) -> None:
+def test_missing_variables_are_reported(tmp_path: Path) -> None:
     module = tf.Module()
     module.w = tf.Variable(2.0)
     module.f = tf.function(lambda x: x * module.w, input_signature=[tf.TensorSpec([None])])
@@ -86,7 +86,7 @@ def test_missing_variables_are_said(tmp_path: Path) -> None:
     assert "variables" in message_of(run(tmp_path))
 
 
-def test_inputs_that_do_not_fit_are_said(doubled: Path, tmp_path: Path) -> None:
+def test_inputs_that_do_not_fit_are_reported(doubled: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, x=np.ones([1, 3], np.float32))
     assert "has the shape [1, 3]" in message_of(run(doubled, "--inputs", path))
@@ -97,7 +97,7 @@ def test_inputs_that_do_not_fit_are_said(doubled: Path, tmp_path: Path) -> None:
     assert "cannot read" in message_of(run(doubled, "--inputs", tmp_path / "none.npz"))
 
 
-def test_an_unknown_signature_is_said(doubled: Path) -> None:
+def test_an_unknown_signature_is_reported(doubled: Path) -> None:
     assert "no signature 'other'" in message_of(run(doubled, "--signature", "other"))
 
 

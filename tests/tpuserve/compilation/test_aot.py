@@ -59,7 +59,7 @@ def test_memory_holds_the_variables_and_time_is_estimated(report: CompileReport)
         assert each.estimated_rows_per_second_per_chip is not None
 
 
-def test_a_chip_of_two_devices_is_told_from_one(report: CompileReport) -> None:
+def test_the_devices_of_a_chip_are_counted(report: CompileReport) -> None:
     devices = {each.topology.name: each.topology.devices_per_chip for each in report.compilations}
     assert devices == {V5E: 1, "v4:2x2x1": 2}
 
@@ -71,7 +71,7 @@ def test_advice_names_batch_sizes_and_the_smallest_chip(report: CompileReport) -
     assert advice.buckets.batch_sizes == (8, 256)
 
 
-def test_a_result_is_found_again_by_content(linear: Path, tmp_path: Path) -> None:
+def test_a_cached_result_is_reused(linear: Path, tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
 
     def compiled() -> CompileReport:
@@ -99,7 +99,7 @@ def test_one_compiler_serves_many_calls(linear: Path) -> None:
             assert found.passed
 
 
-def test_what_does_not_fit_a_chip_is_told_in_the_compilers_words_and_fits_a_larger_one(
+def test_a_model_too_large_for_one_chip_fits_a_larger_chip(
     tmp_path: Path,
 ) -> None:
     def model(x: Any) -> Any:
@@ -120,7 +120,7 @@ def test_what_does_not_fit_a_chip_is_told_in_the_compilers_words_and_fits_a_larg
     assert not found.passed
 
 
-def test_an_op_that_no_tpu_has_is_an_error_of_every_topology(tmp_path: Path) -> None:
+def test_an_op_without_a_tpu_kernel_is_an_error_for_every_topology(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 
@@ -146,7 +146,7 @@ def test_a_loop_and_a_branch_that_read_variables_compile(tmp_path: Path) -> None
         assert found.error is None
 
 
-def test_a_batch_functions_sizes_are_compiled_and_one_above_them_is_an_error(
+def test_a_batch_size_above_the_allowed_ones_is_an_error(
     tmp_path: Path,
 ) -> None:
     def model(x: Any) -> Any:
@@ -161,7 +161,7 @@ def test_a_batch_functions_sizes_are_compiled_and_one_above_them_is_an_error(
     assert "a batch of 5 rows does not fit" in above.error
 
 
-def test_a_node_that_wants_to_be_beside_another_is_compiled(tmp_path: Path) -> None:
+def test_a_node_with_a_colocation_constraint_is_compiled(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
         table = exports.variable("table", [5, 3])
         return tf.nn.embedding_lookup(table, tf.cast(x[:, 0], tf.int32))
@@ -188,7 +188,7 @@ def test_a_fixed_batch_is_compiled_as_it_is(tmp_path: Path) -> None:
         aot.compile(directory, topologies=[V5E], batch_sizes=[4])
 
 
-def test_a_dimension_that_nothing_tells_is_taken_as_asked_and_noted(tmp_path: Path) -> None:
+def test_an_unknown_dimension_gets_the_assumed_size_and_a_note(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(lambda x: tf.reduce_sum(x, 1)), [None, None])
     found = aot.compile(directory, topologies=[V5E], batch_sizes=[2], unknown_dimension=24)
     assert found.passed

@@ -24,7 +24,7 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(
     assert "\n" not in str(found.value)
 
 
-def test_rubbish_is_an_outcome_and_not_a_crash() -> None:
+def test_an_invalid_module_is_an_error_and_no_crash() -> None:
     with Compiler(processes=1) as found:
         outcomes = found.compile({"rubbish": b"no module"}, [("rubbish", "v5e:1x1")])
     error = outcomes["rubbish", "v5e:1x1"].error
@@ -40,7 +40,7 @@ with Compiler(processes=1) as compiler:
 """
 
 
-def test_what_an_interrupted_one_leaves_is_removed_without_a_word() -> None:
+def test_leaked_semaphores_are_removed_without_a_warning() -> None:
     done = subprocess.run([sys.executable, "-c", _INTERRUPTED], stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -52,7 +52,7 @@ def dies_of(module: bytes, topology: str) -> CompileResult:
     return CompileResult(error=f"{module.decode()} for {topology}")
 
 
-def test_a_compiler_that_dies_takes_no_other_job_with_it(
+def test_a_worker_that_dies_fails_only_its_own_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(worker, "compile_module", dies_of)

@@ -18,7 +18,7 @@ def test_an_operation_without_a_time_counts_as_minus_one_second(
     assert _split_estimate(estimate) == (seconds, untimed)
 
 
-def test_a_worker_holds_no_tensorflow_and_says_nothing() -> None:
+def test_a_worker_imports_no_tensorflow_and_prints_nothing() -> None:
     program = (
         "import sys; from tpuserve.compilation import worker; "
         "print(worker.describe_topology('v5e:1x1')); "

@@ -32,13 +32,13 @@ def lines_of(tmp_path: Path) -> Any:
     return directory, debug_info.load_line_lookup(directory)
 
 
-def test_the_innermost_line_of_the_users_own_is_kept(tmp_path: Path) -> None:
+def test_the_innermost_line_of_user_code_is_recorded(tmp_path: Path) -> None:
     _, line_of = lines_of(tmp_path)
     assert line_of("Sum") == line_with("# branches")
     assert line_of("Softmax") == line_with("# in a library")
 
 
-def test_branches_and_loops_are_looked_into(tmp_path: Path) -> None:
+def test_nodes_of_branches_and_loops_have_lines(tmp_path: Path) -> None:
     _, line_of = lines_of(tmp_path)
     assert line_of("Sin") == line_of("Cos") == line_with("# branches")
 
@@ -54,7 +54,7 @@ def test_nodes_on_the_host_and_unknown_ones_have_no_line(tmp_path: Path) -> None
     assert debug_info.load_line_lookup(directory)("Sum") is None
 
 
-def test_nodes_of_one_name_are_told_apart_by_their_functions() -> None:
+def test_nodes_of_the_same_name_are_distinguished_by_function() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [])
         on_tpu(lambda x: tf.sin(x), x)  # first

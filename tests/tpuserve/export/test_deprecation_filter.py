@@ -8,7 +8,7 @@ from tpuserve.export.deprecation_filter import without_deprecations
 pytestmark = pytest.mark.slow
 
 
-def test_it_is_quiet_inside_and_as_before_outside_even_after_an_error() -> None:
+def test_warnings_are_suppressed_inside_and_restored_after_an_error() -> None:
     inside = []
 
     def fail() -> None:
@@ -22,7 +22,7 @@ def test_it_is_quiet_inside_and_as_before_outside_even_after_an_error() -> None:
     assert deprecation._PRINT_DEPRECATION_WARNINGS
 
 
-def test_threads_that_leave_in_any_order_leave_it_as_before() -> None:
+def test_threads_may_leave_in_any_order() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def first() -> None:

@@ -21,7 +21,7 @@ def signature(
 
 
 @pytest.mark.parametrize("shape", [[None, 3], [2, 3], [None, None], None], ids=str)
-def test_shapes_that_one_tensor_can_have_are_the_same(shape: list[int | None] | None) -> None:
+def test_compatible_shapes_are_the_same(shape: list[int | None] | None) -> None:
     signature_parity.check_same_signatures({"a": signature([None, 3])}, {"a": signature(shape)})
 
 
@@ -35,7 +35,7 @@ def test_shapes_that_one_tensor_can_have_are_the_same(shape: list[int | None] | 
         (None, "none in"),
     ],
 )
-def test_what_a_client_can_tell_apart_is_refused_and_both_are_shown(
+def test_different_signatures_are_refused_and_both_are_shown(
     other: SignatureDef | None, shown: str
 ) -> None:
     tpu = {} if other is None else {"a": other}

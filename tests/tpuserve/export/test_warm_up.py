@@ -101,7 +101,7 @@ def test_given_rows_are_repeated_to_fill_a_batch(tmp_path: Path) -> None:
     assert array(record, "w").tolist() == [b"a", b"a", b"a"]
 
 
-def test_what_is_not_given_is_generated_the_same_for_one_seed(tmp_path: Path) -> None:
+def test_missing_inputs_are_generated_from_the_seed(tmp_path: Path) -> None:
     given = {"w": ["a"]}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write(tmp_path / name, raw, WarmUp(inputs=given, seed=seed))
@@ -165,7 +165,7 @@ def test_the_writer_writes_one_set_of_records_for_both_metagraphs(tmp_path: Path
     assert array(record, "x").tolist() == [[4.0]]
 
 
-def test_what_is_wrong_with_a_warm_up_is_said_before_anything_is_visible(tmp_path: Path) -> None:
+def test_an_invalid_warm_up_leaves_no_export_behind(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="'y' are inputs of no signature"):
         export(tmp_path / "a", WarmUp(inputs={"y": [[4.0]]}))
     with pytest.raises(InvalidSetting, match="assets_extra has .*Leave one of them out"):

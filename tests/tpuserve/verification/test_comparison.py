@@ -19,7 +19,7 @@ def of(baseline: Any, candidate: Any, dtype: Any = np.float32) -> Comparison:
     )
 
 
-def test_figures_of_floats_are_the_largest() -> None:
+def test_the_largest_differences_of_floats_are_reported() -> None:
     found = of([1, -4, 0], [1.5, -5, 0.25])
     assert found.largest_absolute == 1.0
     # Of the zero there is no relative difference.
@@ -45,7 +45,7 @@ def test_a_single_column_has_no_classes() -> None:
 
 
 @pytest.mark.parametrize("special", [NAN, INF, -INF])
-def test_what_is_no_number_equals_itself_and_nothing_else(special: float) -> None:
+def test_nan_and_infinity_equal_only_themselves(special: float) -> None:
     assert of([special, 1], [special, 1]).passed
     found = of([special, 1], [1, 1])
     assert not found.passed
@@ -59,7 +59,7 @@ def test_opposite_infinities_differ() -> None:
     assert not of([INF], [-INF]).passed
 
 
-def test_a_nan_in_the_candidate_is_told() -> None:
+def test_a_nan_in_the_candidate_is_reported() -> None:
     assert of([1.0], [NAN]).failure == "1 NaN in the candidate and not in the baseline"
 
 
@@ -67,7 +67,9 @@ def test_a_nan_in_the_candidate_is_told() -> None:
     ("baseline", "candidate", "dtype"),
     [([1, 2], [1, 3], np.int64), ([b"a", b"b"], [b"a", b"c"], object), ([1, 0], [1, 1], bool)],
 )
-def test_all_else_has_to_be_equal(baseline: Any, candidate: Any, dtype: Any) -> None:
+def test_integers_strings_and_bools_have_to_be_equal(
+    baseline: Any, candidate: Any, dtype: Any
+) -> None:
     found = of(baseline, candidate, dtype)
     assert (found.num_mismatched, found.compared, found.passed) == (1, 2, False)
     assert of(baseline, baseline, dtype).passed
@@ -90,7 +92,7 @@ def test_bfloat16_is_a_float() -> None:
     assert of([1.0], [1.0078125], tf.bfloat16.as_numpy_dtype).largest_absolute == 0.0078125
 
 
-def test_no_values_are_equal() -> None:
+def test_empty_arrays_are_equal() -> None:
     assert of(np.zeros([0, 3]), np.zeros([0, 3])).passed
 
 

@@ -68,7 +68,7 @@ def test_the_tables_have_differences_and_times() -> None:
     ]
 
 
-def test_what_failed_is_said_below_the_table() -> None:
+def test_failures_are_printed_below_the_tables() -> None:
     text = shown(REPORT)
     assert "off, batch size 8, output z: 3 of 8 values are not equal" in text
     assert "gone: the candidate {serve, tpu} has no such signature" in text

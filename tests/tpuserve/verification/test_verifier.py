@@ -78,7 +78,7 @@ def test_a_real_export_passes(tmp_path: Path) -> None:
     assert [each.kind for each in report.hazards] == ["recompilation", "int64"]
 
 
-def test_a_signature_that_fails_lets_the_others_go_on(tmp_path: Path) -> None:
+def test_a_failing_signature_does_not_stop_the_others(tmp_path: Path) -> None:
     def spelled(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         text = tf.strings.as_string(inputs["x"], name="spelled")
         return {"y": tf.strings.to_number(text, name="read")}
@@ -100,7 +100,7 @@ def test_a_signature_that_fails_lets_the_others_go_on(tmp_path: Path) -> None:
     assert Path(__file__).name in line
 
 
-def test_what_the_baseline_cannot_run_is_told(tmp_path: Path) -> None:
+def test_a_failure_of_the_baseline_is_reported(tmp_path: Path) -> None:
     def shaped(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.reshape(inputs["x"], [4])}
 
@@ -110,7 +110,7 @@ def test_what_the_baseline_cannot_run_is_told(tmp_path: Path) -> None:
     assert failure.startswith("the baseline {serve} failed: ")
 
 
-def test_a_computation_that_cannot_be_lowered_is_told(tmp_path: Path) -> None:
+def test_a_computation_that_cannot_be_lowered_is_reported(tmp_path: Path) -> None:
     directory = exports.write(
         tmp_path,
         lambda inputs: {"y": inputs["s"] + inputs["s"]},
@@ -177,7 +177,7 @@ def test_signatures_that_are_not_the_same_fail(tmp_path: Path) -> None:
     assert not report.passed
 
 
-def test_progress_is_told(doubled: Path) -> None:
+def test_progress_is_reported(doubled: Path) -> None:
     told: list[tuple[int, int, str]] = []
     verify(doubled, batch_sizes=[3], runs=0, progress=lambda *each: told.append(each))
     assert told == [
@@ -187,12 +187,12 @@ def test_progress_is_told(doubled: Path) -> None:
     ]
 
 
-def test_an_unknown_signature_says_which_there_are(doubled: Path) -> None:
+def test_an_unknown_signature_is_refused_with_the_known_names(doubled: Path) -> None:
     with pytest.raises(SignatureNotFound, match="no signature 'other' .* found serving_default"):
         verify(doubled, signatures=["other"])
 
 
-def test_a_metagraph_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_metagraph_is_named(tmp_path: Path) -> None:
     module = tf.Module()
     module.f = tf.function(lambda x: x, input_signature=[tf.TensorSpec([None], tf.float32)])
     tf.saved_model.save(module, str(tmp_path), signatures=module.f)
@@ -208,7 +208,7 @@ def test_an_impossible_setting_is_refused(doubled: Path, setting: dict[str, Any]
         verify(doubled, **setting)
 
 
-def test_shapes_that_no_tensor_has_both_of_are_named(tmp_path: Path) -> None:
+def test_incompatible_shapes_of_a_signature_are_named(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, double, lambda inputs: {"y": inputs["x"][:, :1]})
     (signature,) = verify(directory, runs=0).signatures
     assert signature.failure == (

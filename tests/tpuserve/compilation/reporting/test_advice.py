@@ -3,14 +3,14 @@ import pytest
 from tpuserve.compilation.reporting.advice import choose_batch_buckets, uniform_load
 
 
-def test_all_candidates_are_taken_where_there_may_be_as_many() -> None:
+def test_all_candidates_are_chosen_if_the_limit_allows() -> None:
     # 1 row as 1; 2 as 2; 3 and 4 as 4: 11 rows for 10.
     found = choose_batch_buckets(uniform_load(4), [1, 2, 4], most=3)
     assert found.batch_sizes == (1, 2, 4)
     assert found.padding == pytest.approx(1 / 11)
 
 
-def test_of_fewer_sizes_those_are_taken_that_pad_the_least() -> None:
+def test_the_sizes_that_pad_the_least_are_chosen() -> None:
     # With 4: 1 + 2 + 3 + 4 rows as four times 4, and 5 to 8 as 8: 48 rows. With 1, 61; with 2, 52.
     assert choose_batch_buckets(uniform_load(8), [1, 2, 4, 8], most=2).batch_sizes == (4, 8)
     assert choose_batch_buckets(uniform_load(8), [1, 2, 4, 8], most=2).padding == pytest.approx(
@@ -18,20 +18,20 @@ def test_of_fewer_sizes_those_are_taken_that_pad_the_least() -> None:
     )
 
 
-def test_the_largest_size_is_always_taken() -> None:
+def test_the_largest_size_is_always_chosen() -> None:
     assert choose_batch_buckets({1: 1.0}, [1, 8], most=1).batch_sizes == (8,)
 
 
-def test_a_size_that_saves_nothing_is_left_out() -> None:
+def test_a_size_that_saves_no_padding_is_not_chosen() -> None:
     assert choose_batch_buckets({8: 1.0, 64: 3.0}, [1, 8, 64], most=3).batch_sizes == (8, 64)
 
 
-def test_weights_say_how_often_a_request_comes() -> None:
+def test_frequent_request_sizes_weigh_more() -> None:
     assert choose_batch_buckets({1: 9.0, 5: 1.0}, [1, 5, 8], most=2).batch_sizes == (1, 8)
     assert choose_batch_buckets({1: 1.0, 5: 9.0}, [1, 5, 8], most=2).batch_sizes == (5, 8)
 
 
-def test_a_request_above_the_largest_size_counts_as_the_batches_it_is_split_into() -> None:
+def test_an_oversized_request_counts_as_the_batches_it_is_split_into() -> None:
     # 19 rows are two batches of 8 and one of 3, which is padded to 4.
     found = choose_batch_buckets({19: 1.0}, [4, 8], most=2)
     assert found == choose_batch_buckets({8: 2.0, 3: 1.0}, [4, 8], most=2)

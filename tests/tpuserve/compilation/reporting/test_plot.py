@@ -32,14 +32,12 @@ def test_a_plot_has_a_line_for_each_topology_and_says_that_it_shows_estimates(
 
 
 @pytest.mark.parametrize("found", [refused(V5E, 8, "no HBM"), compiled(V5E, 8, figures(seconds=0))])
-def test_a_plot_of_nothing_says_so(tmp_path: Path, found: Compilation) -> None:
+def test_a_plot_without_estimates_says_so(tmp_path: Path, found: Compilation) -> None:
     plot(report(found), tmp_path / "plot.svg")
     assert "<!-- no estimate -->" in (tmp_path / "plot.svg").read_text()
 
 
 @pytest.mark.parametrize("name", ["plot.txt", "plot", "nowhere/plot.png"])
-def test_a_file_that_cannot_be_drawn_is_refused_before_anything_is_compiled(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_plot_path_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match="plot"):
         check_plot_path(tmp_path / name)

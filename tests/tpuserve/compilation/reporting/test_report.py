@@ -12,13 +12,13 @@ def test_rows_per_second_count_all_devices_of_a_chip() -> None:
     assert compiled(V4, 8, figures()).estimated_rows_per_second_per_chip == pytest.approx(8000)
 
 
-def test_the_bound_is_what_takes_longer_at_the_chips_peak() -> None:
+def test_the_bound_is_the_resource_that_takes_longer_at_the_chips_peak() -> None:
     # A v5e moves 10 MB in 12.2 us and computes 2.4 GFLOP in as long.
     assert compiled(V5E, 8, figures(flops=2.3e9)).bound == "memory"
     assert compiled(V5E, 8, figures(flops=2.5e9)).bound == "compute"
 
 
-def test_a_generation_that_is_not_known_has_no_bound() -> None:
+def test_an_unknown_generation_has_no_bound() -> None:
     assert compiled(CompileTarget("v9:1x1", "TPU v9", 1), 8, figures()).bound is None
 
 
@@ -31,7 +31,7 @@ def test_a_report_passes_if_everything_compiles() -> None:
     assert not report(compiled(V5E, 1, figures()), refused(V5E, 8, "out of memory")).passed
 
 
-def test_data_are_json_with_what_follows_from_the_figures() -> None:
+def test_json_has_the_derived_figures() -> None:
     data = json.loads(json.dumps(report(compiled(V5E, 8, figures())).to_dict()))
     (found,) = data["compilations"]
     assert found["figures"]["seconds"] == 0.002

@@ -5,7 +5,9 @@ from rich.console import Console
 
 from tests.tpuserve.compilation.reports import V4, V5E, compiled, figures, refused, report
 from tpuserve.compilation.reporting import report_tables
-from tpuserve.compilation.reporting.report import CompileReport
+from tpuserve.compilation.reporting.advice import BucketPlan
+from tpuserve.compilation.reporting.report import Compilation, CompileAdvice, CompileReport
+from tpuserve.compilation.stats import CompileTarget
 
 
 def printed(found: CompileReport, width: int = 80) -> str:
@@ -22,23 +24,49 @@ def test_a_row_has_estimates_and_memory_and_fits_80_columns() -> None:
     assert "Nothing has run." in text
 
 
-def test_no_figure_is_cut_short_on_a_narrow_terminal() -> None:
+def test_no_number_is_truncated_on_a_narrow_terminal() -> None:
     found = report(compiled(V4, 65536, figures()), refused(V5E, 65536, "no HBM left"))
     text = " ".join(printed(found, width=40).split())
     assert "v4:2x2x1 65536 2ms 65.5M memory 1G 10M 1M 30k 400k" in text
     assert "v5e:1x1 65536 fails" in text
 
 
-def test_a_time_that_leaves_operations_out_is_marked() -> None:
+def test_a_time_without_some_operations_is_marked() -> None:
     text = printed(report(compiled(V5E, 8, figures(untimed=1))))
     assert ">2ms" in text
     assert "has no time estimate" in text
 
 
-def test_what_does_not_compile_is_said_once_for_all_places_with_the_compilers_words() -> None:
+def test_an_error_is_printed_once_for_all_topologies_and_sizes() -> None:
     text = printed(report(refused(V4, 8, "no HBM\nleft"), refused(V5E, 8, "no HBM\nleft")))
     assert "v4:2x2x1 at batch size 8, v5e:1x1 at batch size 8: no HBM left" in text
     assert "Nothing has run." not in text
+
+
+def advised(*compilations: Compilation) -> str:
+    """The text of a report whose advice names no chip."""
+    advice = CompileAdvice("serving_default", None, None)
+    return printed(CompileReport("/models/m/1", None, compilations, (advice,)), width=200)
+
+
+def test_a_chip_of_an_unknown_generation_is_not_recommended() -> None:
+    text = advised(compiled(CompileTarget("v9:1x1", "TPU v9", 1), 8, figures()))
+    assert (
+        "no chip recommendation: 'v9:1x1' is not one of the known generations "
+        "(v2 v3 v4 v5e v5p v6e tpu7x)\n"
+    ) in text
+
+
+def test_a_chip_that_does_not_compile_everything_is_not_recommended() -> None:
+    text = advised(refused(V5E, 8, "no HBM"))
+    assert "no chip recommendation: no topology compiles every batch size\n" in text
+
+
+def test_the_request_mix_is_printed_as_the_option_takes_it() -> None:
+    advice = CompileAdvice("serving_default", BucketPlan((1, 8), 0.25), "v5e:1x1")
+    mix = {8: 1.0, 1: 2.5}
+    found = CompileReport("/m/1", mix, (compiled(V5E, 8, figures()),), (advice,))
+    assert "[1, 8] (25% padding for the request mix --load 1:2.5 8:1)" in printed(found, width=200)
 
 
 def test_advice_and_notes_are_printed() -> None:

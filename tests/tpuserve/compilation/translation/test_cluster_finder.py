@@ -32,7 +32,7 @@ def shapes(cluster: XlaCluster) -> list[Any]:
     )
 
 
-def test_a_piece_has_the_shape_of_the_batch_and_the_variables_it_reads(tmp_path: Path) -> None:
+def test_a_cluster_has_the_shape_of_the_batch_and_its_variables(tmp_path: Path) -> None:
     finder = traced(exports.write(tmp_path, exports.whole(exports.linear), [None, 16]), 8)
     (cluster,) = finder.clusters
     assert shapes(cluster) == [(8, 16)]
@@ -40,7 +40,7 @@ def test_a_piece_has_the_shape_of_the_batch_and_the_variables_it_reads(tmp_path:
     assert finder.result.shape == (8, 4)  # type: ignore[attr-defined]
 
 
-def test_what_the_host_does_before_the_tpu_is_followed(tmp_path: Path) -> None:
+def test_shapes_are_propagated_through_ops_on_the_host(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         rows = tf.reshape(x, [tf.shape(x)[0] * 2, -1])
         return exports.whole(lambda each: each * 2.0)(rows)
@@ -49,7 +49,7 @@ def test_what_the_host_does_before_the_tpu_is_followed(tmp_path: Path) -> None:
     assert shapes(cluster) == [(6, 8)]
 
 
-def test_pieces_around_a_part_on_the_host_are_met_in_the_order_they_run_in(tmp_path: Path) -> None:
+def test_clusters_around_a_host_part_are_in_the_order_they_run_in(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
         y = v1.tpu.outside_compilation(lambda each: each[:, :2], x * 2.0)
         return y * 3.0
@@ -58,7 +58,7 @@ def test_pieces_around_a_part_on_the_host_are_met_in_the_order_they_run_in(tmp_p
     assert [shapes(each) for each in finder.clusters] == [[(5, 16)], [(5, 2)]]
 
 
-def test_a_batch_function_pads_to_an_allowed_size_and_answers_with_the_rows_asked(
+def test_a_batch_function_pads_to_an_allowed_size_and_returns_the_requested_rows(
     tmp_path: Path,
 ) -> None:
     def model(x: Any) -> Any:
@@ -72,7 +72,7 @@ def test_a_batch_function_pads_to_an_allowed_size_and_answers_with_the_rows_aske
         traced(tmp_path / next(tmp_path.iterdir()).name, 9)
 
 
-def test_both_branches_of_a_condition_on_the_host_are_met(tmp_path: Path) -> None:
+def test_clusters_of_both_branches_are_collected(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         with_control_flow_v2 = tf.function(
             lambda given: tf.cond(
@@ -88,7 +88,7 @@ def test_both_branches_of_a_condition_on_the_host_are_met(tmp_path: Path) -> Non
     assert finder.result.shape == (2, 16)  # type: ignore[attr-defined]
 
 
-def test_the_shape_of_a_look_up_is_what_the_program_knew(tmp_path: Path) -> None:
+def test_the_shape_of_a_table_lookup_is_known_from_the_function(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer([0.0, 1.0], [0, 1], tf.float32, tf.int64), -1
@@ -99,7 +99,7 @@ def test_the_shape_of_a_look_up_is_what_the_program_knew(tmp_path: Path) -> None
     assert shapes(cluster) == [(None, 16)]
 
 
-def test_a_dimension_that_only_a_run_tells_stays_open(tmp_path: Path) -> None:
+def test_a_dimension_that_depends_on_values_stays_open(tmp_path: Path) -> None:
     def model(x: Any) -> Any:
         return exports.whole(lambda each: each * 2.0)(tf.boolean_mask(x, x[:, 0] > 0))
 
@@ -107,7 +107,7 @@ def test_a_dimension_that_only_a_run_tells_stays_open(tmp_path: Path) -> None:
     assert shapes(cluster) == [(None, 16)]
 
 
-def test_shapes_that_the_graph_refuses_are_said(tmp_path: Path) -> None:
+def test_shapes_that_the_graph_refuses_are_an_error(tmp_path: Path) -> None:
     directory = exports.write(tmp_path, exports.whole(exports.linear), [None, None])
     with pytest.raises(InvalidInput, match="does not accept inputs of these shapes.*16"):
         traced(directory, 2, shape=(15,))

@@ -68,7 +68,7 @@ def _resident_bytes() -> int:
     return int(pages) * 4096
 
 
-def test_an_op_with_no_form_is_named(tmp_path: Path) -> None:
+def test_an_op_that_xla_cannot_translate_is_named(tmp_path: Path) -> None:
     def computation(x: Any) -> Any:
         return tf.strings.to_number(tf.strings.as_string(x, name="spelled"))
 

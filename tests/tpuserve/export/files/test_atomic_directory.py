@@ -18,14 +18,14 @@ def test_no_file_goes_outside_of_the_version_directory(tmp_path: Path, place: st
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_is_written_in_its_plainest_form(tmp_path: Path) -> None:
+def test_an_asset_path_is_normalised(tmp_path: Path) -> None:
     with AtomicDirectory(tmp_path, assets_extra={"./a/../b/..c": __file__}) as staging:
         pass
     assert (Path(staging.directory) / "assets.extra/b/..c").read_text().startswith("from pathlib")
 
 
 @pytest.mark.parametrize("place", ["tf_serving_warmup_requests", "./tf_serving_warmup_requests"])
-def test_a_warm_up_file_is_brought_or_written(tmp_path: Path, place: str) -> None:
+def test_a_warm_up_file_is_either_an_asset_or_written(tmp_path: Path, place: str) -> None:
     AtomicDirectory(tmp_path, assets_extra={place: __file__})
     with pytest.raises(InvalidSetting, match="Leave one of them out"):
         AtomicDirectory(tmp_path, assets_extra={place: __file__}, has_warm_up_file=True)
@@ -41,14 +41,14 @@ def test_a_warm_up_file_is_brought_or_written(tmp_path: Path, place: str) -> Non
         ({"a": str(Path(__file__).parent)}, InvalidSetting, "a directory. Give its files"),
     ],
 )
-def test_assets_that_are_none_are_refused(
+def test_invalid_assets_are_refused(
     tmp_path: Path, assets_extra: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         AtomicDirectory(tmp_path, assets_extra=assets_extra)
 
 
-def test_a_base_that_is_a_file_is_said_not_to_be_writable(tmp_path: Path) -> None:
+def test_a_base_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     base = tmp_path / "file"
     base.write_text("theirs")
     with (
@@ -67,7 +67,7 @@ def test_a_base_that_is_no_path_is_refused(base: Any, error: type[Exception]) ->
         AtomicDirectory(base)
 
 
-def test_places_within_each_other_are_said_not_to_fit(tmp_path: Path) -> None:
+def test_assets_below_other_assets_are_refused(tmp_path: Path) -> None:
     inside = {"a": __file__, "a/b": __file__}
     with (
         pytest.raises(ExportError, match="cannot copy .*test_atomic_directory.py of assets_extra"),
@@ -83,20 +83,20 @@ def exported(base: Path, second: float) -> int:
     return int(Path(staging.directory).name)
 
 
-def test_an_export_is_the_newest_however_the_clock_goes(tmp_path: Path) -> None:
+def test_an_export_is_the_newest_even_if_the_clock_is_set_back(tmp_path: Path) -> None:
     assert exported(tmp_path, 1_700_000_005.9) == 1_700_000_005
     assert exported(tmp_path, 1_700_000_005.9) == 1_700_000_006
     assert exported(tmp_path, 1_700_000_002) == 1_700_000_007
     assert exported(tmp_path, 1_700_000_100) == 1_700_000_100
 
 
-def test_the_name_of_an_export_that_was_removed_is_not_given_to_a_newer_one(tmp_path: Path) -> None:
+def test_the_version_of_a_removed_export_is_not_reused(tmp_path: Path) -> None:
     first, _ = (exported(tmp_path, 1_700_000_005) for _ in range(2))
     (tmp_path / str(first)).rmdir()
     assert exported(tmp_path, 1_700_000_005) == 1_700_000_007
 
 
-def test_directories_that_are_no_times_do_not_count(tmp_path: Path) -> None:
+def test_directories_that_are_no_export_versions_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "17000000050").mkdir()
     (tmp_path / "3").mkdir()
     assert exported(tmp_path, 1_700_000_005) == 1_700_000_005

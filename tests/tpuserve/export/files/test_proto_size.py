@@ -29,13 +29,13 @@ def test_the_constants_of_all_graphs_count_together() -> None:
         proto_size.check_proto_size(graphs, 900_000)
 
 
-def test_a_value_over_and_over_is_written_once() -> None:
+def test_a_repeated_value_is_stored_once() -> None:
     with tf.Graph().as_default() as graph:
         tf.constant(1.0, shape=[1_000_000])
     proto_size.check_proto_size([graph], 1000)
 
 
-def test_a_model_with_too_many_is_refused_before_anything_is_written(
+def test_a_model_with_too_many_constants_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proto_size, "MOST_BYTES", 700_000)

@@ -44,9 +44,7 @@ def test_two_metagraphs_share_one_set_of_variables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
-def test_tensorflows_own_loader_takes_either_metagraph(
-    tmp_path: Path, tag_set: tags.TagSet
-) -> None:
+def test_tensorflows_loader_loads_either_metagraph(tmp_path: Path, tag_set: tags.TagSet) -> None:
     directory = models.export(models.half_plus_two, tmp_path)
     # Else every op must have a kernel here, whether it is run or not.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
@@ -103,7 +101,7 @@ def test_extra_assets_are_copied(tmp_path: Path) -> None:
     assert (directory / "saved_model.pbtxt").exists()
 
 
-def test_an_extra_asset_that_is_not_there_is_said_before_anything_is_written(
+def test_a_missing_asset_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(InvalidSetting, match=r"'/no/such', and there is no such file"):
@@ -118,7 +116,7 @@ def test_a_tpu_metagraph_alone_brings_its_variables(tmp_path: Path) -> None:
     assert model.run("serving_default", {"x": np.array([[4]], np.float32)})["y"] == 4.0
 
 
-def test_the_file_system_names_a_version_once_for_many_at_a_time(tmp_path: Path) -> None:
+def test_parallel_exports_get_different_versions(tmp_path: Path) -> None:
     # All graphs first: building them takes the threads apart.
     metagraphs = [models.metagraph(models.half_plus_two) for _ in range(6)]
     together = threading.Barrier(len(metagraphs), timeout=60)
@@ -139,7 +137,7 @@ def test_the_file_system_names_a_version_once_for_many_at_a_time(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [[], ["saved_model.pb"]], ids=["empty", "a version"])
-def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path, content: list[str]) -> None:
+def test_existing_directories_are_left_alone(tmp_path: Path, content: list[str]) -> None:
     (tmp_path / "1000").mkdir()
     for each in content:
         (tmp_path / "1000" / each).write_text("theirs")
@@ -181,7 +179,7 @@ def test_a_killed_export_leaves_no_version_and_does_not_disturb_the_next(tmp_pat
     assert sorted(tmp_path.iterdir()) == sorted([left, exported])
 
 
-def test_the_file_of_lines_is_within_the_size_that_is_promised(tmp_path: Path) -> None:
+def test_the_debug_info_file_is_small(tmp_path: Path) -> None:
     def deep(x: tf.Tensor) -> dict[str, tf.Tensor]:
         weights = v1.get_variable("weights", [1, 300_000], use_resource=True)
         y = tf.matmul(x, weights)

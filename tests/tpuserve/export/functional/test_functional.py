@@ -61,9 +61,7 @@ def test_the_whole_function_is_on_the_tpu_and_both_have_the_same_signatures(
 
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
-def test_tensorflows_loader_of_version_1_takes_either_metagraph(
-    exported: str, tag_set: tags.TagSet
-) -> None:
+def test_the_v1_loader_loads_either_metagraph(exported: str, tag_set: tags.TagSet) -> None:
     # Else every op must have a kernel here, whether it is run or not.
     config = v1.ConfigProto(graph_options=v1.GraphOptions(place_pruned_graph=True))
     with tf.Graph().as_default(), v1.Session(config=config) as session:
@@ -72,13 +70,13 @@ def test_tensorflows_loader_of_version_1_takes_either_metagraph(
 
 
 @pytest.mark.numeric
-def test_tensorflows_loader_of_version_2_takes_the_metagraph_for_the_cpu(exported: str) -> None:
+def test_the_v2_loader_loads_the_cpu_metagraph(exported: str) -> None:
     loaded = tf.saved_model.load(exported, tags=["serve"])
     answer = loaded.signatures["serving_default"](x=tf.constant([5.0]))
     np.testing.assert_allclose(answer["output"], [4.5])
 
 
-def test_one_metagraph_alone_can_be_had(tmp_path: Path) -> None:
+def test_a_single_metagraph_can_be_exported(tmp_path: Path) -> None:
     cpu = export(half_plus_two, {"x": ROWS}, tmp_path, to_tpu=False)
     tpu = export(half_plus_two, {"x": ROWS}, tmp_path, to_cpu=False)
     assert list(described(cpu)) == [tags.SERVE]
@@ -94,7 +92,7 @@ def test_variables_are_written_once(tmp_path: Path) -> None:
     assert size(both) <= 1.05 * size(cpu_only) + metagraph.read_saved_model(both).graph_bytes
 
 
-def test_variables_that_the_first_call_makes_are_made_once(tmp_path: Path) -> None:
+def test_variables_of_the_first_call_are_created_once(tmp_path: Path) -> None:
     class Model(tf.Module):
         weights: Any = None
 
@@ -109,7 +107,7 @@ def test_variables_that_the_first_call_makes_are_made_once(tmp_path: Path) -> No
 
 
 @pytest.mark.numeric
-def test_python_loops_and_branches_over_tensors_become_those_of_the_graph(tmp_path: Path) -> None:
+def test_autograph_converts_loops_and_branches_over_tensors(tmp_path: Path) -> None:
     class Model(tf.Module):
         def __init__(self) -> None:
             self.factor = tf.Variable(3.0)
@@ -232,7 +230,7 @@ def test_a_vocabulary_stays_on_the_host_and_is_filled_in_both_metagraphs(
     assert loaded(words=tf.constant(["bad"]))["score"].numpy().tolist() == [-1]
 
 
-def test_a_function_that_places_itself_places_the_numbers_alone(tmp_path: Path) -> None:
+def test_a_function_that_places_itself_can_place_a_part(tmp_path: Path) -> None:
     def length(words: Any, *, use_tpu: bool) -> dict[str, Any]:
         lengths = tf.strings.length(words)
         double = on_tpu(lambda each: each * 2, lengths) if use_tpu else lengths * 2
@@ -269,7 +267,7 @@ def test_the_export_knows_which_line_a_node_on_the_tpu_comes_from(exported: str)
     assert source[int(line.rpartition(":")[2]) - 1].strip() == "return x * HALF + TWO"
 
 
-def test_two_exports_of_one_second_get_versions_of_their_own(tmp_path: Path) -> None:
+def test_two_exports_of_one_second_get_two_versions(tmp_path: Path) -> None:
     directories = {export(half_plus_two, {"x": ROWS}, tmp_path) for _ in range(2)}
     assert {Path(each) for each in directories} == set(tmp_path.iterdir())
     assert len(directories) == 2

@@ -95,7 +95,7 @@ def test_a_model_or_signature_that_cannot_be_exported_is_refused_in_one_line(
         ({"warm_up": 3}, InvalidType, "warm_up is 3"),
         (
             {"warm_up": True, "assets_extra": {"tf_serving_warmup_requests": __file__}},
-            *(InvalidSetting, "and warm_up writes it"),
+            *(InvalidSetting, "and warm_up writes that file"),
         ),
         ({"assets_extra": ["f"]}, InvalidType, r"assets_extra is \['f'\]"),
         (
@@ -119,7 +119,7 @@ def test_a_model_or_signature_that_cannot_be_exported_is_refused_in_one_line(
         ),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(
+def test_an_invalid_setting_is_refused(
     tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     given = {"model": double, "signatures": X, "export_dir_base": tmp_path, **arguments}
@@ -127,7 +127,7 @@ def test_a_setting_that_cannot_be_is_refused(
         export(**given)
 
 
-def test_a_table_that_nobody_owns_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_an_owner_is_refused(tmp_path: Path) -> None:
     class Hidden:
         initializer = tf.lookup.KeyValueTensorInitializer(["a"], [1])
         table = tf.lookup.StaticHashTable(initializer, 0)
@@ -156,12 +156,12 @@ def test_keras_inputs_of_other_names_are_refused(tmp_path: Path) -> None:
         export(model, {"a": tf.TensorSpec([None, 1]), "c": tf.TensorSpec([None, 1])}, tmp_path)
 
 
-def test_a_graph_is_no_place_to_export_from(tmp_path: Path) -> None:
+def test_an_export_inside_of_a_graph_is_refused(tmp_path: Path) -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match="does not execute eagerly"):
         export(double, X, tmp_path)
 
 
-def test_a_function_that_puts_nothing_on_the_tpu_is_told_so(
+def test_a_function_that_puts_nothing_on_the_tpu_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="tpuserve"):

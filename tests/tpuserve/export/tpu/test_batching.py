@@ -82,7 +82,7 @@ def test_sizes_are_compared_in_tensorflow_1_as_well() -> None:
             call_batched(lambda given: given, [tf.ones([2]), tf.ones([3])], CONFIG)
 
 
-def test_variables_are_made_outside_and_captured() -> None:
+def test_variables_are_created_outside_and_captured() -> None:
     def scaled(x: Any) -> Any:
         return x * v1.get_variable("scale", initializer=3.0, use_resource=True)
 
@@ -107,7 +107,7 @@ def test_variables_are_made_outside_and_captured() -> None:
     ],
     ids=["sparse", "ragged", "scalar", "uneven", "none"],
 )
-def test_what_has_no_rows_is_refused(inputs: Any, message: str) -> None:
+def test_inputs_without_rows_are_refused(inputs: Any, message: str) -> None:
     with tf.Graph().as_default(), pytest.raises(ExportError, match=message):
         call_batched(lambda given: given, inputs(), CONFIG)
 

@@ -31,7 +31,7 @@ def function_of(graph: tf.Graph, op: str) -> set[str]:
     return {each.op for each in functions[called]}
 
 
-def test_a_batch_function_goes_round_the_computation_on_the_tpu() -> None:
+def test_a_batch_function_surrounds_the_tpu_computation() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None, 3])
         (y,) = inference_on_tpu(lambda x: x * 2.0, [x], *SETTINGS)
@@ -43,7 +43,7 @@ def test_a_batch_function_goes_round_the_computation_on_the_tpu() -> None:
     assert node.attr["max_enqueued_batches"].i == 100
 
 
-def test_a_list_gives_the_arguments_and_any_other_nest_the_only_one() -> None:
+def test_a_list_is_the_arguments_and_any_other_nest_the_only_argument() -> None:
     with tf.Graph().as_default():
         x, y = tf.ones([2, 1]), tf.ones([2, 3])
         both = inference_on_tpu(lambda a, b: (a, b), [x, y], *SETTINGS)
@@ -57,7 +57,7 @@ def test_batch_settings_are_checked() -> None:
         inference_on_tpu(lambda x: x, [tf.ones([1])], 1, 4, 1000, [1, 2])
 
 
-def test_call_computation_wants_a_rewrite() -> None:
+def test_call_computation_requires_a_rewrite() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None])
         (y,) = call_computation(x, lambda x: v1.tpu.rewrite(lambda: x + 1.0))
@@ -68,7 +68,7 @@ def test_call_computation_wants_a_rewrite() -> None:
 
 
 @pytest.mark.parametrize("config", [None, CONFIG], ids=["whole", "batched"])
-def test_any_spec_is_copied_with_results_of_the_call(config: BatchConfig | None) -> None:
+def test_any_spec_is_returned_with_results_of_the_call(config: BatchConfig | None) -> None:
     seen: dict[str, Any] = {}
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Spec:
@@ -97,13 +97,13 @@ def test_a_model_fn_that_returns_no_spec_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, CONFIG), "config is a BatchConfig. The arguments are .*, or name it, batch_config"),
+        ((None, CONFIG), "config is a BatchConfig. The arguments are .*, or use the keyword batch_config"),
         ((None, None, CONFIG), "params is a BatchConfig"),
         ((CONFIG,), "labels is a BatchConfig"),
         ((None, None, None, 8), "batch_config is 8. Give a BatchConfig, or None"),
     ],
 )
-def test_a_batch_config_in_another_place_is_refused(
+def test_a_batch_config_as_another_argument_is_refused(
     arguments: tuple[Any, ...], message: str
 ) -> None:
     with tf.Graph().as_default(), pytest.raises(InvalidType, match=message):

@@ -26,7 +26,7 @@ def test_variables_keep_their_names_and_stay_outside_of_the_call() -> None:
         assert all(each.graph is graph for each in v1.global_variables())
 
 
-def test_nests_come_out_as_they_were_returned_with_their_shapes() -> None:
+def test_results_keep_their_nest_and_shapes() -> None:
     def computation(features: dict[str, tf.Tensor]) -> dict[str, object]:
         return {"b": [features["x"] + 1.0], "a": tf.reduce_sum(features["x"])}
 
@@ -41,7 +41,7 @@ def test_a_result_that_is_no_tensor_is_refused() -> None:
         on_tpu(lambda x: {"y": "text"}, v1.placeholder(tf.float32, []))
 
 
-def test_a_computation_that_only_hands_its_inputs_on_puts_nothing_on_the_tpu() -> None:
+def test_a_computation_that_passes_its_inputs_through_puts_nothing_on_the_tpu() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None])
         assert on_tpu(lambda given: {"y": given}, x)["y"] is x

@@ -28,7 +28,7 @@ def hazards_of(
     return list(verify(directory, runs=0).hazards)
 
 
-def test_a_usual_model_of_fixed_shape_has_none(tmp_path: Path) -> None:
+def test_a_usual_model_of_fixed_shape_has_no_hazards(tmp_path: Path) -> None:
     assert hazards_of(tmp_path, lambda inputs: {"y": tf.tanh(inputs["x"])}) == []
 
 
@@ -46,7 +46,7 @@ def test_an_op_is_named_with_its_node_its_function_and_its_line(tmp_path: Path) 
     assert "test_metagraph_hazards.py:" in (found["spelled"].line or "")
 
 
-def test_an_op_on_the_host_of_a_computation_is_none(tmp_path: Path) -> None:
+def test_an_outside_compiled_op_is_no_hazard(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         x = inputs["x"] + 1.0
 
@@ -73,7 +73,7 @@ def test_an_op_in_a_function_that_a_computation_calls_is_named(tmp_path: Path) -
     assert sorted(nodes) == ["AsString", "StringToNumber"]
 
 
-def test_wide_types_are_told_once_per_computation(tmp_path: Path) -> None:
+def test_64_bit_types_are_reported_once_per_computation(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         wide = tf.cast(inputs["x"], tf.float64)
         return {"y": wide * wide, "class": tf.argmax(inputs["x"])}
@@ -86,7 +86,7 @@ def test_wide_types_are_told_once_per_computation(tmp_path: Path) -> None:
     assert "in 1 op (ArgMax)" in found[1].message
 
 
-def test_open_dimensions_are_compilations(tmp_path: Path) -> None:
+def test_open_dimensions_are_reported_as_recompilations(tmp_path: Path) -> None:
     inputs = {"x": tf.TensorSpec([None, None], tf.float32)}
     found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, inputs)
     assert [each.kind for each in found] == ["recompilation", "recompilation"]
@@ -94,12 +94,12 @@ def test_open_dimensions_are_compilations(tmp_path: Path) -> None:
     assert "accepts any batch size" in found[1].message
 
 
-def test_a_model_without_a_computation_is_told(tmp_path: Path) -> None:
+def test_a_model_without_a_tpu_computation_is_reported(tmp_path: Path) -> None:
     found = hazards_of(tmp_path, lambda inputs: {"y": inputs["x"] + 1.0}, on_host=True)
     assert [each.kind for each in found] == ["no_computation"]
 
 
-def test_random_ops_are_told(tmp_path: Path) -> None:
+def test_random_ops_are_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": inputs["x"] + tf.random.normal([4])}
 
@@ -107,7 +107,7 @@ def test_random_ops_are_told(tmp_path: Path) -> None:
     assert (found.kind, found.op) == ("random", "RandomStandardNormal")
 
 
-def test_sizes_that_depend_on_values_are_told(tmp_path: Path) -> None:
+def test_shapes_that_depend_on_values_are_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.shape(tf.boolean_mask(inputs["x"], inputs["x"] > 0.5))}
 
@@ -115,7 +115,7 @@ def test_sizes_that_depend_on_values_are_told(tmp_path: Path) -> None:
     assert kinds["dynamic_shape"] == "Where"
 
 
-def test_a_shape_from_an_input_is_told(tmp_path: Path) -> None:
+def test_a_shape_from_an_input_is_reported(tmp_path: Path) -> None:
     inputs = {**FIXED, "n": tf.TensorSpec([1], tf.int32)}
 
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ def test_a_shape_from_an_input_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_strings_that_xla_does_not_refuse_are_told(tmp_path: Path) -> None:
+def test_strings_that_xla_does_not_refuse_are_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         words = tf.constant(["a", "b"], name="words")
         with tf.control_dependencies([words]):
@@ -180,7 +180,7 @@ def test_the_registry_knows_what_xla_compiles(op: str, dtype: tf.DType, *, can: 
     assert xla_kernels.has_xla_kernel(node) is can
 
 
-def test_an_output_without_a_number_on_either_side_is_told(tmp_path: Path) -> None:
+def test_an_output_without_finite_numbers_is_reported(tmp_path: Path) -> None:
     def model(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"y": tf.math.log(-1.0 - inputs["x"]), "z": inputs["x"] + 1.0}
 

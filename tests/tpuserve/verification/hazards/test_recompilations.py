@@ -27,13 +27,13 @@ def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -
     return [f"{each.severity}: {each.message}" for each in found]
 
 
-def test_an_open_batch_is_told_once_for_all_signatures() -> None:
+def test_an_open_batch_is_reported_once_for_all_signatures() -> None:
     (text,) = told([], [], ("a", "b"))
     assert text.startswith("warning: signatures 'a', 'b' accept any batch size: a TPU recompiles")
     assert text.endswith("export with a warm-up file.")
 
 
-def test_the_sizes_of_a_warm_up_file_are_told_and_not_asked_for() -> None:
+def test_the_sizes_of_a_warm_up_file_are_reported() -> None:
     (text,) = told([], [1, 8])
     assert "accepts any batch size, and the warm-up file has 1, 8: " in text
     assert "export with a warm-up file" not in text

@@ -34,7 +34,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: bytes) -> None:
         npz_inputs.read_npz(path)
 
 
-def test_a_cut_file_is_named(tmp_path: Path) -> None:
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "inputs.npz"
     np.savez(path, x=np.ones([100, 2]))
     path.write_bytes(path.read_bytes()[:500])
@@ -52,7 +52,7 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
         npz_inputs.read_npz(path)
 
 
-def test_no_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"cannot read .*none.npz: No such file"):
         npz_inputs.read_npz(tmp_path / "none.npz")
 
@@ -82,11 +82,11 @@ def test_an_alias_is_for_every_signature_that_is_complete_with_it() -> None:
     assert chosen("x", "n") == {"a": {"x": "x"}, "b": {"x": "x", "n": "n"}}
 
 
-def test_a_signature_of_its_own_goes_before() -> None:
+def test_an_array_for_one_signature_takes_precedence() -> None:
     assert chosen("x", "b/x", "n") == {"a": {"x": "x"}, "b": {"x": "b/x", "n": "n"}}
 
 
-def test_an_array_of_no_use_is_refused() -> None:
+def test_an_array_that_no_signature_uses_is_refused() -> None:
     with pytest.raises(InvalidInputNames, match=r"has 'z', which is not an input.*a: x; b: x, n"):
         chosen("x", "z")
     with pytest.raises(

@@ -58,7 +58,7 @@ def test_a_classification_has_serialized_examples_with_their_context(tmp_path: P
     assert sorted(parsed.features.feature) == ["own", "shared"]
 
 
-def test_other_kinds_are_left_out_with_a_note(tmp_path: Path) -> None:
+def test_records_of_other_kinds_are_ignored_with_a_note(tmp_path: Path) -> None:
     log = prediction_log_pb2.PredictionLog()
     log.session_run_log.SetInParent()
     notes: list[str] = []
@@ -66,12 +66,12 @@ def test_other_kinds_are_left_out_with_a_note(tmp_path: Path) -> None:
     assert notes == ["warm-up record 0 is a session_run_log and is ignored"]
 
 
-def test_a_record_of_other_inputs_is_refused(tmp_path: Path) -> None:
+def test_a_record_with_other_inputs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputNames, match="has inputs z; the signature takes x"):
         warm_up_inputs.read_warm_up_inputs(records(tmp_path, predict(z=[1.0])), SIGNATURES, [])
 
 
-def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+def test_a_record_that_is_no_prediction_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DamagedSavedModel, match="record 0 of .* is not a PredictionLog"):
         warm_up_inputs.read_warm_up_inputs(records(tmp_path, b"\xff\xff"), SIGNATURES, [])
 
