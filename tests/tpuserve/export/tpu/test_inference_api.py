@@ -97,7 +97,7 @@ def test_a_model_fn_that_returns_no_spec_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, CONFIG), "config is a BatchConfig. The arguments are .*, or use the keyword batch_config"),
+        ((None, CONFIG), "config is a BatchConfig. The arguments .*use the keyword batch_config"),
         ((None, None, CONFIG), "params is a BatchConfig"),
         ((CONFIG,), "labels is a BatchConfig"),
         ((None, None, None, 8), "batch_config is 8. Give a BatchConfig, or None"),
