@@ -11,19 +11,20 @@ from operator import attrgetter
 from typing import Any
 
 import uvicorn
-from uvicorn.server import ServerState
 
 # Any: uvicorn may lack these, and `is_compatible` checks what is used of them.
 HttpToolsProtocol: Any
 FlowControl: Any
+ServerState: Any
 STATUS_LINE: Any
 httptools: Any
 try:
     import httptools
     from uvicorn.protocols.http.flow_control import FlowControl
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+    from uvicorn.server import ServerState
 except ImportError:
-    httptools = HttpToolsProtocol = FlowControl = STATUS_LINE = None
+    httptools = HttpToolsProtocol = FlowControl = ServerState = STATUS_LINE = None
 
 # Methods that are called or overridden, and their parameters after self.
 _PROTOCOL_METHODS: dict[str, tuple[str, ...]] = {
