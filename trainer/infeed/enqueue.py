@@ -1,8 +1,8 @@
-"""The ops of one host that feed the cores, once or many times in a `session.run`."""
+"""The ops of one host that feed its cores, once or many times in a `session.run`."""
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -17,6 +17,9 @@ from trainer.tensorflow_internals import tpu_ops, while_v2
 
 logger = logging.getLogger("tensorflow.trainer")
 
+ExtraEnqueue: TypeAlias = Callable[[Any, Any, int], Any]
+"""Takes the features and labels of a shard and a replica's number; returns an op, or None."""
+
 
 def enqueue_batch(
     source: InputSource,
@@ -26,34 +29,45 @@ def enqueue_batch(
     parallel_get_next: bool,
     partition: InputPartition | None,
     device_assignment: Any,
+    extra_enqueues: Sequence[ExtraEnqueue] = (),
 ) -> Any:
-    """The op that feeds one batch to each replica of a pipeline.
+    """Build the op that feeds one batch to each replica of a pipeline.
 
     Args:
       source: the pipeline's batches.
-      topology: which core is whose.
-      pipeline: whom it feeds.
-      parallel_get_next, device_assignment: see `trainer.infeed.build_infeed`.
-      partition: how a shard is spread over a replica's cores; None for all to the first.
+      topology: tells which cores belong to which replica.
+      pipeline: tells which replicas to feed.
+      parallel_get_next: see `trainer.infeed.build_infeed`.
+      partition: how a shard is divided among the cores of a replica; None feeds the whole shard to
+        the first core.
+      device_assignment: see `trainer.infeed.build_infeed`.
+      extra_enqueues: see `trainer.infeed.build_infeed`.
     """
     replicas = pipeline.replicas
     if topology.input_mode == InputPipelineConfig.PER_HOST_V2:
-        fed = shards.per_replica_batches(source.next, len(replicas), in_order=not parallel_get_next)
-    elif topology.input_mode == InputPipelineConfig.BROADCAST:
-        fed = [source.next()] * len(replicas)
-    else:
-        fed = source.split()
-    return tf.group(
-        *(
-            _to_core(part, topology, replica, core, device_assignment)
-            for replica, tensors in zip(replicas, fed, strict=True)
-            for core, part in enumerate(partition.parts(tensors) if partition else [tensors])
-            if part
+        replica_shards = shards.per_replica_batches(
+            source.next_batch, len(replicas), in_order=not parallel_get_next
         )
-    )
+    elif topology.input_mode == InputPipelineConfig.BROADCAST:
+        replica_shards = [source.next_batch()] * len(replicas)
+    else:
+        replica_shards = source.next_shards()
+    operations = []
+    for replica, tensors in zip(replicas, replica_shards, strict=True):
+        core_parts = partition.split(tensors) if partition else [tensors]
+        operations += [
+            _enqueue_on_core(part, topology, replica, core, device_assignment)
+            for core, part in enumerate(core_parts)
+            if part
+        ]
+        features, labels = source.nest.pack(tensors[: len(source.nest.leaves)])
+        with tf.device(topology.host_device(topology.host_of(replica))):
+            extra_operations = [build(features, labels, replica) for build in extra_enqueues]
+        operations += [operation for operation in extra_operations if operation is not None]
+    return tf.group(*operations)
 
 
-def _to_core(
+def _enqueue_on_core(
     part: list[Any], topology: BatchTopology, replica: int, core: int, device_assignment: Any
 ) -> Any:
     host = topology.host_of(replica)
@@ -63,14 +77,19 @@ def _to_core(
     with tf.device(topology.host_device(host)):
         return tpu_ops.infeed_enqueue_tuple(
             inputs=part,
-            shapes=[each.shape for each in part],
+            shapes=[tensor.shape for tensor in part],
             device_ordinal=topology.ordinal_of(replica, core),
             name=f"enqueue_{replica}" if core == 0 else f"enqueue_{replica}_core_{core}",
         )
 
 
 def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
-    """The op that runs `iterations` times, one after the other, what a function builds."""
+    """Build the op that runs the op of `build_once` several times in sequence.
+
+    Args:
+      build_once: builds the op that feeds one batch.
+      iterations: int32 []: the number of batches.
+    """
 
     def body(done: Any) -> Any:
         with tf.control_dependencies([build_once()]):
@@ -80,18 +99,26 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
         lambda done: done < iterations,
         body,
         [tf.constant(0)],
-        # Batches would overtake each other.
+        # With more, batches would overtake each other.
         parallel_iterations=1,
         name="batches",
     )
     return tf.group(done)
 
 
-def repeat_existing_batch(once: Any, iterations: Any) -> tuple[Any, int | None]:
-    """The same for ops that are there already, with the most iterations that it can make."""
-    nodes = reachability.reachable_ops([once])
+def repeat_existing_batch(enqueue_once: Any, iterations: Any) -> tuple[Any, int | None]:
+    """Build the op that repeats ops of the default graph, by running copies of them.
+
+    Args:
+      enqueue_once: the op that feeds one batch.
+      iterations: int32 []: the number of batches.
+
+    Returns:
+      The op, and the largest number of iterations that the op supports; None for no limit.
+    """
+    nodes = reachability.reachable_ops([enqueue_once])
     obstacle = train_loop.why_not_unrollable(nodes)
     if obstacle is not None:
-        logger.warning("one batch of the input a session.run: %s", obstacle)
-        return once, 1
-    return train_loop.run_unrolled(nodes, once, iterations), None
+        logger.warning("each session.run feeds one batch only: %s", obstacle)
+        return enqueue_once, 1
+    return train_loop.run_unrolled(nodes, enqueue_once, iterations), None

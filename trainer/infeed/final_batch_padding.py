@@ -1,12 +1,17 @@
-"""Batches of fewer rows than the others: made whole, with a mask that tells the real rows.
+"""Padding of final batches: what happens to a batch with fewer rows than the others.
 
-A TPU program has static shapes, so that a smaller last batch cannot go in as it is; dropping it
-would leave rows out of metrics and predictions. All functions take and give Datasets of flat
-tuples of tensors; what they give has a further tensor at the end, the mask: int32 [rows], 1 for
-a real row and 0 for filler. After the last real row come elements of filler only, without end,
-so that a device that looks for the end a loop later never waits for input.
+A TPU program has static shapes, so a smaller final batch cannot be fed unchanged, and dropping the
+batch would leave rows out of metrics and predictions. `RefusePartialBatches` demands that every
+batch has all rows (training), `PadFinalBatch` repeats a row (prediction), and `SpreadFinalBatch`
+spreads the rows over several batches (evaluation).
+
+The Datasets here have flat tuples of tensors as elements. A padded Dataset has one more tensor at
+the end, the mask: int32 [rows], 1 for a real row and 0 for padding. The last real row is followed
+by an endless sequence of batches of padding, so a device that notices the end of the input one
+loop later never waits for input.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +23,13 @@ from trainer.infeed.tensor_nest import TensorLeaf
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """What a whole batch is.
+    """The tensors of a full batch.
 
     Attributes:
-      leaves: its tensors; the number of rows may be unknown.
-      axes: per tensor the axis of its rows; None for a scalar, which is the same for all rows.
-      rows: in a whole batch.
-      shards: in how many equal parts a batch is split for the replicas.
+      leaves: the tensors; the number of rows may be unknown.
+      axes: for each tensor the axis of its rows; None for a scalar, which all rows share.
+      rows: number of rows in a full batch.
+      shards: number of equal parts that a batch is split into for the replicas.
     """
 
     leaves: tuple[TensorLeaf, ...]
@@ -32,90 +37,132 @@ class BatchSpec:
     rows: int
     shards: int = 1
 
-    def filled(self) -> tuple[TensorLeaf, ...]:
-        """The tensors with their number of rows."""
+    def full_leaves(self) -> tuple[TensorLeaf, ...]:
+        """Return the tensors of a full batch, with the number of rows filled in."""
         return tuple(
             leaf if axis is None else leaf.with_dimension(axis, self.rows)
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
         )
 
+    def may_be_partial(self) -> bool:
+        """Return whether the number of rows of any tensor is unknown."""
+        return any(
+            axis is not None and leaf.size(axis) is None
+            for leaf, axis in zip(self.leaves, self.axes, strict=True)
+        )
 
-def pad_final_batch(dataset: Any, whole: BatchSpec) -> Any:
-    """Fills a smaller batch up with its own first row.
 
-    That row is known to be valid input, zeros may not be.
+class FinalBatchPadding(ABC):
+    """The policy for batches with fewer rows than params['batch_size'].
 
-    Raises (as the Dataset is read):
-      tf.errors.InvalidArgumentError: tensors of a batch differ in rows, or there are too many.
+    Attributes:
+      allows_partial_batches: whether a batch may have fewer rows; then each batch has a mask.
+      keeps_row_order: whether the rows must leave the replicas in the order of the input.
+      adds_padding_feature: whether model_fn receives features['is_padding'], int32 [rows], with 1
+        for a row of padding, if features are a dict without that key.
+      needs_end_of_input: whether the input must be a Dataset, which has an end, and not tensors.
     """
 
-    def padded(*tensors: Any) -> Any:
-        found = _rows(tensors, whole)
-        rows = tf.range(whole.rows)
-        indices = tf.where(rows < found, rows, tf.zeros_like(rows))
-        return _picked(tensors, indices, rows < found, found, whole)
+    allows_partial_batches: bool = True
+    keeps_row_order: bool = False
+    adds_padding_feature: bool = False
+    needs_end_of_input: bool = False
 
-    if not _may_be_smaller(whole):
-        return _endless(dataset.map(_all_real(whole)), whole)
-    return _endless(dataset.filter(_has_rows(whole)).map(_as_it_is(padded)), whole)
+    def pad(self, dataset: Any, spec: BatchSpec) -> Any:
+        """Return a Dataset of full batches with a mask, which never ends.
+
+        Args:
+          dataset: elements are flat tuples of tensors, as `spec.leaves` describes them.
+          spec: the tensors of a full batch.
+
+        Raises:
+          tf.errors.InvalidArgumentError: while the Dataset is read: the tensors of a batch
+            disagree about the number of rows, or the batch has more rows than `spec.rows`.
+        """
+        if not spec.may_be_partial():
+            return _repeat_padding_forever(dataset.map(_add_full_mask(spec)), spec)
+        return _repeat_padding_forever(self._pad_partial_batches(dataset, spec), spec)
+
+    @abstractmethod
+    def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
+        """Return a Dataset in which every batch is full and has a mask."""
 
 
-def spread_final_batch(dataset: Any, whole: BatchSpec) -> Any:
-    """Makes several batches of a smaller one, with one real row, or none, in each shard.
+class RefusePartialBatches(FinalBatchPadding):
+    """Demand batches of static shape; no batch is padded and none has a mask."""
 
-    A shard computes one loss, the mean over its rows, which rows of filler would spoil. So a
-    smaller batch of b rows becomes ceil(b / shards) batches: each shard repeats one real row all
-    over and the mask has it once, so that the mean is that row's loss. Shards left over at the
-    end repeat the last row with a mask of zeros.
+    allows_partial_batches = False
 
-    Raises (as the Dataset is read):
-      tf.errors.InvalidArgumentError: tensors of a batch differ in rows, or there are too many.
+    def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
+        raise AssertionError("The shapes were checked: no batch can be smaller than the others.")
+
+
+class PadFinalBatch(FinalBatchPadding):
+    """Fill a partial batch by repeating its first row.
+
+    The first row is known to be valid input; a row of zeros may not be. Empty batches are dropped.
     """
-    rows_per_shard = whole.rows // whole.shards
 
-    def tiled(*tensors: Any) -> Any:
-        found = _rows(tensors, whole)
-        # None of a batch without rows.
-        pieces_of_smaller = (found + whole.shards - 1) // whole.shards
-        pieces = tf.where(tf.equal(found, whole.rows), 1, pieces_of_smaller)
+    keeps_row_order = True
+    adds_padding_feature = True
+    needs_end_of_input = True
 
-        def piece(number: Any) -> Any:
-            row_of_shard = tf.cast(number, tf.int32) * whole.shards + tf.range(whole.shards)
-            indices = tf.repeat(tf.minimum(row_of_shard, found - 1), rows_per_shard)
-            is_first = tf.equal(tf.range(whole.rows) % rows_per_shard, 0)
-            is_real = is_first & (tf.repeat(row_of_shard, rows_per_shard) < found)
-            return _picked(tensors, indices, is_real, found, whole)
+    def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
+        def pad_batch(*tensors: Any) -> Any:
+            num_rows = _count_rows(tensors, spec)
+            rows = tf.range(spec.rows)
+            indices = tf.where(rows < num_rows, rows, tf.zeros_like(rows))
+            return _gather_rows(tensors, indices, rows < num_rows, num_rows, spec)
 
-        return tf.data.Dataset.range(tf.cast(pieces, tf.int64)).map(_as_it_is(piece))
+        def has_rows(*tensors: Any) -> Any:
+            return _count_rows(tensors, spec) > 0
 
-    if not _may_be_smaller(whole):
-        return _endless(dataset.map(_all_real(whole)), whole)
-    return _endless(dataset.flat_map(_as_it_is(tiled)), whole)
+        return dataset.filter(_without_autograph(has_rows)).map(_without_autograph(pad_batch))
 
 
-def _may_be_smaller(whole: BatchSpec) -> bool:
-    return any(
-        axis is not None and leaf.size(axis) is None
-        for leaf, axis in zip(whole.leaves, whole.axes, strict=True)
-    )
+class SpreadFinalBatch(FinalBatchPadding):
+    """Spread a partial batch over several batches with at most one real row in each shard.
+
+    A replica computes one loss, the mean over the rows of its shard, and rows of padding would
+    change that mean. So a partial batch of b rows becomes ceil(b / shards) batches: each shard
+    repeats one real row in all its rows, and the mask counts the row once. The mean is then the
+    loss of that row. Shards that are left over repeat the last row, with a mask of zeros.
+    """
+
+    def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
+        rows_per_shard = spec.rows // spec.shards
+
+        def spread_batch(*tensors: Any) -> Any:
+            num_rows = _count_rows(tensors, spec)
+            # A batch without rows becomes no batch.
+            num_partial = (num_rows + spec.shards - 1) // spec.shards
+            num_batches = tf.where(tf.equal(num_rows, spec.rows), 1, num_partial)
+
+            def build_batch(number: Any) -> Any:
+                row_of_shard = tf.cast(number, tf.int32) * spec.shards + tf.range(spec.shards)
+                indices = tf.repeat(tf.minimum(row_of_shard, num_rows - 1), rows_per_shard)
+                is_first = tf.equal(tf.range(spec.rows) % rows_per_shard, 0)
+                is_real = is_first & (tf.repeat(row_of_shard, rows_per_shard) < num_rows)
+                return _gather_rows(tensors, indices, is_real, num_rows, spec)
+
+            numbers = tf.data.Dataset.range(tf.cast(num_batches, tf.int64))
+            return numbers.map(_without_autograph(build_batch))
+
+        return dataset.flat_map(_without_autograph(spread_batch))
 
 
-def _all_real(whole: BatchSpec) -> Callable[..., Any]:
-    return _as_it_is(lambda *tensors: (*tensors, tf.ones([whole.rows], tf.int32)))
+def _add_full_mask(spec: BatchSpec) -> Callable[..., Any]:
+    return _without_autograph(lambda *tensors: (*tensors, tf.ones([spec.rows], tf.int32)))
 
 
-def _has_rows(whole: BatchSpec) -> Callable[..., Any]:
-    return _as_it_is(lambda *tensors: _rows(tensors, whole) > 0)
-
-
-def _rows(tensors: tuple[Any, ...], whole: BatchSpec) -> Any:
-    """How many rows a batch has, int32, once it is known that all its tensors agree."""
-    found = [
+def _count_rows(tensors: tuple[Any, ...], spec: BatchSpec) -> Any:
+    """Return the number of rows of a batch, int32 [], after checks that all tensors agree."""
+    rows_by_path = [
         (leaf.path, tf.shape(tensor)[axis])
-        for tensor, leaf, axis in zip(tensors, whole.leaves, whole.axes, strict=True)
+        for tensor, leaf, axis in zip(tensors, spec.leaves, spec.axes, strict=True)
         if axis is not None
     ]
-    (first, rows), *others = found
+    (first, rows), *others = rows_by_path
     checks = [
         tf.debugging.assert_equal(
             other, rows, f"{path} and {first} from input_fn have different numbers of rows"
@@ -125,54 +172,62 @@ def _rows(tensors: tuple[Any, ...], whole: BatchSpec) -> Any:
     checks.append(
         tf.debugging.assert_less_equal(
             rows,
-            whole.rows,
-            f"{first} from input_fn has more rows than params['batch_size'] = {whole.rows}",
+            spec.rows,
+            f"{first} from input_fn has more rows than params['batch_size'] = {spec.rows}",
         )
     )
     with tf.control_dependencies(checks):
         return tf.identity(rows)
 
 
-def _picked(
-    tensors: tuple[Any, ...], indices: Any, is_real: Any, found: Any, whole: BatchSpec
+def _gather_rows(
+    tensors: tuple[Any, ...], indices: Any, is_real: Any, num_rows: Any, spec: BatchSpec
 ) -> tuple[Any, ...]:
-    """The rows at these indices, and their mask; a whole batch is taken as it is."""
+    """Return the rows at `indices` and their mask; a full batch is returned unchanged.
 
-    def pick() -> list[Any]:
-        picked = [
+    Args:
+      tensors: one batch, without a mask.
+      indices: int32 [spec.rows]: the row of the batch for each row of the result.
+      is_real: bool [spec.rows]: False marks padding.
+      num_rows: int32 []: the number of rows of the batch.
+      spec: the tensors of a full batch.
+    """
+
+    def gather() -> list[Any]:
+        gathered = [
             tensor if axis is None else tf.gather(tensor, indices, axis=axis)
-            for tensor, axis in zip(tensors, whole.axes, strict=True)
+            for tensor, axis in zip(tensors, spec.axes, strict=True)
         ]
-        return [*picked, tf.cast(is_real, tf.int32)]
+        return [*gathered, tf.cast(is_real, tf.int32)]
 
     def keep() -> list[Any]:
-        return [*(tf.identity(each) for each in tensors), tf.ones([whole.rows], tf.int32)]
+        return [*(tf.identity(tensor) for tensor in tensors), tf.ones([spec.rows], tf.int32)]
 
-    *batch, mask = tf.cond(tf.equal(found, whole.rows), keep, pick)
-    for tensor, leaf in zip(batch, whole.filled(), strict=True):
+    *batch, mask = tf.cond(tf.equal(num_rows, spec.rows), keep, gather)
+    for tensor, leaf in zip(batch, spec.full_leaves(), strict=True):
         tensor.set_shape(leaf.spec.shape)
-    mask.set_shape([whole.rows])
+    mask.set_shape([spec.rows])
     return (*batch, mask)
 
 
-def _endless(dataset: Any, whole: BatchSpec) -> Any:
-    """The batches, then the last of them again and again with a mask of zeros."""
-    nothing = tuple(tf.zeros(each.spec.shape, each.spec.dtype) for each in whole.filled())
-    no_row = tf.zeros([whole.rows], tf.int32)
-    filler = tf.data.Dataset.from_tensors((*nothing, no_row)).repeat()
+def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
+    """Append the last batch again and again, with a mask of zeros."""
+    empty = tuple(tf.zeros(leaf.spec.shape, leaf.spec.dtype) for leaf in spec.full_leaves())
+    zero_mask = tf.zeros([spec.rows], tf.int32)
+    endless_padding = tf.data.Dataset.from_tensors((*empty, zero_mask)).repeat()
 
     def repeat_last(last: Any, element: Any) -> Any:
         *batch, mask = element
         batch = tf.cond(
             tf.reduce_any(mask > 0),
-            lambda: [tf.identity(each) for each in batch],
-            lambda: [tf.identity(each) for each in last],
+            lambda: [tf.identity(tensor) for tensor in batch],
+            lambda: [tf.identity(tensor) for tensor in last],
         )
         return tuple(batch), (*batch, mask)
 
-    return dataset.concatenate(filler).scan(nothing, _as_it_is(repeat_last))
+    return dataset.concatenate(endless_padding).scan(empty, _without_autograph(repeat_last))
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    # There is no Python control flow over tensors here for autograph to look for, line by line.
+def _without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    # These functions have no Python control flow over tensors for AutoGraph to convert.
     return tf.autograph.experimental.do_not_convert(function)

@@ -1,4 +1,4 @@
-"""One replica on several cores: which part of each tensor each of its logical cores is fed."""
+"""Model parallelism: the part of each input tensor that each core of one replica is fed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,91 +14,96 @@ _Dims = tuple[int, ...] | None
 
 @dataclass(frozen=True)
 class InputPartition:
-    """How the tensors of one replica are spread over its logical cores.
+    """The division of one replica's tensors among its logical cores.
 
     Attributes:
-      dims: per tensor the parts along each dimension, logical cores numbered with the last
-        dimension fastest; None gives the whole tensor to every core, all ones to the first.
-      cores: how many cores a replica has.
+      dims: for each tensor the number of parts along each dimension; logical cores are numbered
+        with the last dimension fastest. None feeds the whole tensor to every core, and ones in all
+        dimensions feed the whole tensor to the first core.
+      cores: number of cores of a replica.
     """
 
     dims: tuple[_Dims, ...]
     cores: int
 
-    def parts(self, tensors: Sequence[Any]) -> list[list[Any]]:
-        """For each logical core what it is fed, which may be nothing."""
-        shares: list[list[Any]] = [[] for _ in range(self.cores)]
+    def split(self, tensors: Sequence[Any]) -> list[list[Any]]:
+        """Return for each logical core the tensors to feed, which may be none."""
+        parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
-            parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # Replicated parts have no end, and a tensor in one part is the first core's.
-            for share, part in zip(shares, parts, strict=False):
-                share.append(part)
-        return shares
+            tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
+            # TensorFlow returns an infinite iterator for a replicated tensor, and a single part
+            # for a tensor that only the first core receives.
+            for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
+                core_parts.append(tensor_part)
+        return parts_by_core
 
-    def tag(self, tensors: Sequence[Any]) -> list[Any]:
-        """Tells XLA how the tensors that a replica dequeued are spread."""
+    def tag_sharding(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return a replica's dequeued tensors, tagged with their sharding for XLA."""
         return list(
             tpu_feed.tag_sharding_attribute_for_dequeued_tensors(
                 list(tensors),
-                [None if each is None else list(each) for each in self._all_dims(tensors)],
+                [None if dims is None else list(dims) for dims in self._all_dims(tensors)],
             )
         )
 
     def _all_dims(self, tensors: Sequence[Any]) -> list[_Dims]:
-        # A mask over the rows may follow; every core has it whole.
+        # A mask over the rows may follow the tensors; every core receives the whole mask.
         return [*self.dims, *[None] * (len(tensors) - len(self.dims))]
 
 
-def build_partition(input_partition_dims: Any, structure: TensorNest, cores: int) -> InputPartition:
-    """The partition that a TPUConfig asks for.
+def build_partition(
+    input_partition_dims: Any, shard_nest: TensorNest, cores: int
+) -> InputPartition:
+    """Build the partition that TPUConfig.input_partition_dims describes.
 
     Args:
-      input_partition_dims: one or two nests, for features and for labels, with a list of parts
-        along each dimension, or None, in place of each tensor; see TPUConfig.
-      structure: of one replica's shard.
+      input_partition_dims: one or two nests, for features and for labels. In place of each tensor
+        stands a list of the number of parts along each dimension, or None; see TPUConfig.
+      shard_nest: the tensors of one replica's shard.
       cores: num_cores_per_replica.
 
     Raises:
-      InvalidSetting: names the tensor, or which of the nests is not as the input is.
+      InvalidSetting: the nests or the numbers do not match the input.
     """
     dims: list[_Dims] = []
-    given = [*input_partition_dims, None][:2]
-    for index, (part, template) in enumerate(zip(given, structure.template, strict=True)):
-        leaves = [each for each in nest.flatten(template) if each is not None]
-        found = _flatten(part, template, index) if leaves else []
-        for leaf, each in zip(leaves, found, strict=True):
-            dims.append(None if each is None else tuple(each))
-            _check(leaf, dims[-1], cores)
+    nests = [*input_partition_dims, None][:2]
+    for index, (dims_nest, template) in enumerate(zip(nests, shard_nest.template, strict=True)):
+        leaves = [leaf for leaf in nest.flatten(template) if leaf is not None]
+        flat_dims = _flatten_dims(dims_nest, template, index) if leaves else []
+        for leaf, leaf_dims in zip(leaves, flat_dims, strict=True):
+            dims.append(None if leaf_dims is None else tuple(leaf_dims))
+            _check_dims(leaf, dims[-1], cores)
     return InputPartition(tuple(dims), cores)
 
 
-def _flatten(part: Any, template: Any, index: int) -> list[Any]:
+def _flatten_dims(dims_nest: Any, template: Any, index: int) -> list[Any]:
+    """Return the dims of each tensor in a template; index is 0 for features, 1 for labels."""
     name = ("features", "labels")[index]
-    if part is None:
-        return [None] * sum(each is not None for each in nest.flatten(template))
-    places = nest.flatten(template)
+    leaves = nest.flatten(template)
+    if dims_nest is None:
+        return [None] * sum(leaf is not None for leaf in leaves)
     try:
-        found = nest.flatten_up_to(template, part, check_types=False)
-        dims = [each for each, place in zip(found, places, strict=True) if place is not None]
-        if not all(each is None or _are_numbers(each) for each in dims):
+        flat_dims = nest.flatten_up_to(template, dims_nest, check_types=False)
+        dims = [dims for dims, leaf in zip(flat_dims, leaves, strict=True) if leaf is not None]
+        if not all(leaf_dims is None or _are_numbers(leaf_dims) for leaf_dims in dims):
             raise TypeError(f"{dims} has something else than a list of whole numbers.")
     except (TypeError, ValueError) as error:
         raise InvalidSetting(
-            f"input_partition_dims[{index}] is {part!r}, which is not nested as the {name} of "
+            f"input_partition_dims[{index}] is {dims_nest!r}, which is not nested as the {name} of "
             f"input_fn are: {error} Give one list, or None, for each of the tensors."
         ) from error
     return dims
 
 
 def _are_numbers(dims: Any) -> bool:
-    return isinstance(dims, (list, tuple)) and all(type(each) is int for each in dims)
+    return isinstance(dims, (list, tuple)) and all(type(size) is int for size in dims)
 
 
-def _check(leaf: TensorLeaf, dims: _Dims, cores: int) -> None:
+def _check_dims(leaf: TensorLeaf, dims: _Dims, cores: int) -> None:
     if dims is None:
         return
     shape = format_shape(leaf.spec.shape)
-    if any(each < 1 for each in dims):
+    if any(size < 1 for size in dims):
         raise InvalidSetting(
             f"input_partition_dims has {list(dims)} for {leaf.path}. All dims must be >= 1."
         )
@@ -112,5 +117,5 @@ def _check(leaf: TensorLeaf, dims: _Dims, cores: int) -> None:
     if len(dims) != leaf.spec.shape.rank:
         raise InvalidSetting(
             f"input_partition_dims has {list(dims)} for {leaf.path}, a shard of which has shape "
-            f"{shape}. Give as many numbers as it has dimensions, {leaf.spec.shape.rank}."
+            f"{shape}. Give one number for each dimension: {leaf.spec.shape.rank}."
         )

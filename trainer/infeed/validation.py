@@ -1,4 +1,4 @@
-"""What a TPU can take: refused while the graph is built, by name, and not by a device later."""
+"""Checks of an input's dtypes and shapes, so that errors name the tensor before a device fails."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ TYPES = (
     tf.uint8,
     tf.complex64,
 )
-"""What infeed carries, without int64, which a TPU computes in pairs of words at a loss."""
+"""The dtypes that the infeed accepts here. A TPU emulates int64 slowly, so int64 is left out."""
 
 _CASTS = {
     tf.int64: "tf.int32",
@@ -31,43 +31,43 @@ _CASTS = {
 }
 
 
-def check_types(structure: TensorNest) -> None:
-    """Demands dense tensors of types that a TPU has.
+def check_types(input_nest: TensorNest) -> None:
+    """Check that all tensors are dense and have dtypes that a TPU supports.
 
     Raises:
-      InvalidType: names the tensor, its type and the cast to make.
+      InvalidType: the error names the tensor, its dtype and the cast to add.
     """
-    for leaf in structure.leaves:
+    for leaf in input_nest.leaves:
         if not isinstance(leaf.spec, tf.TensorSpec):
             raise InvalidType(
-                f"{leaf.path} from input_fn is {_kind(leaf.spec)}. A TPU takes dense tensors only: "
-                f"make it one in input_fn{_densify(leaf.spec)}."
+                f"{leaf.path} from input_fn is {_format_kind(leaf.spec)}. A TPU takes dense "
+                f"tensors only: make it one in input_fn{_densify(leaf.spec)}."
             )
         if leaf.spec.dtype not in TYPES:
-            names = ", ".join(each.name for each in TYPES)
+            names = ", ".join(dtype.name for dtype in TYPES)
             raise InvalidType(
                 f"{leaf} from input_fn cannot be fed to a TPU, which takes {names}. "
-                f"{_way_out(leaf.spec.dtype)}"
+                f"{_suggest_conversion(leaf.spec.dtype)}"
             )
 
 
 def check_shapes(
-    structure: TensorNest, axes: Sequence[int | None], batch_size: int, *, any_rows: bool
+    input_nest: TensorNest, axes: Sequence[int | None], batch_size: int, *, any_rows: bool
 ) -> None:
-    """Demands static shapes.
+    """Check that all tensors have static shapes.
 
     Args:
-      structure: what each call of input_fn gives.
-      axes: per tensor the axis of its rows, None for a scalar.
+      input_nest: the tensors that each call of input_fn returns.
+      axes: for each tensor the axis of its rows, None for a scalar.
       batch_size: params['batch_size'], for the error.
-      any_rows: the number of rows may be unknown.
+      any_rows: whether the number of rows may be unknown.
 
     Raises:
-      InvalidSetting: names the tensor and the fix.
+      InvalidSetting: the error names the tensor and the fix.
     """
-    for leaf, axis in zip(structure.leaves, axes, strict=True):
+    for leaf, axis in zip(input_nest.leaves, axes, strict=True):
         rank = leaf.spec.shape.rank
-        if rank is None or any(leaf.size(at) is None for at in range(rank) if at != axis):
+        if rank is None or any(leaf.size(index) is None for index in range(rank) if index != axis):
             raise InvalidSetting(
                 f"{leaf} from input_fn must have static shape: a TPU program is compiled for "
                 f"one. Give it with tf.ensure_shape(x, [...]) in input_fn, or pad to one size, "
@@ -84,22 +84,22 @@ def check_shapes(
 
 
 def check_divides(
-    structure: TensorNest, axes: Sequence[int | None], shards: int, batch_size: int
+    input_nest: TensorNest, axes: Sequence[int | None], shards: int, batch_size: int
 ) -> None:
-    """Demands that the tensors can be split for so many replicas.
+    """Check that all tensors can be split evenly for the replicas.
 
     Args:
-      structure: of a whole batch.
-      axes: per tensor the axis of its rows, None for a scalar.
-      shards: how many parts.
+      input_nest: the tensors of a full batch.
+      axes: for each tensor the axis of its rows, None for a scalar.
+      shards: number of parts.
       batch_size: params['batch_size'], for the error.
 
     Raises:
-      InvalidSetting: names the tensor and the numbers.
+      InvalidSetting: the error names the tensor and the numbers.
     """
     if shards == 1:
         return
-    for leaf, axis in zip(structure.leaves, axes, strict=True):
+    for leaf, axis in zip(input_nest.leaves, axes, strict=True):
         if axis is None:
             raise InvalidSetting(
                 f"{leaf} from input_fn is a scalar, and cannot be split for {shards} replicas. "
@@ -114,7 +114,7 @@ def check_divides(
             )
 
 
-def _kind(spec: Any) -> str:
+def _format_kind(spec: Any) -> str:
     kinds = {tf.SparseTensorSpec: "sparse", tf.RaggedTensorSpec: "ragged"}
     kind = kinds.get(type(spec), type(spec).__name__)
     shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
@@ -129,7 +129,7 @@ def _densify(spec: Any) -> str:
     return ""
 
 
-def _way_out(dtype: Any) -> str:
+def _suggest_conversion(dtype: Any) -> str:
     if dtype in _CASTS:
         return f"Cast it in input_fn: tf.cast(x, {_CASTS[dtype]})."
     if dtype == tf.string:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tests.trainer.infeed.feeding import fed, topology
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
+from trainer.infeed.final_batch_padding import FinalBatchPadding, PadFinalBatch, SpreadFinalBatch
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +156,7 @@ def test_tensors_that_are_fed_are_one_batch_a_run(caplog: Any) -> None:
     with tf.Graph().as_default():
         found = infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
     assert found.max_iterations == 1
-    assert "one batch of the input a session.run: placeholder" in caplog.text
+    assert "each session.run feeds one batch only: placeholder" in caplog.text
 
 
 def test_a_dataset_has_no_limit_to_a_run() -> None:
@@ -166,7 +167,7 @@ def test_a_dataset_has_no_limit_to_a_run() -> None:
 
 def test_predictions_keep_their_order_whatever_is_allowed() -> None:
     one_by_four = topology(1, 4, Mode.PER_HOST_V2, batch_size=4)
-    options = {"parallel_get_next": True, "smaller_batches": "pad"}
+    options = {"parallel_get_next": True, "padding": PadFinalBatch()}
     found = fed(lambda _: _numbers(0, 1), one_by_four, 3, **options)
     assert _features(found) == [[[r], [4 + r], [8 + r]] for r in range(4)]
 
@@ -213,7 +214,7 @@ def _uneven(last: int, batch_size: int) -> Any:
 
 def test_tiling_counts_each_row_of_a_smaller_batch_once() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
-    found = fed(lambda _: _uneven(7, 4), one_by_two, 4, smaller_batches="tile")
+    found = fed(lambda _: _uneven(7, 4), one_by_two, 4, padding=SpreadFinalBatch())
     assert _features(found) == [
         [{"x": [1, 2]}, {"x": [5, 5]}, {"x": [7, 7]}, {"x": [7, 7]}],
         [{"x": [3, 4]}, {"x": [6, 6]}, {"x": [7, 7]}, {"x": [7, 7]}],
@@ -227,7 +228,7 @@ def test_tiling_counts_each_row_of_a_smaller_batch_once() -> None:
 
 def test_padding_is_told_in_the_features() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
-    found = fed(lambda _: _uneven(3, 4), one_by_two, 2, smaller_batches="pad")
+    found = fed(lambda _: _uneven(3, 4), one_by_two, 2, padding=PadFinalBatch())
     assert _features(found) == [
         [{"x": [1, 2], "is_padding": [0, 0]}, {"x": [1, 2], "is_padding": [1, 1]}],
         [{"x": [3, 1], "is_padding": [0, 1]}, {"x": [3, 1], "is_padding": [1, 1]}],
@@ -240,14 +241,14 @@ def test_a_feature_that_is_named_is_padding_is_the_users() -> None:
         return tf.data.Dataset.from_tensors({"is_padding": tf.constant([3.5])})
 
     one = topology(1, 1, Mode.PER_HOST_V1, batch_size=1)
-    (batch,) = fed(input_fn, one, smaller_batches="pad")[0]
+    (batch,) = fed(input_fn, one, padding=PadFinalBatch())[0]
     assert batch.features == {"is_padding": [3.5]}
 
 
 @pytest.mark.parametrize(("mode", "rows"), [(Mode.PER_HOST_V1, 4), (Mode.PER_HOST_V2, 2)])
 def test_steps_cut_the_dataset(mode: Any, rows: int) -> None:
     one_by_two = topology(1, 2, mode, batch_size=4)
-    options = {"smaller_batches": "tile", "steps": 1}
+    options = {"padding": SpreadFinalBatch(), "steps": 1}
     found = fed(lambda _: _uneven(8, rows), one_by_two, 2, **options)
     assert _features(found)[1][0] == {"x": [3, 4]}
     assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
@@ -255,20 +256,20 @@ def test_steps_cut_the_dataset(mode: Any, rows: int) -> None:
 
 def test_per_host_v2_tiles_for_one_replica_at_a_time() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
-    found = fed(lambda _: _uneven(4, 2).skip(1), one_by_two, 1, smaller_batches="tile")
+    found = fed(lambda _: _uneven(4, 2).skip(1), one_by_two, 1, padding=SpreadFinalBatch())
     assert [each[0].mask for each in found] == [[1, 1], [0, 0]]
-    found = fed(lambda _: _uneven(3, 2), one_by_two, 1, smaller_batches="tile")
+    found = fed(lambda _: _uneven(3, 2), one_by_two, 1, padding=SpreadFinalBatch())
     assert _features(found) == [[{"x": [1, 2]}], [{"x": [3, 3]}]]
     assert [each[0].mask for each in found] == [[1, 1], [1, 0]]
 
 
-@pytest.mark.parametrize("smaller_batches", ["tile", "pad"])
-def test_per_host_v2_takes_rows_on_the_last_axis(smaller_batches: Any) -> None:
+@pytest.mark.parametrize("padding", [SpreadFinalBatch(), PadFinalBatch()])
+def test_per_host_v2_takes_rows_on_the_last_axis(padding: FinalBatchPadding) -> None:
     def input_fn(_: Any) -> Any:
         return _numbers(1, 2, last=4).map(lambda n: (tf.stack([n, n * 10, -n]), n))
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
-    found = fed(input_fn, one_by_two, 2, smaller_batches=smaller_batches)
+    found = fed(input_fn, one_by_two, 2, padding=padding)
     assert found[1][0].features == [[3, 4], [30, 40], [-3, -4]]
     assert [each[0].labels for each in found] == [[1, 2], [3, 4]]
     assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
@@ -277,7 +278,7 @@ def test_per_host_v2_takes_rows_on_the_last_axis(smaller_batches: Any) -> None:
 def test_the_longest_host_is_waited_for() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
     found = fed(
-        lambda pipeline: _uneven(2 + pipeline.host, 2), two_by_one, 2, smaller_batches="tile"
+        lambda pipeline: _uneven(2 + pipeline.host, 2), two_by_one, 2, padding=SpreadFinalBatch()
     )
     assert [[batch.mask for batch in each] for each in found] == [
         [[1, 1], [0, 0]],
@@ -290,5 +291,5 @@ def test_tensors_can_be_evaluated_too() -> None:
         return tf.constant([1, 2]), tf.constant([3, 4])
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
-    found = fed(input_fn, one_by_two, 1, smaller_batches="tile")
+    found = fed(input_fn, one_by_two, 1, padding=SpreadFinalBatch())
     assert [(each[0].labels, each[0].mask) for each in found] == [([3], [1]), ([4], [1])]

@@ -11,6 +11,7 @@ from tests.trainer.infeed.feeding import session, topology
 from tpuserve.errors import InvalidSetting
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
+from trainer.infeed.final_batch_padding import SpreadFinalBatch
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,7 @@ def test_a_tensor_in_one_part_is_the_first_cores() -> None:
 
 
 def test_the_mask_goes_to_every_core() -> None:
-    found = _build(_image(), [[1, 2]], smaller_batches="tile")
+    found = _build(_image(), [[1, 2]], padding=SpreadFinalBatch())
     specs = [(tf.int32, [2, 2]), (tf.int32, [2])]
     assert [core[1] for core in _queued(found, specs, specs)] == [[1, 1], [1, 1]]
 
@@ -127,7 +128,7 @@ def test_cores_of_one_replica_may_be_on_several_hosts() -> None:
     [
         ([{"image": [1, 0]}], r"\[1, 0\] for features\['image'\].*must be >= 1"),
         ([{"image": [1, 3]}], r"\[1, 3\] .*: 3 parts, .*num_cores_per_replica is 2"),
-        ([{"image": [2]}], r"\[2\] .*shape \[2, 4\]. Give as many numbers .*, 2"),
+        ([{"image": [2]}], r"\[2\] .*shape \[2, 4\]. Give one number for each dimension: 2"),
         ([{"other": [1, 2]}], r"input_partition_dims\[0\] is .*features"),
         ([{"image": [1, 2]}, {"y": [2]}], r"input_partition_dims\[1\] is .*labels"),
     ],

@@ -10,6 +10,12 @@ from tests.trainer.infeed.feeding import topology
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
+from trainer.infeed.final_batch_padding import (
+    FinalBatchPadding,
+    PadFinalBatch,
+    RefusePartialBatches,
+    SpreadFinalBatch,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -87,25 +93,25 @@ def test_an_unknown_number_of_rows_is_refused_with_drop_remainder() -> None:
 @pytest.mark.usefixtures("_first_dimensions")
 def test_tensorflow_1_has_unknown_dimensions_refused_as_well() -> None:
     test_an_unknown_number_of_rows_is_refused_with_drop_remainder()
-    test_any_other_unknown_dimension_is_refused("tile")
-    test_rows_that_do_not_divide_are_refused("tile")
+    test_any_other_unknown_dimension_is_refused(SpreadFinalBatch())
+    test_rows_that_do_not_divide_are_refused(SpreadFinalBatch())
     test_rows_must_agree_where_they_are_counted()
 
 
-@pytest.mark.parametrize("smaller_batches", ["refuse", "tile", "pad"])
-def test_any_other_unknown_dimension_is_refused(smaller_batches: Any) -> None:
+@pytest.mark.parametrize("padding", [RefusePartialBatches(), SpreadFinalBatch(), PadFinalBatch()])
+def test_any_other_unknown_dimension_is_refused(padding: FinalBatchPadding) -> None:
     dataset = tf.data.Dataset.from_generator(
         lambda: iter([[[1.0]]]), output_signature=tf.TensorSpec([4, None])
     )
     system = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
     with pytest.raises(InvalidSetting, match=r"features \(float32\[4, \?\]\).*tf.ensure_shape"):
-        infeed.build_infeed(lambda _: dataset, system, smaller_batches=smaller_batches)
+        infeed.build_infeed(lambda _: dataset, system, padding=padding)
 
 
-@pytest.mark.parametrize("smaller_batches", ["refuse", "tile", "pad"])
-def test_rows_that_do_not_divide_are_refused(smaller_batches: Any) -> None:
+@pytest.mark.parametrize("padding", [RefusePartialBatches(), SpreadFinalBatch(), PadFinalBatch()])
+def test_rows_that_do_not_divide_are_refused(padding: FinalBatchPadding) -> None:
     with pytest.raises(InvalidSetting, match=r"features\['x'\].* 3 rows.* 2 replicas.* = 4 rows"):
-        _build({"x": tf.ones([3, 2])}, smaller_batches=smaller_batches)
+        _build({"x": tf.ones([3, 2])}, padding=padding)
 
 
 def test_a_batch_of_another_size_that_divides_is_taken() -> None:
@@ -120,7 +126,7 @@ def test_a_scalar_cannot_be_split_but_can_be_broadcast() -> None:
 
 def test_rows_must_agree_where_they_are_counted() -> None:
     with pytest.raises(InvalidSetting, match=r"different numbers of rows: .*\[4\].*\[2\]"):
-        _build((tf.ones([4]), tf.ones([2])), smaller_batches="tile")
+        _build((tf.ones([4]), tf.ones([2])), padding=SpreadFinalBatch())
 
 
 @pytest.mark.parametrize("nothing", [{}, ({}, None), (), None])
@@ -131,7 +137,7 @@ def test_an_input_without_tensors_is_refused(nothing: Any) -> None:
 
 @pytest.mark.parametrize("returned", ["features", {"x": [1, 2]}, lambda: None])
 def test_what_is_neither_a_dataset_nor_tensors_is_refused(returned: Any) -> None:
-    with pytest.raises(InvalidType, match=r"no tensor.*tf.data.Dataset"):
+    with pytest.raises(InvalidType, match=r"not a tensor.*tf.data.Dataset"):
         infeed.build_infeed(lambda _: returned, topology(1, 2, Mode.PER_HOST_V1, batch_size=4))
 
 
@@ -148,7 +154,7 @@ def test_per_host_v2_needs_a_dataset() -> None:
 def test_predicting_needs_a_dataset() -> None:
     system = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
     with pytest.raises(InvalidType, match=r"Predicting.*return a tf.data.Dataset"):
-        infeed.build_infeed(lambda _: tf.ones([4]), system, smaller_batches="pad")
+        infeed.build_infeed(lambda _: tf.ones([4]), system, padding=PadFinalBatch())
 
 
 def test_all_pipelines_must_agree() -> None:
@@ -198,4 +204,4 @@ def test_batch_axis_must_fit_the_input(axes: Any, expected: str) -> None:
 def test_batch_axis_is_not_looked_at_in_other_modes(caplog: Any) -> None:
     found = _build(tf.ones([4, 2]), Mode.SLICED, batch_axis=[1])
     assert found.dequeue().features.shape == [2, 2]
-    assert "batch_axis=[1] is not looked at" in caplog.text
+    assert "batch_axis=[1] is ignored" in caplog.text

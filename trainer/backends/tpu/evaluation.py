@@ -19,6 +19,7 @@ from trainer.checkpoints import warm_start
 from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
 from trainer.hooks.training_hooks import SummaryWritersHook
+from trainer.infeed.final_batch_padding import SpreadFinalBatch
 from trainer.model import eval_metrics
 from trainer.model.host_call import call_on_host
 from trainer.model.model_program import TPUModelProgram
@@ -45,7 +46,7 @@ def build(
       setting: where it runs.
     """
     topology = setting.topology
-    replica, fed = setting.fed(program, input_fn, smaller_batches="tile", steps=steps)
+    replica, fed = setting.fed(program, input_fn, padding=SpreadFinalBatch(), steps=steps)
     sent = Outfeed(topology)
     found: list[TPUEstimatorSpec] = []
 

@@ -17,6 +17,7 @@ from trainer.checkpoints import warm_start
 from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
 from trainer.hooks.training_hooks import SummaryWritersHook
+from trainer.infeed.final_batch_padding import PadFinalBatch
 from trainer.model.host_call import call_on_host
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
@@ -48,7 +49,7 @@ def build(
             f"TPU splits the first axis. Use another estimator, without batch_axis."
         )
     topology = setting.topology
-    replica, fed = setting.fed(program, input_fn, smaller_batches="pad")
+    replica, fed = setting.fed(program, input_fn, padding=PadFinalBatch())
     sent = Outfeed(topology)
     found: list[Any] = []
 
