@@ -1,8 +1,10 @@
-"""What a mode runs, and the places that make it:
-`trainer.backends.local` and `trainer.backends.tpu`.
+"""The interface of an execution backend, and the graphs that a backend builds for the modes.
+
+The backends are `trainer.backends.local` and `trainer.backends.tpu`; `trainer.backends.registry`
+finds a backend by name.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,12 +18,12 @@ from trainer.model.spec import EstimatorSpec
 
 @dataclass(frozen=True)
 class TrainGraph:
-    """A model in training.
+    """The graph of a training.
 
     Attributes:
-      loop: makes steps.
-      spec: what the main graph knows of what model_fn returned.
-      hooks: what must run so that the input flows.
+      loop: makes the steps.
+      spec: model_fn's spec, as far as the host graph knows its tensors.
+      hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
     loop: TrainLoop
@@ -31,12 +33,13 @@ class TrainGraph:
 
 @dataclass(frozen=True)
 class EvalGraph:
-    """A model in evaluation.
+    """The graph of an evaluation.
 
     Attributes:
-      metrics: their update is to be run until a hook, or the end of the input, stops it.
-      spec, hooks: see `TrainGraph`.
-      batches_done: says how many batches have been taken; None where nothing tells.
+      metrics: the metrics; run their update until a hook or the end of the input stops the session.
+      spec: model_fn's spec, as far as the host graph knows its tensors.
+      hooks: SessionRunHooks that the session needs.
+      batches_done: returns the number of batches evaluated so far; None if unknown.
     """
 
     metrics: EvalMetrics
@@ -47,30 +50,31 @@ class EvalGraph:
 
 @dataclass(frozen=True)
 class PredictGraph:
-    """A model in prediction.
+    """The graph of a prediction.
 
     Attributes:
-      batches: takes a session; gives, until the input ends, each batch of predictions.
-      spec, hooks: see `TrainGraph`.
+      read_batches: takes a session and yields each batch of predictions until the input ends.
+      spec: model_fn's spec, as far as the host graph knows its tensors.
+      hooks: SessionRunHooks that the session needs.
     """
 
-    batches: Callable[[Any], Iterator[Any]]
+    read_batches: Callable[[Any], Iterator[Any]]
     spec: EstimatorSpec
     hooks: tuple[Any, ...]
 
 
 class ExecutionBackend(Protocol):
-    """Where a program runs.
+    """Builds and runs one mode of a program on a kind of device.
 
-    Each method but the last is called once, within the graph of `graph`.
+    A mode enters `new_graph`, calls the build method of the mode once, and then runs a session from
+    `create_session` inside `run_scope`. The hooks of the graphs drive infeed and outfeed; leaving
+    `run_scope` shuts the devices down.
     """
 
-    master: str
+    def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """Return a context with a new default graph; it yields the global step."""
 
-    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """A new default graph to build in; gives its global step."""
-
-    def training(
+    def build_train_graph(
         self,
         program: Any,
         input_fn: Callable[..., Any],
@@ -78,36 +82,68 @@ class ExecutionBackend(Protocol):
         checkpoint: str | None,
         plan: IterationPlan,
     ) -> TrainGraph:
-        """The model in training.
+        """Build the training of a model, in the default graph.
 
         Args:
-          program: what to build.
-          input_fn: gives the input.
+          program: the model and its settings.
+          input_fn: returns the input.
           global_step: the variable that counts steps.
-          checkpoint: what the variables will be restored from; None for initial values.
-          plan: says how many steps a run makes.
+          checkpoint: the checkpoint that the variables will be restored from; None for initial
+            values.
+          plan: decides how many steps one run of the loop makes.
         """
 
-    def evaluation(
+    def build_eval_graph(
         self,
         program: Any,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """The model in evaluation, of so many batches, or of all where steps is None."""
+        """Build the evaluation of a model, in the default graph.
 
-    def prediction(
+        Args:
+          program: the model and its settings.
+          input_fn: returns the input.
+          checkpoint: see `build_train_graph`.
+          steps: number of batches to evaluate; None for all batches of the input.
+        """
+
+    def build_predict_graph(
         self,
         program: Any,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """The model in prediction; `select` picks what is wanted of its predictions."""
+        """Build the prediction of a model, in the default graph.
 
-    def session_config(self, proto: Any) -> Any:
-        """The ConfigProto that its sessions need."""
+        Args:
+          program: the model and its settings.
+          input_fn: returns the input.
+          checkpoint: see `build_train_graph`.
+          select: takes model_fn's predictions and returns those that the caller asked for.
+        """
 
-    def running(self) -> AbstractContextManager[Any]:
-        """To be around the session: raises the first cause of what failed in it."""
+    def create_session(
+        self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
+    ) -> Any:
+        """Create the session that runs the graph.
+
+        Args:
+          config: the settings of the run.
+          scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
+          hooks: SessionRunHooks, called in this order.
+          options: the keyword arguments of
+            `trainer.backends.monitored_session.create_monitored_session`.
+
+        Returns:
+          An object with the methods of a tf.compat.v1.train.MonitoredSession.
+        """
+
+    def run_scope(self) -> AbstractContextManager[Any]:
+        """Return the context in which the session runs.
+
+        The devices are ready inside the context and shut down after it. If the run fails, leaving
+        the context raises the root cause of all errors.
+        """

@@ -1,7 +1,7 @@
-"""A program as a graph for the CPU or a GPU: one replica, a model_fn called once."""
+"""The local backend: one replica on the CPU or a GPU of a machine."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.backends import monitored_session as sessions
+from trainer.backends import monitored_session
 from trainer.backends.base import EvalGraph, PredictGraph, TrainGraph
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import RunConfig
@@ -28,13 +28,13 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 @dataclass(frozen=True)
-class Model:
-    """What model_fn has built in the default graph, with its input.
+class _ModelGraph:
+    """The ops that model_fn and the input have built in the default graph.
 
     Attributes:
-      features: what model_fn got.
-      spec: what it returned.
-      hooks: what must run so that the input can be read.
+      features: the features that model_fn received.
+      spec: what model_fn returned.
+      hooks: SessionRunHooks that the input needs.
     """
 
     features: Any
@@ -42,46 +42,49 @@ class Model:
     hooks: tuple[Any, ...]
 
 
-def build(
+def _build_model(
     program: ModelProgram, input_fn: Callable[..., Any], mode: str, checkpoint: str | None
-) -> Model:
-    """The model of one mode, with its input.
+) -> _ModelGraph:
+    """Build the model of one mode with its input.
 
     Args:
-      program: what to build.
-      input_fn: gives the input.
+      program: the model and its settings.
+      input_fn: returns the input.
       mode: one of `ModeKeys`.
-      checkpoint: what the variables will be restored from; None for initial values, or those of
-        the program's warm start.
+      checkpoint: the checkpoint that the variables will be restored from; None for initial values,
+        or those of the program's warm start.
 
     Raises:
-      CheckpointMismatch: the checkpoint holds a variable in another shape.
+      CheckpointMismatch: a variable has another shape in the checkpoint.
     """
     inputs = input_pipeline.build_inputs(program.call_input_fn(input_fn, mode))
     spec = program.call_model_fn(inputs.features, inputs.labels, mode).as_estimator_spec()
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
-    return Model(inputs.features, spec, inputs.hooks)
+    return _ModelGraph(inputs.features, spec, inputs.hooks)
 
 
 class LocalBackend:
-    """The CPU or a GPU of this machine, or of the task that a session target names."""
+    """Runs one mode on the CPU or a GPU of this machine, or of the task of a session target.
+
+    See `trainer.backends.base.ExecutionBackend`.
+    """
 
     def __init__(self, master: str = "", device_fn: Callable[[Any], Any] | None = None) -> None:
-        """Runs in this process, unless a session target is given.
+        """Create a backend; nothing runs yet.
 
         Args:
-          master: session target.
-          device_fn: takes an operation and gives its device.
+          master: session target; empty for this process.
+          device_fn: takes an operation and returns its device.
         """
         self.master = master
         self._device_fn = device_fn
-        self._interruption = KeyboardInterruptHook()
+        self._interrupt_hook = KeyboardInterruptHook()
 
-    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """A graph with one replica."""
+    def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """Return a new default graph for one replica."""
         return run_graph.new_run_graph(config, has_single_replica=True, device_fn=self._device_fn)
 
-    def training(
+    def build_train_graph(
         self,
         program: ModelProgram,
         input_fn: Callable[..., Any],
@@ -89,42 +92,42 @@ class LocalBackend:
         checkpoint: str | None,
         plan: iterations_per_loop.IterationPlan,
     ) -> TrainGraph:
-        """A loop around the step that model_fn has built.
+        """Build a loop around the step of model_fn.
 
-        What a host_call reads waits for the steps of the loop, since it is built before.
+        The ops of a host_call are built before the loop; so they run after the loop's last step.
         """
-        model = build(program, input_fn, ModeKeys.TRAIN, checkpoint)
+        model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
-        steps = train_loop.build_train_loop(
-            model.spec.train_op, model.spec.loss, global_step, plan.most
+        loop = train_loop.build_train_loop(
+            model.spec.train_op, model.spec.loss, global_step, plan.max_iterations
         )
-        return TrainGraph(steps, model.spec, (*model.hooks, self._interruption))
+        return TrainGraph(loop, model.spec, (*model.hooks, self._interrupt_hook))
 
-    def evaluation(
+    def build_eval_graph(
         self,
         program: ModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """One batch of any size in each `session.run`."""
-        model = build(program, input_fn, ModeKeys.EVAL, checkpoint)
+        """Build metrics that each `session.run` updates with one batch, of any size."""
+        model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
         return EvalGraph(metrics, model.spec, (*model.hooks, stop), lambda: stop.done)
 
-    def prediction(
+    def build_predict_graph(
         self,
         program: ModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """One batch of any size in each `session.run`."""
-        model = build(program, input_fn, ModeKeys.PREDICT, checkpoint)
+        """Build predictions that each `session.run` computes for one batch, of any size."""
+        model = _build_model(program, input_fn, ModeKeys.PREDICT, checkpoint)
         fetches = select(model.spec.predictions)
 
-        def batches(session: Any) -> Iterator[Any]:
+        def read_batches(session: Any) -> Iterator[Any]:
             while not session.should_stop():
                 try:
                     batch = session.run(fetches)
@@ -132,34 +135,49 @@ class LocalBackend:
                     return
                 yield batch
 
-        return PredictGraph(batches, model.spec, model.hooks)
+        return PredictGraph(read_batches, model.spec, model.hooks)
 
-    def session_config(self, proto: Any) -> Any:
-        """It needs nothing."""
-        return proto
+    def create_session(
+        self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
+    ) -> Any:
+        """Create a MonitoredSession on the backend's master."""
+        proto = monitored_session.config_proto(config)
+        return monitored_session.create_monitored_session(
+            config, self.master, proto, scaffold, hooks, **options
+        )
 
-    def running(self) -> AbstractContextManager[Any]:
-        """Errors are raised where they happen; Ctrl-C ends a loop at once."""
-        return self._interruption
+    def run_scope(self) -> AbstractContextManager[Any]:
+        """Return a context in which Ctrl-C ends a loop at once; errors need no translation."""
+        return self._interrupt_hook
 
 
-def place(program: ModelProgram, mode: str) -> LocalBackend:
-    """Where a mode of a program runs off the TPU; the log says so.
+def create_local_backend(program: ModelProgram, mode: str) -> LocalBackend:
+    """Create the backend for one mode of a program on a CPU or GPU, and log the device.
+
+    Args:
+      program: the model and its settings.
+      mode: one of `ModeKeys`.
 
     Raises:
-      InvalidSetting: the cluster has workers, and nothing that holds their variables.
+      InvalidSetting: the cluster has workers, and no parameter server to hold their variables.
     """
     config = program.config
-    found = _in_cluster(config, mode) if sessions.is_in_cluster(config) else None
-    if found is None:
+    backend = None
+    if monitored_session.is_in_cluster(config):
+        backend = _create_cluster_backend(config, mode)
+    if backend is None:
         master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
-        found = LocalBackend(master or "", config.device_fn)
-    _say(program, mode, found)
-    return found
+        backend = LocalBackend(master or "", config.device_fn)
+    _log_device(program, mode, backend)
+    return backend
 
 
-def _in_cluster(config: RunConfig, mode: str) -> LocalBackend | None:
-    """The place of a task among those that TF_CONFIG names; None for one by its target alone."""
+def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None:
+    """Create the backend of a task in the cluster of TF_CONFIG.
+
+    Returns:
+      None if the mode runs on a master of its own, outside the cluster.
+    """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
         if device_fn is None and config.num_ps_replicas:
@@ -170,23 +188,23 @@ def _in_cluster(config: RunConfig, mode: str) -> LocalBackend | None:
         if device_fn is None and not config.is_chief:
             raise InvalidSetting(
                 f"{config.task_type} {config.task_id} cannot train: the cluster in TF_CONFIG has "
-                f"{config.num_worker_replicas} workers and no job {PS!r} that would hold the "
-                f"variables they share. Add one, or give RunConfig a device_fn."
+                f"{config.num_worker_replicas} workers and no job {PS!r} to hold the variables "
+                f"that they share. Add one, or give RunConfig a device_fn."
             )
         return LocalBackend(config.master or "", device_fn)
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master != config.task.master:
         return None
-    # Variables on parameter servers are shared by their names: a checkpoint that is restored
-    # there would undo what workers have trained since.
+    # Workers share the variables on parameter servers by name. Restoring a checkpoint there would
+    # undo the training that the workers have done since.
     return LocalBackend(device_fn=config.device_fn)
 
 
-def _say(program: ModelProgram, mode: str, where: LocalBackend) -> None:
+def _log_device(program: ModelProgram, mode: str, backend: LocalBackend) -> None:
     config = program.config
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    if where.master:
-        device = f"{where.master}, as {config.task_type} {config.task_id}"
+    if backend.master:
+        device = f"{backend.master}, as {config.task_type} {config.task_id}"
         if config.num_ps_replicas:
             device += f", variables on {config.num_ps_replicas} parameter servers"
     size = getattr(program, "batch_sizes", {}).get(mode)

@@ -1,22 +1,22 @@
-"""Sessions as each mode wants them."""
+"""Creation of MonitoredSessions for the modes."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from trainer.backends.base import ExecutionBackend
 from trainer.config import tf_config
 from trainer.config.run_config import RunConfig
 from trainer.tensorflow_internals import monitored_session
 
 
 def config_proto(config: RunConfig) -> Any:
-    """The ConfigProto of a run: the user's, else one that lets ops without a GPU kernel run.
+    """Return the ConfigProto of a run: the user's, or one with soft placement.
 
-    The graph is optimized once over, not twice: the second time costs a start more than it gains.
-    In a cluster, chief and workers see themselves and the parameter servers alone: none of them
-    waits for a worker that is late, or that has gone.
+    Soft placement lets ops without a GPU kernel run on the CPU. The graph is optimised once and not
+    twice, because the second pass costs more at the start than it saves later. In a cluster, the
+    chief and each worker see only themselves and the parameter servers, so none of them waits for
+    a worker that is late or lost.
     """
     if config.session_config is not None:
         return config.session_config
@@ -29,21 +29,21 @@ def config_proto(config: RunConfig) -> Any:
 
 
 def is_in_cluster(config: RunConfig) -> bool:
-    """Whether TF_CONFIG has this process share variables with others."""
+    """Return whether this process shares variables with other tasks of TF_CONFIG's cluster."""
     return config.cluster is None and bool(config.task.jobs)
 
 
 def _device_filters(config: RunConfig) -> list[str]:
     servers, own = f"/job:{tf_config.PS}", f"/job:{config.task_type}"
     if config.task_type == tf_config.PS:
-        return [servers, *(f"/job:{each}" for each in config.task.jobs if each != tf_config.PS)]
+        return [servers, *(f"/job:{job}" for job in config.task.jobs if job != tf_config.PS)]
     if config.task_type == tf_config.WORKER:
         own += f"/task:{config.task_id}"
     return [servers, own]
 
 
 class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Waits until the chief has initialised the variables."""
+    """Creates the session of a worker, after the chief has initialised the variables."""
 
     def __init__(self, scaffold: Any, master: str, proto: Any, timeout_secs: float) -> None:
         self._scaffold, self._master, self._proto = scaffold, master, proto
@@ -57,7 +57,7 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_op=self._scaffold.ready_op,
             ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
             graph=tf.compat.v1.get_default_graph(),
-            # TensorFlow's own creator for workers looks every 30 s.
+            # TensorFlow's WorkerSessionCreator polls every 30 s.
             recovery_wait_secs=1,
         )
         return manager.wait_for_session(
@@ -67,47 +67,49 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
 
 def create_monitored_session(
     config: RunConfig,
-    place: ExecutionBackend,
+    master: str,
+    proto: Any,
     scaffold: Any,
     hooks: Sequence[Any],
     *,
     checkpoint_dir: str | None = None,
     checkpoint_path: str | None = None,
     is_chief: bool = True,
-    recovers: bool = True,
+    recovers_lost_session: bool = True,
 ) -> Any:
-    """A MonitoredSession that restores a checkpoint, if there is one, and drives hooks.
+    """Create a MonitoredSession that restores a checkpoint, if there is one, and calls hooks.
 
-    A worker's restores nothing, and waits for the variables that its chief initialises.
+    The session of a worker restores nothing: it waits until the chief has initialised the
+    variables.
 
     Args:
-      config: gives the ConfigProto.
-      place: where it runs.
-      scaffold: gives the saver and the initialisation ops.
-      hooks: called in this order.
-      checkpoint_dir: restore the newest checkpoint from here.
-      checkpoint_path: restore just this checkpoint.
+      config: the settings of the run.
+      master: session target.
+      proto: the ConfigProto.
+      scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
+      hooks: SessionRunHooks, called in this order.
+      checkpoint_dir: directory whose newest checkpoint is restored.
+      checkpoint_path: the one checkpoint to restore.
       is_chief: whether this process initialises the variables.
-      recovers: whether a session that is lost is made anew, to go on from the newest checkpoint.
-        What must be made whole in one session, as an evaluation, cannot go on from there.
+      recovers_lost_session: whether a lost session is replaced by a new one, which continues from
+        the newest checkpoint. An evaluation or prediction cannot continue from a checkpoint.
 
     Raises:
       tf.errors.DeadlineExceededError: the chief has not initialised the variables within the
         config's session_creation_timeout_secs.
     """
-    proto = place.session_config(config_proto(config))
     if not is_chief:
         worker = _WorkerSessionCreator(
-            scaffold, place.master, proto, config.session_creation_timeout_secs
+            scaffold, master, proto, config.session_creation_timeout_secs
         )
         return tf.compat.v1.train.MonitoredSession(worker, hooks=list(hooks))
     creator = tf.compat.v1.train.ChiefSessionCreator(
         scaffold,
-        master=place.master,
+        master=master,
         config=proto,
         checkpoint_dir=checkpoint_dir,
         checkpoint_filename_with_path=checkpoint_path,
     )
-    if recovers:
+    if recovers_lost_session:
         return tf.compat.v1.train.MonitoredSession(creator, hooks=list(hooks))
     return monitored_session._MonitoredSession(creator, list(hooks), should_recover=False)

@@ -1,4 +1,4 @@
-"""An optimizer that averages gradients over the replicas of a step, on any device."""
+"""CrossShardOptimizer, which averages gradients over the replicas of a step, on any device."""
 
 import logging
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ _SUM = tf.compat.v1.losses.Reduction.SUM
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
-    """Wraps an optimizer: each replica applies the mean, or the sum, of all replicas' gradients.
+    """Optimizer wrapper: each replica applies the mean, or the sum, of all replicas' gradients.
 
-    The mean is that of gradients from `minimize` or `compute_gradients`, which scale the loss for
-    it. Gradients from elsewhere, as from tf.gradients, are summed as they are by
-    `apply_gradients`: divide them by the number of replicas where the mean is wanted. So did the
-    original.
+    `minimize` and `compute_gradients` scale the loss, so that the sum of the gradients over the
+    replicas is their mean. Gradients from another source, such as tf.gradients, are not scaled:
+    `apply_gradients` adds them up. Divide such gradients by the number of replicas for the mean.
+    TensorFlow's CrossShardOptimizer behaves in the same way.
 
-    Off the TPU there is one replica, whose gradients are the mean already: the wrapped optimizer
-    does the work alone, and no op is inserted that only a TPU could run.
+    A run on a CPU or GPU has one replica, whose gradients are the mean already. Then the wrapped
+    optimizer works alone, and the graph has no op that only a TPU can run.
     """
 
     def __init__(
@@ -34,16 +34,17 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         name: str = "CrossShardOptimizer",
         group_assignment: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Wraps an optimizer.
+        """Wrap an optimizer.
 
         Args:
           opt: a tf.compat.v1.train.Optimizer.
           reduction: tf.compat.v1.losses.Reduction.MEAN or SUM.
           name: prefix of the ops it makes.
-          group_assignment: lists of replica numbers that reduce among themselves; None for all.
+          group_assignment: groups of replica numbers; each group reduces its own gradients. None
+            makes one group of all replicas.
 
         Raises:
-          InvalidSetting: another reduction, or an optimizer of another kind.
+          InvalidSetting: the reduction is unknown, or `opt` is not a TensorFlow 1 optimizer.
         """
         if reduction not in (_MEAN, _SUM):
             raise InvalidSetting(
@@ -52,8 +53,9 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
             )
         if not isinstance(opt, tf.compat.v1.train.Optimizer):
             raise InvalidSetting(
-                f"CrossShardOptimizer got {opt!r}, which is no tf.compat.v1.train.Optimizer. "
-                f"Wrap one of tf.compat.v1.train; Keras optimizers reduce in another way."
+                f"CrossShardOptimizer got {opt!r}, which is not a "
+                f"tf.compat.v1.train.Optimizer. Wrap one of tf.compat.v1.train; Keras optimizers "
+                f"reduce gradients in another way."
             )
         super().__init__(use_locking=False, name=name)
         self._optimizer = opt
@@ -64,8 +66,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(
         self, loss: Any, var_list: Any = None, **kwargs: Any
     ) -> list[tuple[Any, Any]]:
-        """This replica's gradients, scaled so that their sum over replicas is the reduction."""
-        replicas = _replicas()
+        """Return this replica's gradients, scaled so that their sum is the configured reduction."""
+        replicas = _num_replicas()
         if replicas > 1 and self._reduction == _MEAN:
             group = len(self._group_assignment[0]) if self._group_assignment else replicas
             loss = loss * (1.0 / group)
@@ -75,51 +77,52 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """The op that reduces gradients over replicas and applies them."""
+        """Return the op that reduces gradients over the replicas and applies them."""
         pairs = list(grads_and_vars)
-        if _replicas() > 1:
+        if _num_replicas() > 1:
             if self._reduction == _MEAN and not self._has_scaled:
                 logger.warning(
                     "CrossShardOptimizer sums the gradients of %d replicas, and does not average "
                     "them: they are not from its compute_gradients, which scales the loss for "
                     "that. Divide them by the number of replicas if you want their mean.",
-                    _replicas(),
+                    _num_replicas(),
                 )
-            pairs = [(self._reduced(gradient), variable) for gradient, variable in pairs]
+            pairs = [(self._reduce(gradient), variable) for gradient, variable in pairs]
         return self._optimizer.apply_gradients(pairs, global_step, name)
 
-    def _reduced(self, gradient: Any) -> Any:
+    def _reduce(self, gradient: Any) -> Any:
         if gradient is None:
             return None
         return tf.compat.v1.tpu.cross_replica_sum(gradient, self._group_assignment)
 
     def get_slot(self, var: Any, name: str) -> Any:
-        """A slot variable of the wrapped optimizer."""
+        """Return a slot variable of the wrapped optimizer."""
         return self._optimizer.get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """The names of the wrapped optimizer's slots."""
+        """Return the names of the wrapped optimizer's slots."""
         return list(self._optimizer.get_slot_names())
 
     def variables(self) -> list[Any]:
-        """The wrapped optimizer's variables."""
+        """Return the wrapped optimizer's variables."""
         return list(self._optimizer.variables())
 
 
-def _replicas() -> int:
+def _num_replicas() -> int:
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def cross_replica_sum(
     x: Any, group_assignment: Sequence[Sequence[int]] | None = None, name: str | None = None
 ) -> Any:
-    """The sum of a tensor over all replicas, in each of them; off the TPU the tensor itself.
+    """Return the sum of a tensor over all replicas; with one replica, the tensor itself.
 
     Args:
-      x: this replica's tensor.
-      group_assignment: lists of replica numbers that sum among themselves; None for all.
-      name: of the op.
+      x: this replica's tensor, of any shape.
+      group_assignment: groups of replica numbers; each group has a sum of its own. None makes one
+        group of all replicas.
+      name: name of the op.
     """
-    if _replicas() == 1:
+    if _num_replicas() == 1:
         return tf.identity(x, name=name)
     return tf.compat.v1.tpu.cross_replica_sum(x, group_assignment, name=name)

@@ -1,7 +1,8 @@
-"""How a mode's batches spread over the hosts, replicas and cores of a TPU system: numbers only."""
+"""The distribution of a mode's batches over the hosts, replicas and cores of a TPU system."""
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting
@@ -9,8 +10,8 @@ from trainer.config.run_config import InputPipelineConfig, TPUConfig
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
-# The values of ModeKeys, and how each is called where users name it.
+LOCAL_DEVICE = "/replica:0/task:0/device:CPU:0"
+# The values of ModeKeys, and the name of the Estimator method that runs each mode.
 _TRAIN, _EVAL, _PREDICT = "train", "eval", "infer"
 VERBS = {_TRAIN: "train", _EVAL: "evaluate", _PREDICT: "predict"}
 _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
@@ -18,35 +19,76 @@ _WHOLE_BATCH = (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED)
 
 @dataclass(frozen=True)
 class TpuSlice:
-    """The TPU system of a run.
+    """The hosts and cores of the TPU system that a run uses, with TensorFlow's numbering.
 
     Attributes:
-      hosts: machines that the cores are attached to.
-      cores: TPU cores of all hosts together.
-      is_emulated: the cores are this machine's CPU, and its hosts this very process.
-      job: job name of the TPU workers; None where they are this very process.
+      hosts: number of machines that the cores are attached to.
+      cores: number of TPU cores of all hosts together.
+      job: job name of the TPU workers; None if this process is the only worker.
     """
 
     hosts: int
     cores: int
-    is_emulated: bool = False
     job: str | None = None
 
+    def host_device(self, host: int) -> str:
+        """Return the CPU device of a host: this process's own CPU if the host is this process."""
+        if self.job is None:
+            return LOCAL_DEVICE
+        return f"/job:{self.job}/task:{host}/device:CPU:0"
+
+    def core_ordinal(self, core: int, cores_per_host: int) -> int:
+        """Return the device ordinal by which infeed and outfeed ops name a core.
+
+        Args:
+          core: number of the core among those of all hosts that take part.
+          cores_per_host: number of cores of each host that take part.
+        """
+        return core % cores_per_host
+
+    def infeed_device_assignment(self, device_assignment: Any) -> Any:
+        """Return the DeviceAssignment that infeed ops follow; None to go by the cores' numbers."""
+        return device_assignment
+
     def __str__(self) -> str:
-        cores = f"{self.cores} {'emulated ' if self.is_emulated else ''}TPU core"
-        cores += "" if self.cores == 1 else "s"
+        return self._describe("TPU core")
+
+    def _describe(self, core: str) -> str:
+        cores = f"{self.cores} {core}{'' if self.cores == 1 else 's'}"
         return f"{cores} on {self.hosts} host{'' if self.hosts == 1 else 's'}"
+
+
+class EmulatedTpuSlice(TpuSlice):
+    """The hosts and cores of an emulated TPU, all of which are this process.
+
+    The emulated hosts share one process, and with it the queues that stand for infeed and outfeed.
+    So a core's ordinal counts the cores of all hosts.
+    """
+
+    def host_device(self, host: int) -> str:
+        """Return the CPU device of this process."""
+        return LOCAL_DEVICE
+
+    def core_ordinal(self, core: int, cores_per_host: int) -> int:
+        """Return the number of the core among those of all hosts."""
+        return core
+
+    def infeed_device_assignment(self, device_assignment: Any) -> None:
+        """Return None: each replica computes on the first of its cores, by number."""
+
+    def __str__(self) -> str:
+        return self._describe("emulated TPU core")
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One call of input_fn.
+    """One input pipeline: one call of input_fn.
 
     Attributes:
-      index: number of the call.
-      host: the host it runs on.
-      device: the device that its ops are placed on.
-      replicas: the replicas it feeds, in order.
+      index: number of the call, from 0.
+      host: number of the host that the pipeline runs on.
+      device: the device that the pipeline's ops are placed on.
+      replicas: numbers of the replicas that the pipeline feeds, in order.
     """
 
     index: int
@@ -57,15 +99,15 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class BatchTopology:
-    """How one mode's batches spread over hosts, replicas and cores.
+    """The distribution of one mode's batches over hosts, replicas and cores.
 
-    Ask `check()` first: the other answers hold for what it lets through.
+    Call `check()` first: the other methods assume a topology that `check()` accepts.
 
     Attributes:
-      system: the TPU system that was found.
-      tpu_config: what the user set.
+      system: the hosts and cores of the TPU system.
+      tpu_config: the user's settings.
       mode: 'train', 'eval' or 'infer'.
-      global_batch_size: rows of one step over all replicas; None is refused by `check`.
+      global_batch_size: rows of one step over all replicas; `check()` refuses None.
     """
 
     system: TpuSlice
@@ -75,17 +117,17 @@ class BatchTopology:
 
     @property
     def is_one_core(self) -> bool:
-        """Whether the run takes one core and leaves the others alone: num_shards is 1."""
+        """Whether the run uses a single core of the system, because num_shards is 1."""
         return self.tpu_config.num_shards == 1 and not self.is_model_parallel
 
     @property
     def is_model_parallel(self) -> bool:
-        """Whether the number of cores a replica takes was set; it may have been set to 1."""
+        """Whether num_cores_per_replica was set, be it to 1."""
         return self.tpu_config.num_cores_per_replica is not None
 
     @property
     def input_mode(self) -> int:
-        """The constant of `InputPipelineConfig` in effect in this mode."""
+        """The constant of `InputPipelineConfig` that applies in this mode."""
         if self.mode == _TRAIN:
             return self.tpu_config.per_host_input_for_training
         if self.tpu_config.eval_training_input_configuration == InputPipelineConfig.SLICED:
@@ -96,42 +138,42 @@ class BatchTopology:
 
     @property
     def hosts(self) -> int:
-        """Hosts that take part; those of one replica count each."""
+        """Number of hosts that take part, each host of a replica counted."""
         return 1 if self.is_one_core else self.system.hosts
 
     @property
     def cores_per_host(self) -> int:
-        """Cores of each host that take part."""
+        """Number of cores of each host that take part."""
         return 1 if self.is_one_core else self.system.cores // self.system.hosts
 
     @property
     def cores_per_replica(self) -> int:
-        """Cores that one copy of the model takes."""
+        """Number of cores of one copy of the model."""
         return self.tpu_config.num_cores_per_replica or 1
 
     @property
     def replicas(self) -> int:
-        """Copies of the model."""
+        """Number of copies of the model."""
         return self.hosts * self.cores_per_host // self.cores_per_replica
 
     @property
     def replicas_per_host(self) -> int:
-        """Copies of the model on each host.
+        """Number of copies of the model on each host.
 
         Raises:
-          InvalidSetting: a replica takes the cores of several hosts.
+          InvalidSetting: a replica uses the cores of several hosts.
         """
         if self.cores_per_replica > self.cores_per_host:
             raise InvalidSetting(
                 f"TPUConfig num_cores_per_replica is {self.cores_per_replica} and a host has "
                 f"{self.cores_per_host} cores, so one replica takes several hosts and no host "
-                f"has replicas of its own. Ask for the number of replicas: {self.replicas}."
+                f"has replicas of its own. Use the number of replicas: {self.replicas}."
             )
         return self.cores_per_host // self.cores_per_replica
 
     @property
     def batch_size_for_input_fn(self) -> int:
-        """Rows that one batch of input_fn's dataset has: its params['batch_size']."""
+        """Rows of one batch of input_fn's Dataset: params['batch_size'] of input_fn."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
             return self._batch_size // (self.hosts if self.mode == _TRAIN else 1)
         if self.input_mode in _WHOLE_BATCH:
@@ -140,24 +182,24 @@ class BatchTopology:
 
     @property
     def batch_size_for_model_fn(self) -> int:
-        """Rows that model_fn meets on each replica: its params['batch_size']."""
+        """Rows of the batch of one replica: params['batch_size'] of model_fn."""
         if self.input_mode == InputPipelineConfig.BROADCAST:
             return self._batch_size
         return self._batch_size // self.replicas
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """The calls of input_fn, in order."""
-        every = tuple(range(self.replicas))
+        """The input pipelines, in the order of the calls of input_fn."""
+        all_replicas = tuple(range(self.replicas))
         if self.input_mode in _WHOLE_BATCH:
-            fed = [every]
+            groups = [all_replicas]
         elif self.input_mode == InputPipelineConfig.PER_SHARD_V1:
-            fed = [(replica,) for replica in every]
+            groups = [(replica,) for replica in all_replicas]
         else:
-            # A host that has no replica's first core is left out: its cores are fed from the
-            # host that has.
-            hosts = sorted({self.host_of(replica) for replica in every})
-            fed = [tuple(r for r in every if self.host_of(r) == host) for host in hosts]
+            # A host without the first core of any replica has no pipeline: its cores are fed by
+            # the host of the replica's first core.
+            hosts = sorted({self.host_of(replica) for replica in all_replicas})
+            groups = [tuple(r for r in all_replicas if self.host_of(r) == host) for host in hosts]
         return tuple(
             Pipeline(
                 index,
@@ -165,35 +207,29 @@ class BatchTopology:
                 self.host_device(self.host_of(replicas[0])),
                 replicas,
             )
-            for index, replicas in enumerate(fed)
+            for index, replicas in enumerate(groups)
         )
 
     def host_device(self, host: int) -> str:
-        """The CPU device of a host; this process's own where the host lives in it."""
-        if self.system.is_emulated or self.system.job is None:
-            return _LOCAL_DEVICE
-        return f"/job:{self.system.job}/task:{host}/device:CPU:0"
+        """Return the CPU device of a host."""
+        return self.system.host_device(host)
 
     def host_of(self, replica: int) -> int:
-        """The host that a replica's first core is attached to."""
+        """Return the number of the host that a replica's first core is attached to."""
         return replica * self.cores_per_replica // self.cores_per_host
 
     def ordinal_of(self, replica: int, logical_core: int = 0) -> int:
-        """The number that infeed and outfeed know a replica's core by.
-
-        On a real system it counts the cores of a host. The hosts of an emulated one share a
-        process, and with it the queues: there it counts the cores of the whole system.
-        """
+        """Return the device ordinal by which infeed and outfeed ops name a replica's core."""
         core = replica * self.cores_per_replica + logical_core
-        return core if self.system.is_emulated else core % self.cores_per_host
+        return self.system.core_ordinal(core, self.cores_per_host)
 
     def check(self) -> None:
-        """Refuses what cannot run.
+        """Check that the settings fit the system.
 
         Raises:
           InvalidSetting: the system has no cores; num_shards or num_cores_per_replica do not
-            fit it; the batch size is missing or does not divide by the replicas; the mode does
-            not run on several hosts with this way of input.
+            match the system; the batch size is missing or not divisible by the number of
+            replicas; or the mode does not run on several hosts with this input mode.
         """
         self._check_cores()
         self._check_shards()
@@ -201,8 +237,8 @@ class BatchTopology:
         self._check_hosts()
         if self.is_one_core and self.system.cores > 1:
             logger.warning(
-                "TPUConfig num_shards is 1: one of %s is used, and what the others would find "
-                "wrong goes unnoticed. Leave num_shards out to use all.",
+                "TPUConfig num_shards is 1: only one of %s is used, and errors that need several "
+                "cores go unnoticed. Leave num_shards out to use all cores.",
                 self.system,
             )
 
@@ -210,8 +246,8 @@ class BatchTopology:
     def _batch_size(self) -> int:
         if self.global_batch_size is None:
             raise InvalidSetting(
-                f"{self._size_name} is None, and {VERBS[self.mode]} on a TPU needs it. Give "
-                f"TPUEstimator the number of rows that all replicas together take a step."
+                f"{self._size_name} is None, and {VERBS[self.mode]} on a TPU needs it. Pass "
+                f"TPUEstimator the number of rows that all replicas together process in a step."
             )
         return self.global_batch_size
 
@@ -221,30 +257,30 @@ class BatchTopology:
         return names.get(self.mode, "predict_batch_size")
 
     def _check_cores(self) -> None:
-        system, wanted = self.system, self.cores_per_replica
+        system, cores = self.system, self.cores_per_replica
         if system.cores < 1 or system.hosts < 1:
             raise InvalidSetting(
                 "Cannot find any TPU cores in the system: the master has none. Check the "
                 "master's address, emulate a TPU with TPUSERVE_EMULATED_TPU=8, or give "
                 "use_tpu=False."
             )
-        if wanted > system.cores:
+        if cores > system.cores:
             raise InvalidSetting(
-                f"TPUConfig num_cores_per_replica is {wanted}, and the system has {system}. "
+                f"TPUConfig num_cores_per_replica is {cores}, and the system has {system}. "
                 f"Give at most {system.cores}."
             )
-        if wanted > self.cores_per_host and self.input_mode != InputPipelineConfig.PER_HOST_V2:
+        if cores > self.cores_per_host and self.input_mode != InputPipelineConfig.PER_HOST_V2:
             raise InvalidSetting(
-                f"TPUConfig num_cores_per_replica is {wanted}, and a host has "
+                f"TPUConfig num_cores_per_replica is {cores}, and a host has "
                 f"{self.cores_per_host} cores. A replica takes several hosts only with "
                 f"per_host_input_for_training=InputPipelineConfig.PER_HOST_V2."
             )
-        if max(wanted, self.cores_per_host) % min(wanted, self.cores_per_host) or (
-            self.hosts * self.cores_per_host % wanted
+        if max(cores, self.cores_per_host) % min(cores, self.cores_per_host) or (
+            self.hosts * self.cores_per_host % cores
         ):
             raise InvalidSetting(
-                f"TPUConfig num_cores_per_replica is {wanted}, which does not divide {system} "
-                f"evenly. Give a number that does."
+                f"TPUConfig num_cores_per_replica is {cores}, which does not divide {system} "
+                f"evenly. Give a divisor of the number of cores."
             )
 
     def _check_shards(self) -> None:
@@ -261,21 +297,24 @@ class BatchTopology:
         validation.check_integer(self._size_name, size, least=1)
         if self.input_mode not in _WHOLE_BATCH and size % self.replicas:
             below = size - size % self.replicas
-            fits = [str(each) for each in (below, below + self.replicas) if each]
+            multiples = [str(size) for size in (below, below + self.replicas) if size]
             raise InvalidSetting(
-                f"{self._size_name} is {size}, which does not divide by the number of replicas, "
-                f"{self.replicas}. Give a multiple of it, such as {' or '.join(fits)}."
+                f"{self._size_name} ({size}) must be divisible by the number of replicas "
+                f"({self.replicas}). Use a multiple of {self.replicas}, for example "
+                f"{' or '.join(multiples)}."
             )
 
     def _check_hosts(self) -> None:
         if self.hosts == 1 or self.mode == _TRAIN or self.input_mode in _WHOLE_BATCH:
             return
-        is_fed_apart = self.input_mode == InputPipelineConfig.PER_HOST_V2
-        if is_fed_apart and (self.mode == _EVAL or self.replicas == 1):
+        has_pipeline_per_host = self.input_mode == InputPipelineConfig.PER_HOST_V2
+        if has_pipeline_per_host and (self.mode == _EVAL or self.replicas == 1):
             return
-        need = "PER_HOST_V2" + (" with one replica of all cores" if self.mode == _PREDICT else "")
+        required = "PER_HOST_V2" + (
+            " with one replica of all cores" if self.mode == _PREDICT else ""
+        )
         raise InvalidSetting(
-            f"{VERBS[self.mode]} asked for on {self.system}, which the way of input does not "
-            f"allow. On several hosts it takes InputPipelineConfig.{need}, or BROADCAST, or "
+            f"{VERBS[self.mode]} cannot run on {self.system} with this input mode. On several "
+            f"hosts use InputPipelineConfig.{required}, or BROADCAST, or "
             f"eval_training_input_configuration=InputPipelineConfig.SLICED."
         )

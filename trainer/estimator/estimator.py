@@ -12,7 +12,7 @@ from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
 from tpuserve.export import WarmUp
 from tpuserve.export.warm_up import normalize_warm_up
-from trainer.backends import local
+from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints, warm_start
 from trainer.config import hyperparameters
@@ -451,7 +451,7 @@ class Estimator:
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
         """Return the execution backend that runs a mode."""
-        return local.place(self._program, mode)
+        return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:
         """Return which metagraphs an export holds."""

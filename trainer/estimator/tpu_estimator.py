@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpuserve import validation
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.backends import tpu
+from trainer.backends import registry
 from trainer.backends.base import ExecutionBackend
 from trainer.config.run_config import InputPipelineConfig, RunConfig
 from trainer.estimator.estimator import Estimator
@@ -156,7 +156,9 @@ class TPUEstimator(Estimator):
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
                     "Give TPUEstimator the global batch size, in rows."
                 )
-            return tpu.place(self._program, mode, self._batch_axis)
+            return registry.create_backend(
+                registry.TPU, self._program, mode, batch_axis=self._batch_axis
+            )
         self._check_not_sliced(mode)
         return super()._select_backend(mode)
 

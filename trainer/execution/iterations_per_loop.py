@@ -1,75 +1,86 @@
-"""How many steps one `session.run` makes: a number of them, or as many as fit into a time."""
+"""The number of steps of one `session.run`: a fixed number, or a number derived from a duration."""
 
 from collections import deque
 from typing import Protocol
 
 from trainer.config.run_config import TPUConfig
 
-# What an int32 can count: the loop in the graph needs a limit, and this is none.
+# The largest int32: the loop in the graph needs a limit, and no run reaches this one.
 UNBOUNDED = 2**31 - 1
 
-_REMEMBERED_RUNS = 20
+_NUM_TIMED_RUNS = 20
 
 
 class IterationPlan(Protocol):
-    """Says how many steps the next run makes, and hears how long each run took.
+    """Decides how many steps the next run makes, given the duration of earlier runs.
 
     Attributes:
-      most: the most steps it will ever ask for; `UNBOUNDED` where it sets no limit.
+      max_iterations: the largest number of steps of a run; `UNBOUNDED` without a limit.
     """
 
-    most: int
+    max_iterations: int
 
-    def next(self, steps_left: int | None) -> int:
-        """Steps of the next run, no more than are left; None where no end is known."""
+    def next_iterations(self, steps_left: int | None) -> int:
+        """Return the number of steps of the next run.
+
+        Args:
+          steps_left: number of steps until the end of the training; None if unknown.
+        """
 
     def record(self, iterations: int, seconds: float) -> None:
-        """A run has made so many steps in so many seconds."""
+        """Take note of the number of steps and the duration of a run."""
 
 
 class FixedIterations:
-    """The same number of steps in each run."""
+    """A plan with the same number of steps in each run."""
 
     def __init__(self, iterations: int) -> None:
-        self.most = iterations
+        self.max_iterations = iterations
 
-    def next(self, steps_left: int | None) -> int:
-        """The fixed number, or what is left."""
-        return self.most if steps_left is None else min(self.most, steps_left)
+    def next_iterations(self, steps_left: int | None) -> int:
+        """Return the fixed number, or the number of steps left if that is smaller."""
+        return self.max_iterations if steps_left is None else min(self.max_iterations, steps_left)
 
     def record(self, iterations: int, seconds: float) -> None:
-        """It does not matter."""
+        """Do nothing: durations do not matter."""
 
 
 class TimedIterations:
-    """As many steps as take a given time, judged by the last runs; the first run makes one."""
+    """A plan for runs of a given duration, judged by the last runs; the first run has one step."""
 
     def __init__(self, seconds: float) -> None:
-        """Aims at so many seconds a run."""
-        self.most = UNBOUNDED
-        self._seconds = seconds
-        self._runs: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED_RUNS)
+        """Create a plan.
 
-    def next(self, steps_left: int | None) -> int:
-        """The time over the mean duration of the steps of the last runs."""
+        Args:
+          seconds: the duration of a run in seconds.
+        """
+        self.max_iterations = UNBOUNDED
+        self._seconds = seconds
+        self._runs: deque[tuple[int, float]] = deque(maxlen=_NUM_TIMED_RUNS)
+
+    def next_iterations(self, steps_left: int | None) -> int:
+        """Return the planned duration divided by the mean duration of a step in the last runs."""
         steps = sum(iterations for iterations, _ in self._runs)
         seconds = sum(seconds for _, seconds in self._runs)
         planned = int(self._seconds * steps / max(seconds, 1e-9)) if steps else 1
-        planned = max(1, min(planned, self.most))
+        planned = max(1, min(planned, self.max_iterations))
         return planned if steps_left is None else min(planned, steps_left)
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Remembers the run."""
+        """Keep the number of steps and the duration of the run."""
         self._runs.append((iterations, seconds))
 
 
 def build_iteration_plan(config: TPUConfig) -> IterationPlan:
-    """The plan that a config's iterations_per_loop stands for."""
+    """Build the plan for TPUConfig.iterations_per_loop."""
     if config.loop_secs is not None:
         return TimedIterations(config.loop_secs)
     return FixedIterations(int(config.iterations_per_loop))
 
 
 def fixed_iterations(config: TPUConfig) -> int:
-    """Steps of a loop where no time steers it: the number that was set, or one."""
+    """Return the number of steps of a loop in evaluation and prediction.
+
+    The number is that of TPUConfig.iterations_per_loop, or 1 if the config gives a duration.
+    """
     return 1 if config.loop_secs is not None else int(config.iterations_per_loop)

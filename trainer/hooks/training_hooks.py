@@ -147,7 +147,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         last_step = self._last_step()
         # The workers share the remaining steps; the division rounds up.
         remaining = None if last_step is None else -(-(last_step - self._step) // self._workers)
-        return max(min(self._plan.next(remaining), self._loop.max_iterations), 1)
+        return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
         """Return the least step at which this or another hook stops; None if there is none."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.util import nest
 
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.config.run_config import InputPipelineConfig
@@ -13,6 +12,7 @@ from trainer.distribution.topology import BatchTopology
 from trainer.infeed import shards, validation
 from trainer.infeed.final_batch_padding import BatchSpec, FinalBatchPadding, RefusePartialBatches
 from trainer.infeed.tensor_nest import TensorNest, build_tensor_nest
+from trainer.tensorflow_internals import nest
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Evaluation of a checkpoint, from the input to the metrics."""
+"""The evaluation mode: from the input to the metrics of a checkpoint."""
 
 import contextlib
 import logging
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.backends import monitored_session as sessions
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.execution import graceful_shutdown
@@ -21,102 +20,110 @@ logger = logging.getLogger("tensorflow.trainer")
 def evaluate(
     program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: ExecutionBackend,
+    backend: ExecutionBackend,
     *,
     steps: int | None = None,
     hooks: Sequence[Any] = (),
     checkpoint_path: str | None = None,
     name: str | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a checkpoint, with its loss and its global step.
+    """Return the metrics of a checkpoint, with its loss and its global step.
 
-    The loss is the mean over batches, each weighted by its rows. All are also written as summaries
-    to model_dir/eval, or model_dir/eval_NAME.
+    The loss is the mean over batches, each weighted by its number of rows. The results are also
+    written as summaries to model_dir/eval, or model_dir/eval_NAME.
 
     Args:
-      program: what to evaluate.
-      input_fn: gives batches of (features, labels).
-      place: where it runs.
-      steps: how many batches; None goes on until the input ends.
-      hooks: the caller's; they come first.
-      checkpoint_path: which checkpoint; None for the newest, or for initial values where there is
-        none.
-      name: tells several evaluations of one model apart.
+      program: the model and its settings.
+      input_fn: returns batches of (features, labels).
+      backend: the execution backend.
+      steps: number of batches; None for all batches of the input.
+      hooks: the caller's SessionRunHooks; they are called first.
+      checkpoint_path: the checkpoint to evaluate; None for the newest, or for initial values if
+        there is no checkpoint.
+      name: distinguishes several evaluations of one model.
 
     Raises:
-      CheckpointNotFound: the checkpoint that was asked for is not there.
-      SystemExit: with 0, without results, at a SIGTERM within a training or train_and_evaluate.
+      CheckpointNotFound: the checkpoint of `checkpoint_path` does not exist.
+      SystemExit: with code 0 and without results, at a SIGTERM during a training or
+        train_and_evaluate.
     """
     checkpoint = checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path)
     if checkpoint is None:
         logger.warning(
             "Could not find trained model in %s: evaluating initial values", program.model_dir
         )
-    with place.graph(program.config) as global_step:
-        model = place.evaluation(program, input_fn, checkpoint, steps)
-        # Read at the end of the session, after the last update.
+    with backend.new_graph(program.config) as global_step:
+        eval_graph = backend.build_eval_graph(program, input_fn, checkpoint, steps)
+        # The hook reads the values at the end of the session, after the last update.
         final = tf.compat.v1.train.FinalOpsHook(
-            {**model.metrics.values, checkpoints.GLOBAL_STEP: global_step}
+            {**eval_graph.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )
         reporter = progress.make_batch_reporter("evaluate")
-        counted = (
-            [progress.BatchProgressHook(reporter, steps, model.batches_done)]
-            if model.batches_done
+        progress_hooks = (
+            [progress.BatchProgressHook(reporter, steps, eval_graph.batches_done)]
+            if eval_graph.batches_done
             else []
         )
-        ending = graceful_shutdown.current_training_shutdown()
+        shutdown = graceful_shutdown.current_training_shutdown()
         all_hooks = [
             *hooks,
-            *model.hooks,
-            *(model.spec.evaluation_hooks or ()),
-            *counted,
-            *([graceful_shutdown.StopWithTrainingHook(ending)] if ending else []),
+            *eval_graph.hooks,
+            *(eval_graph.spec.evaluation_hooks or ()),
+            *progress_hooks,
+            *([graceful_shutdown.StopWithTrainingHook(shutdown)] if shutdown else []),
             final,
         ]
-        scaffold = checkpoints.scaffold_with_saver(model.spec.scaffold, program.config)
+        scaffold = checkpoints.scaffold_with_saver(eval_graph.spec.scaffold, program.config)
         with (
             contextlib.closing(reporter),
-            place.running(),
-            sessions.create_monitored_session(
+            backend.run_scope(),
+            backend.create_session(
                 program.config,
-                place,
                 scaffold,
                 all_hooks,
                 checkpoint_path=checkpoint,
-                recovers=False,
+                recovers_lost_session=False,
             ) as session,
         ):
             while not session.should_stop():
-                session.run(model.metrics.update)
-    if ending is not None and ending.is_asked_for:
+                session.run(eval_graph.metrics.update)
+    if shutdown is not None and shutdown.is_requested:
         raise graceful_shutdown.GracefulExit
     progress.estimator_logger.info(
         "Saving dict for global step %d: %s",
         final.final_ops_values[checkpoints.GLOBAL_STEP],
-        ", ".join(f"{each} = {_in_words(v)}" for each, v in sorted(final.final_ops_values.items())),
+        ", ".join(
+            f"{key} = {_format_bytes(value)}"
+            for key, value in sorted(final.final_ops_values.items())
+        ),
     )
-    results = {each: _plain(value) for each, value in final.final_ops_values.items()}
+    results = {key: _to_python(value) for key, value in final.final_ops_values.items()}
     eval_summary.write_eval_summary(eval_directory(program.model_dir, name), results, checkpoint)
     logger.info(
         "evaluated %s: %s",
         checkpoint or "initial values",
-        ", ".join(f"{each} = {_short(value)}" for each, value in sorted(results.items())),
+        ", ".join(f"{key} = {_format_value(value)}" for key, value in sorted(results.items())),
     )
     return results
 
 
 def eval_directory(model_dir: str, name: str | None = None) -> str:
-    """Where the results of an evaluation are written."""
+    """Return the directory of an evaluation's summaries.
+
+    Args:
+      model_dir: the directory of the model.
+      name: the name of the evaluation; None for an evaluation without a name.
+    """
     return str(tf.io.gfile.join(model_dir, f"eval_{name}" if name else "eval"))
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) and np.ndim(value) == 0 else value
 
 
-def _in_words(value: Any) -> Any:
+def _format_bytes(value: Any) -> Any:
     return f"{len(value)} bytes" if isinstance(value, bytes) else value
 
 
-def _short(value: Any) -> Any:
-    return f"{value:.5g}" if isinstance(value, float) else _in_words(value)
+def _format_value(value: Any) -> Any:
+    return f"{value:.5g}" if isinstance(value, float) else _format_bytes(value)

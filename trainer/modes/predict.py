@@ -1,4 +1,4 @@
-"""Prediction: a generator over what a checkpoint makes of an input."""
+"""The prediction mode: a generator over the predictions of a checkpoint for an input."""
 
 import atexit
 import contextlib
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tpuserve.errors import InvalidSetting
-from trainer.backends import monitored_session as sessions
 from trainer.backends.base import ExecutionBackend
 from trainer.checkpoints import checkpoints
 from trainer.model.model_program import ModelProgram
@@ -21,56 +20,56 @@ logger = logging.getLogger("tensorflow.trainer")
 def predict(
     program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: ExecutionBackend,
+    backend: ExecutionBackend,
     *,
     predict_keys: Sequence[str] | str | None = None,
     hooks: Sequence[Any] = (),
     checkpoint_path: str | None = None,
     yield_single_examples: bool = True,
 ) -> Generator[Any, None, None]:
-    """Predictions in the order of the input, until it ends.
+    """Return a generator of predictions in the order of the input.
 
     Args:
-      program: what predicts.
-      place: where it runs.
-      input_fn: gives batches of features; labels, if there are any, reach model_fn.
-      predict_keys: which predictions to yield, where they are a dict; None for all.
-      hooks: the caller's; they come first.
-      checkpoint_path: which checkpoint; None for the newest, or for initial values where there is
-        none.
-      yield_single_examples: yield row by row; False yields whole batches.
+      program: the model and its settings.
+      input_fn: returns batches of features; model_fn receives labels, if there are any.
+      backend: the execution backend.
+      predict_keys: the names of the predictions to yield, if predictions are a dict; None for all.
+      hooks: the caller's SessionRunHooks; they are called first.
+      checkpoint_path: the checkpoint to predict with; None for the newest, or for initial values if
+        there is no checkpoint.
+      yield_single_examples: whether to yield single rows; False yields whole batches.
 
     Returns:
-      A generator of what model_fn gave as predictions, as numpy values: an array, or a dict of
-      arrays. It starts when it is first asked, and raises CheckpointNotFound then if the checkpoint
-      that was asked for is not there.
+      A generator of numpy arrays, or of dicts of numpy arrays. The graph is built when the first
+      value is requested; then the generator raises CheckpointNotFound if the checkpoint of
+      `checkpoint_path` does not exist.
     """
-    predictions = _predictions(
-        program, input_fn, place, predict_keys, hooks, checkpoint_path, yield_single_examples
+    predictions = _generate_predictions(
+        program, input_fn, backend, predict_keys, hooks, checkpoint_path, yield_single_examples
     )
-    _unfinished.add(predictions)
+    _open_generators.add(predictions)
     return predictions
 
 
-_NO_MORE = object()
+_END = object()
 
-# Generators that may have been left half read.
-_unfinished: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
+# Generators that the caller may have left before their end.
+_open_generators: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
 
 
 @atexit.register
-def _close_unfinished() -> None:
-    # Later an interpreter that ends lets no other thread run Python: a session that waits for a
-    # Python function of its input pipeline would wait for ever.
-    for each in list(_unfinished):
+def _close_generators() -> None:
+    # Later, a finalizing interpreter lets no other thread run Python: a session that waits for a
+    # Python function of its input pipeline would block forever.
+    for generator in list(_open_generators):
         with contextlib.suppress(Exception):
-            each.close()
+            generator.close()
 
 
-def _predictions(
+def _generate_predictions(
     program: ModelProgram,
     input_fn: Callable[..., Any],
-    place: ExecutionBackend,
+    backend: ExecutionBackend,
     predict_keys: Sequence[str] | str | None,
     hooks: Sequence[Any],
     checkpoint_path: str | None,
@@ -81,65 +80,68 @@ def _predictions(
         logger.warning(
             "Could not find trained model in %s: predicting with initial values", program.model_dir
         )
-    with place.graph(program.config):
-        model = place.prediction(
-            program, input_fn, checkpoint, lambda each: _selected(each, predict_keys)
+    with backend.new_graph(program.config):
+        predict_graph = backend.build_predict_graph(
+            program,
+            input_fn,
+            checkpoint,
+            lambda predictions: _select_predictions(predictions, predict_keys),
         )
-        all_hooks = [*hooks, *model.hooks, *(model.spec.prediction_hooks or ())]
-        scaffold = checkpoints.scaffold_with_saver(model.spec.scaffold, program.config)
-        predicting = sessions.create_monitored_session(
+        all_hooks = [*hooks, *predict_graph.hooks, *(predict_graph.spec.prediction_hooks or ())]
+        scaffold = checkpoints.scaffold_with_saver(predict_graph.spec.scaffold, program.config)
+        session = backend.create_session(
             program.config,
-            place,
             scaffold,
             all_hooks,
             checkpoint_path=checkpoint,
-            recovers=False,
+            recovers_lost_session=False,
         )
-        model_graph = predicting.graph
-    # Hooks find their graph as the default one; a generator must not leave it so between two rows.
-    with place.running(), contextlib.ExitStack() as ending:
-        ending.push(_exit_in(model_graph, predicting))
-        batches = model.batches(predicting)
+        graph = session.graph
+    # Hooks expect their graph to be the default graph. Between two rows, a generator must leave the
+    # default graph as the caller has it.
+    with backend.run_scope(), contextlib.ExitStack() as exit_stack:
+        exit_stack.push(_exit_in_graph(graph, session))
+        batches = predict_graph.read_batches(session)
         while True:
-            with model_graph.as_default():
-                batch = next(batches, _NO_MORE)
-            if batch is _NO_MORE:
+            with graph.as_default():
+                batch = next(batches, _END)
+            if batch is _END:
                 break
-            yield from _rows(batch) if yield_single_examples else [batch]
+            yield from _split_rows(batch) if yield_single_examples else [batch]
 
 
-def _exit_in(graph: Any, session: Any) -> Callable[..., bool | None]:
-    """Closes a session while its graph is the default one."""
+def _exit_in_graph(graph: Any, session: Any) -> Callable[..., bool | None]:
+    """Return a function that closes a session while its graph is the default graph."""
 
-    def leave(*error: Any) -> bool | None:
+    def exit_session(*error: Any) -> bool | None:
         with graph.as_default():
             is_handled: bool | None = session.__exit__(*error)
             return is_handled
 
-    return leave
+    return exit_session
 
 
-def _selected(predictions: Any, keys: Sequence[str] | str | None) -> Any:
+def _select_predictions(predictions: Any, keys: Sequence[str] | str | None) -> Any:
     if not keys:
         return predictions
     if not isinstance(predictions, dict):
         raise InvalidSetting(
-            f"predict_keys is {keys!r}, and predictions are no dict. Leave predict_keys out."
+            f"predict_keys is {keys!r}, and predictions are not a dict. Leave predict_keys out."
         )
-    wanted = [keys] if isinstance(keys, str) else list(keys)
-    selected = {name: each for name, each in predictions.items() if name in wanted}
+    names = [keys] if isinstance(keys, str) else list(keys)
+    selected = {name: value for name, value in predictions.items() if name in names}
     if not selected:
         raise InvalidSetting(
-            f"predict_keys {wanted} name none of the predictions {sorted(predictions)}."
+            f"predict_keys {names} name none of the predictions {sorted(predictions)}."
         )
     return selected
 
 
-def _rows(batch: Any) -> Iterator[Any]:
+def _split_rows(batch: Any) -> Iterator[Any]:
     if not isinstance(batch, dict):
         yield from batch
         return
-    lengths = {name: np.shape(each)[:1] for name, each in batch.items()}
+    lengths = {name: np.shape(value)[:1] for name, value in batch.items()}
     if len(set(lengths.values())) != 1 or () in lengths.values():
         raise InvalidSetting(
             f"predictions of unequal lengths cannot be yielded row by row: {lengths}. Pass "
@@ -147,4 +149,4 @@ def _rows(batch: Any) -> Iterator[Any]:
         )
     (count,) = next(iter(lengths.values()))
     for row in range(count):
-        yield {name: each[row] for name, each in batch.items()}
+        yield {name: value[row] for name, value in batch.items()}

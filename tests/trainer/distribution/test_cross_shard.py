@@ -72,7 +72,7 @@ def test_slots_are_those_of_the_wrapped_optimizer() -> None:
 def test_other_reductions_and_keras_optimizers_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="reduction is 'none'"):
         CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1), reduction="none")
-    with pytest.raises(InvalidSetting, match="no tf.compat.v1.train.Optimizer"):
+    with pytest.raises(InvalidSetting, match="not a tf.compat.v1.train.Optimizer"):
         CrossShardOptimizer("sgd")
 
 

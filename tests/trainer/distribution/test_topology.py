@@ -5,7 +5,7 @@ import pytest
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import BatchTopology, Pipeline, TpuSlice
+from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, Pipeline, TpuSlice
 
 V1_SHARD, V1, V2, BROADCAST, SLICED = InputPipelineConfig
 ONE_HOST, FOUR_HOSTS = TpuSlice(1, 8), TpuSlice(4, 32, job="worker")
@@ -98,7 +98,7 @@ def test_predict_on_many_hosts_takes_one_replica_of_all_cores() -> None:
 
 
 def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() -> None:
-    real, emulated = topology(TpuSlice(2, 8), cores=2), topology(TpuSlice(2, 8, True), cores=2)
+    real, emulated = topology(TpuSlice(2, 8), cores=2), topology(EmulatedTpuSlice(2, 8), cores=2)
     assert [real.host_of(each) for each in range(4)] == [0, 0, 1, 1]
     assert [real.ordinal_of(each, 1) for each in range(4)] == [1, 3, 1, 3]
     assert [emulated.ordinal_of(each, 1) for each in range(4)] == [1, 3, 5, 7]
@@ -106,7 +106,7 @@ def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() ->
 
 def test_hosts_of_an_emulated_system_are_this_process() -> None:
     here = "/replica:0/task:0/device:CPU:0"
-    assert topology(TpuSlice(2, 8, True, job="worker")).host_device(1) == here
+    assert topology(EmulatedTpuSlice(2, 8)).host_device(1) == here
     assert topology(TpuSlice(1, 8)).host_device(0) == here
 
 
@@ -120,7 +120,7 @@ def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) 
     one = topology(FOUR_HOSTS, V1, "infer", shards=1)
     with caplog.at_level(logging.WARNING, "tensorflow.trainer"):
         one.check()
-    assert "one of 32 TPU cores on 4 hosts is used" in caplog.text
+    assert "only one of 32 TPU cores on 4 hosts is used" in caplog.text
     assert (one.hosts, one.replicas, one.batch_size_for_model_fn) == (1, 1, 64)
     assert len(one.pipelines) == 1
 
@@ -135,9 +135,15 @@ def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) 
         (topology(FOUR_HOSTS, cores=16), "a host has 8 cores.*PER_HOST_V2"),
         (topology(TpuSlice(1, 6), cores=4), "num_cores_per_replica is 4, .* evenly"),
         (topology(TpuSlice(3, 24), V2, cores=16), "num_cores_per_replica is 16, .* evenly"),
-        (topology(ONE_HOST, batch_size=12), "train_batch_size is 12, .* 8. .* such as 8 or 16"),
-        (topology(ONE_HOST, mode="eval", batch_size=4), "eval_batch_size is 4, .* such as 8"),
-        (topology(ONE_HOST, mode="infer", batch_size=9), "predict_batch_size is 9"),
+        (
+            topology(ONE_HOST, batch_size=12),
+            "train_batch_size .12. .* replicas .8.*example 8 or 16",
+        ),
+        (topology(ONE_HOST, mode="eval", batch_size=4), "eval_batch_size .4. must .*example 8"),
+        (
+            topology(ONE_HOST, mode="infer", batch_size=9),
+            "predict_batch_size .9. must be",
+        ),
         (topology(ONE_HOST, mode="eval", batch_size=None), "eval_batch_size is None"),
         (topology(ONE_HOST, mode="infer", batch_size=None), "predict_batch_size is None"),
         (topology(ONE_HOST, batch_size=0), "train_batch_size is 0"),
@@ -153,3 +159,11 @@ def test_a_batch_that_every_replica_takes_whole_need_not_divide(mode: str) -> No
     found = topology(ONE_HOST, BROADCAST, mode, batch_size=9)
     found.check()
     assert found.batch_size_for_model_fn == 9
+
+
+def test_replicas_of_one_core_that_were_asked_for_use_the_whole_system_with_one_shard() -> None:
+    settings = topology(ONE_HOST, shards=1, cores=1)
+    assert settings.is_model_parallel
+    assert not settings.is_one_core
+    assert topology(ONE_HOST, shards=1).is_one_core
+    assert not topology(ONE_HOST).is_model_parallel

@@ -4,7 +4,7 @@ import pytest
 
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig, TPUConfig
-from trainer.distribution.topology import BatchTopology, TpuSlice
+from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, TpuSlice
 from trainer.distribution.tpu_context import TPUContext
 
 
@@ -13,7 +13,8 @@ def topology(cores_per_replica: int | None = None, is_emulated: bool = False) ->
         num_cores_per_replica=cores_per_replica,
         per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
     )
-    return BatchTopology(TpuSlice(4, 32, is_emulated, job="worker"), config, "train", 64)
+    system = EmulatedTpuSlice(4, 32) if is_emulated else TpuSlice(4, 32, job="worker")
+    return BatchTopology(system, config, "train", 64)
 
 
 def context_of_host(host: int, found: BatchTopology) -> TPUContext:

@@ -4,31 +4,36 @@ from trainer.execution import iterations_per_loop
 
 def test_a_number_of_steps_is_made_until_fewer_are_left() -> None:
     plan = iterations_per_loop.build_iteration_plan(TPUConfig(10))
-    assert (plan.most, plan.next(None), plan.next(25), plan.next(3)) == (10, 10, 10, 3)
+    assert (
+        plan.max_iterations,
+        plan.next_iterations(None),
+        plan.next_iterations(25),
+        plan.next_iterations(3),
+    ) == (10, 10, 10, 3)
 
 
 def test_a_time_starts_with_one_step_and_then_fits_as_many_as_it_can() -> None:
     plan = iterations_per_loop.build_iteration_plan(TPUConfig("30s"))
-    assert plan.next(None) == 1
+    assert plan.next_iterations(None) == 1
     # A slow first step, then steps of a tenth of a second.
     plan.record(1, 3.0)
-    assert plan.next(None) == 10
+    assert plan.next_iterations(None) == 10
     plan.record(10, 1.0)
     # 11 steps have taken 4 s.
-    assert plan.next(None) == 82
-    assert plan.next(steps_left=5) == 5
+    assert plan.next_iterations(None) == 82
+    assert plan.next_iterations(steps_left=5) == 5
 
 
 def test_only_the_last_twenty_runs_count() -> None:
     plan = iterations_per_loop.TimedIterations(10)
     plan.record(1, 1000.0)
-    assert plan.next(None) == 1
+    assert plan.next_iterations(None) == 1
     for _ in range(20):
         plan.record(10, 5.0)
-    assert plan.next(None) == 20
+    assert plan.next_iterations(None) == 20
 
 
 def test_steps_too_short_to_measure_stay_within_what_a_loop_can_count() -> None:
     plan = iterations_per_loop.TimedIterations(3600)
     plan.record(1, 0.0)
-    assert plan.next(None) == iterations_per_loop.UNBOUNDED
+    assert plan.next_iterations(None) == iterations_per_loop.UNBOUNDED

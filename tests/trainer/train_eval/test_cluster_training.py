@@ -16,7 +16,7 @@ from tests import processes
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting
 from trainer.backends import monitored_session as sessions
-from trainer.backends.local import LocalBackend, place
+from trainer.backends.local import LocalBackend, create_local_backend
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ def test_chief_and_worker_train_one_model_on_a_ps_while_an_evaluator_looks_on(
         members["ps"].terminate()
         assert members["ps"].wait(60) == -signal.SIGTERM
         log.seek(0)
-        assert "one step a session.run" not in log.read()
+        assert "one step in each session.run" not in log.read()
     assert max(programs.scalars(model_dir / "eval")["mean_y"]) >= 60
     assert programs.variable(model_dir, "w") == 1.0
     assert programs.variable(model_dir, "global_step") > 61
@@ -129,8 +129,10 @@ def test_what_reads_a_checkpoint_leaves_the_parameter_servers_alone(
 ) -> None:
     describe(monkeypatch, "chief", chief=["a:1"], ps=["c:1"])
     estimator = programs.estimator(tmp_path)
-    assert place(estimator._program, "train").master == "grpc://a:1"
-    assert [place(estimator._program, mode).master for mode in ("eval", "infer")] == ["", ""]
+    assert create_local_backend(estimator._program, "train").master == "grpc://a:1"
+    assert [
+        create_local_backend(estimator._program, mode).master for mode in ("eval", "infer")
+    ] == ["", ""]
 
 
 def test_a_worker_waits_for_its_chief_no_longer_than_it_may(tmp_path: Path) -> None:
@@ -139,4 +141,4 @@ def test_a_worker_waits_for_its_chief_no_longer_than_it_may(tmp_path: Path) -> N
         tf.compat.v1.get_variable("w", [])
         scaffold = tf.compat.v1.train.Scaffold()
         with pytest.raises(tf.errors.DeadlineExceededError, match="not ready"):
-            sessions.create_monitored_session(config, LocalBackend(), scaffold, [], is_chief=False)
+            LocalBackend().create_session(config, scaffold, [], is_chief=False)

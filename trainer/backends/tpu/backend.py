@@ -1,14 +1,17 @@
-"""A TPU system as the place where a mode runs."""
+"""The TPU backend: runs the modes of an estimator on a TPU system, real or emulated."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+from trainer.backends import monitored_session
 from trainer.backends.base import EvalGraph, PredictGraph, TrainGraph
-from trainer.backends.tpu import evaluation, lowered_targets, prediction, system, training
+from trainer.backends.tpu import evaluation, prediction, training
 from trainer.backends.tpu.diagnostics import nan_errors, xla_error_locations
 from trainer.backends.tpu.mode_context import TpuModeContext
+from trainer.backends.tpu.runtime.resolution import resolve_runtime
+from trainer.backends.tpu.step.step_part import StepPart
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.config.run_config import RunConfig
 from trainer.distribution.topology import BatchTopology
@@ -17,21 +20,28 @@ from trainer.execution.iterations_per_loop import IterationPlan
 from trainer.execution.keyboard_interrupt import KeyboardInterruptHook
 from trainer.model.model_program import TPUModelProgram
 
+_Graph = TypeVar("_Graph", TrainGraph, EvalGraph, PredictGraph)
+
 
 class TpuBackend:
-    """A TPU system, real or emulated; see `trainer.backends.base.ExecutionBackend`."""
+    """Runs one mode on a TPU system; see `trainer.backends.base.ExecutionBackend`."""
 
-    def __init__(self, config: RunConfig, setting: TpuModeContext) -> None:
-        self._config, self._setting = config, setting
-        self._interruption = KeyboardInterruptHook()
-        self._places = xla_error_locations.SourceLocations()
-        self.master = setting.device.master
+    def __init__(self, config: RunConfig, context: TpuModeContext) -> None:
+        """Create a backend; nothing runs yet.
 
-    def graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """A graph that sums over replicas stay in."""
+        Args:
+          config: the settings of the run.
+          context: the TPU system and the topology of the mode.
+        """
+        self._config, self._context = config, context
+        self._interrupt_hook = KeyboardInterruptHook()
+        self._source_locations = xla_error_locations.SourceLocations()
+
+    def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
+        """Return a new default graph in which sums over replicas stay TPU ops."""
         return run_graph.new_run_graph(config)
 
-    def training(
+    def build_train_graph(
         self,
         program: TPUModelProgram,
         input_fn: Callable[..., Any],
@@ -39,94 +49,109 @@ class TpuBackend:
         checkpoint: str | None,
         plan: IterationPlan,
     ) -> TrainGraph:
-        """See `trainer.backends.tpu.training`."""
-        built = training.build(
-            self._watched(program),
-            input_fn,
-            global_step,
-            checkpoint,
-            plan,
-            self._setting,
+        """Build the training of a model on all replicas."""
+        return self._with_system_hooks(
+            training.build_train_graph(
+                self._recorded(program), input_fn, global_step, checkpoint, plan, self._context
+            )
         )
-        return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
-    def evaluation(
+    def build_eval_graph(
         self,
         program: TPUModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """See `trainer.backends.tpu.evaluation`."""
-        built = evaluation.build(
-            self._watched(program),
-            input_fn,
-            checkpoint,
-            steps,
-            self._setting,
+        """Build the evaluation of a model on all replicas."""
+        return self._with_system_hooks(
+            evaluation.build_eval_graph(
+                self._recorded(program), input_fn, checkpoint, steps, self._context
+            )
         )
-        return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
-    def prediction(
+    def build_predict_graph(
         self,
         program: TPUModelProgram,
         input_fn: Callable[..., Any],
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """See `trainer.backends.tpu.prediction`."""
-        built = prediction.build(
-            self._watched(program),
-            input_fn,
-            checkpoint,
-            select,
-            self._setting,
+        """Build the prediction of a model on all replicas."""
+        return self._with_system_hooks(
+            prediction.build_predict_graph(
+                self._recorded(program), input_fn, checkpoint, select, self._context
+            )
         )
-        return dataclasses.replace(built, hooks=(*self._hooks(), *built.hooks))
 
-    def session_config(self, proto: Any) -> Any:
-        """See `trainer.backends.tpu.lowered_targets`."""
-        return lowered_targets.session_config(proto, self._setting.device)
+    def create_session(
+        self, config: RunConfig, scaffold: Any, hooks: Sequence[Any], **options: Any
+    ) -> Any:
+        """Create a MonitoredSession on the TPU system's master."""
+        runtime = self._context.runtime
+        proto = runtime.session_config(monitored_session.config_proto(config))
+        return monitored_session.create_monitored_session(
+            config, runtime.master, proto, scaffold, hooks, **options
+        )
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """The system is up meanwhile, and the first cause of a failure is raised at the end."""
+    def run_scope(self) -> Iterator[None]:
+        """Initialise the TPU system, shut it down at the end, and raise the root cause of errors.
+
+        Raises:
+          UnsupportedOnTpu: the computation of a core has an op that XLA cannot compile.
+          NanVariableError: a variable became NaN or infinite.
+        """
+        context = self._context
         try:
             with (
-                self._interruption,
-                system.up(self._setting.topology, self._setting.device, self._config),
-                self._setting.rendezvous,
+                self._interrupt_hook,
+                context.runtime.initialized_system(context.topology, self._config),
+                context.rendezvous,
             ):
                 yield
         except Exception as error:
-            readable = xla_error_locations.explain_xla_error(
-                error, self._places
+            explained = xla_error_locations.explain_xla_error(
+                error, self._source_locations
             ) or nan_errors.explain_nan_error(error)
-            if readable is None:
+            if explained is None:
                 raise
-            raise readable from error
+            raise explained from error
 
-    def _watched(self, program: TPUModelProgram) -> TPUModelProgram:
-        return dataclasses.replace(program, model_fn=self._places.recording(program.model_fn))
+    def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
+        """Return the program with a model_fn that records where its ops are created."""
+        model_fn = self._source_locations.recording(program.model_fn)
+        return dataclasses.replace(program, model_fn=model_fn)
 
-    def _hooks(self) -> tuple[Any, ...]:
-        topology, device = self._setting.topology, self._setting.device
-        return (*system.hooks(topology, device, self._config), self._interruption)
+    def _with_system_hooks(self, graph: _Graph) -> _Graph:
+        hooks: tuple[Any, ...] = self._context.runtime.preemption_hooks(self._config)
+        return dataclasses.replace(graph, hooks=(*hooks, self._interrupt_hook, *graph.hooks))
 
 
-def place(program: TPUModelProgram, mode: str, batch_axis: Any) -> TpuBackend:
-    """The TPU system that a mode of a program runs on.
+def create_tpu_backend(
+    program: TPUModelProgram,
+    mode: str,
+    *,
+    batch_axis: Any = None,
+    step_parts: Sequence[StepPart] = (),
+) -> TpuBackend:
+    """Create the backend for one mode of a program on a TPU, and log the system.
+
+    Args:
+      program: the model and its settings.
+      mode: one of `ModeKeys`.
+      batch_axis: see TPUEstimator.
+      step_parts: step parts beside those that the mode has itself.
 
     Raises:
-      TpuNotFound: there is none.
-      InvalidSetting: the program does not fit it.
+      TpuNotFound: there is no TPU system.
+      InvalidSetting: the program's settings do not fit the system.
     """
-    device = system.find(program.config, mode)
+    runtime = resolve_runtime(program.config, mode)
     topology = BatchTopology(
-        device.system, program.config.tpu_config, mode, program.batch_sizes.get(mode)
+        runtime.system, program.config.tpu_config, mode, program.batch_sizes.get(mode)
     )
     topology.check()
-    system.say(topology, device)
-    return TpuBackend(
-        program.config, TpuModeContext(topology, device, ErrorRendezvous(), batch_axis)
-    )
+    runtime.log_system(topology)
+    context = TpuModeContext(topology, runtime, ErrorRendezvous(), batch_axis, tuple(step_parts))
+    return TpuBackend(program.config, context)

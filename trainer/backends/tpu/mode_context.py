@@ -1,12 +1,13 @@
-"""What the three modes have in common on a TPU."""
+"""The context that the three modes share on a TPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from trainer import infeed
-from trainer.backends.tpu import system
 from trainer.backends.tpu.replica_program import ReplicaProgram, make_replica_program
+from trainer.backends.tpu.runtime.base import TpuRuntime
+from trainer.backends.tpu.step.step_part import StepPart
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology
 from trainer.infeed import Infeed
@@ -15,42 +16,46 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class TpuModeContext:
-    """The system that a mode runs on.
+    """The TPU system that a mode runs on.
 
     Attributes:
-      topology: how batches spread.
-      device: the TPU system.
-      rendezvous: takes the errors of the threads that feed it.
+      topology: the distribution of the batches.
+      runtime: the TPU system.
+      rendezvous: collects the errors of the threads that drive infeed and outfeed.
       batch_axis: see TPUEstimator.
+      step_parts: step parts beside those that the mode has itself.
     """
 
     topology: BatchTopology
-    device: system.Device
+    runtime: TpuRuntime
     rendezvous: ErrorRendezvous
     batch_axis: Any = None
+    step_parts: tuple[StepPart, ...] = ()
 
-    def fed(
-        self, program: TPUModelProgram, input_fn: Callable[..., Any], **how: Any
+    def build_infeed(
+        self, program: TPUModelProgram, input_fn: Callable[..., Any], **options: Any
     ) -> tuple[ReplicaProgram, Infeed]:
-        """The program as a replica sees it, and the way its batches come.
+        """Build the infeed of a mode.
 
         Args:
-          program: what runs.
-          input_fn: gives the input.
-          how: more arguments of `trainer.infeed.build_infeed`.
+          program: the model and its settings.
+          input_fn: returns the input.
+          options: more arguments of `trainer.infeed.build_infeed`.
+
+        Returns:
+          The program for one replica, and the infeed.
         """
         config = program.config.tpu_config
-        is_emulated = self.device.is_emulated
-        cores = system.assignment(self.topology, self.device, program.config)
-        replica = make_replica_program(program, self.topology, cores)
-        way = infeed.build_infeed(
-            replica.input_of(input_fn, self.topology.mode),
+        device_assignment = self.runtime.device_assignment(self.topology, program.config)
+        replica_program = make_replica_program(program, self.topology, device_assignment)
+        replica_infeed = infeed.build_infeed(
+            replica_program.pipeline_input(input_fn, self.topology.mode),
             self.topology,
             batch_axis=self.batch_axis,
             parallel_get_next=config.experimental_allow_per_host_v2_parallel_get_next,
             input_partition_dims=config.input_partition_dims,
-            device_assignment=None if is_emulated else cores,
-            only_first_core_computes=is_emulated,
-            **how,
+            device_assignment=self.topology.system.infeed_device_assignment(device_assignment),
+            only_first_core_computes=self.runtime.only_first_core_computes,
+            **options,
         )
-        return replica, way
+        return replica_program, replica_infeed

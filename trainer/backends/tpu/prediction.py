@@ -1,4 +1,4 @@
-"""Prediction on a TPU: every replica sends its predictions, the host drops the filler."""
+"""Prediction on a TPU: the replicas send their predictions, the host removes the padding."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,155 +7,87 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.backends.base import PredictGraph
-from trainer.backends.tpu import lowered_targets
 from trainer.backends.tpu.mode_context import TpuModeContext
-from trainer.backends.tpu.step import tpu_loop
-from trainer.backends.tpu.transfer import outfeed_results
-from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
+from trainer.backends.tpu.replicated_step import ReplicatedStep
+from trainer.backends.tpu.step.host_parts import HostCallPart, PredictionsPart
 from trainer.backends.tpu.transfer.outfeed import Outfeed
+from trainer.backends.tpu.transfer.outfeed_results import PaddedOutfeedReceiver
 from trainer.checkpoints import warm_start
 from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
-from trainer.hooks.training_hooks import SummaryWritersHook
 from trainer.infeed.final_batch_padding import PadFinalBatch
-from trainer.model.host_call import call_on_host
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
-# What one message of the runtime can hold.
-_MOST_BYTES = 2**30
+# The size in bytes of the largest message that the TPU runtime can transfer.
+_MAX_TRANSFER_BYTES = 2**30
 
 
-def build(
+def build_predict_graph(
     program: TPUModelProgram,
     input_fn: Callable[..., Any],
     checkpoint: str | None,
     select: Callable[[Any], Any],
-    setting: TpuModeContext,
+    context: TpuModeContext,
 ) -> PredictGraph:
-    """The model in prediction on all replicas.
+    """Build the prediction of a model on all replicas, in the default graph.
 
     Args:
-      program, input_fn, checkpoint: see `trainer.backends.local.build`.
-      select: takes model_fn's predictions and gives those that are wanted.
-      setting: where it runs.
+      program: the model and its settings.
+      input_fn: returns the input.
+      checkpoint: the checkpoint that the variables will be restored from; None for initial values.
+      select: takes model_fn's predictions and returns those that the caller asked for.
+      context: the TPU system.
 
     Raises:
-      InvalidSetting: predictions are no dict, have no static shape, or are too large.
+      InvalidSetting: batch_axis is set, or the predictions are not a dict, have no static shape,
+        or are too large.
     """
-    if setting.batch_axis is not None:
+    if context.batch_axis is not None:
         raise InvalidSetting(
-            f"batch_axis is {setting.batch_axis}, and predictions come row by row: predict() on a "
+            f"batch_axis is {context.batch_axis}, and predictions come row by row: predict() on a "
             f"TPU splits the first axis. Use another estimator, without batch_axis."
         )
-    topology = setting.topology
-    replica, fed = setting.fed(program, input_fn, padding=PadFinalBatch())
-    sent = Outfeed(topology)
-    found: list[Any] = []
-
-    def step(done: Any) -> Any:
-        batch = fed.dequeue()
-        spec = replica.call_model_fn(batch.features, batch.labels, ModeKeys.PREDICT)
-        found.append(spec)
-        wanted = select(spec.predictions)
-        if not isinstance(wanted, dict):
-            raise InvalidSetting(
-                f"predictions are {wanted!r:.100}, and must be a dict of tensors on a TPU. "
-                f"Return predictions={{'name': tensor}} from model_fn."
-            )
-        host_call = getattr(spec, "host_call", None)
-        enqueue = sent.enqueue(
-            {
-                outfeed_results.MASK: batch.mask,
-                "predictions": wanted,
-                "host_call": host_call[1] if host_call else [],
-            },
-            "predictions or host_call tensor ",
-        )
-        _check_size(sent, topology)
-        return enqueue
-
-    iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = tpu_loop.build_tpu_loop(step, iterations, topology, replica.device_assignment)
-    (spec,) = found
-    warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
-    received = sent.dequeue()
-    ready = lowered_targets.ready([done, fed.enqueue, *tf.nest.flatten(received)], setting.device)
-    done, enqueue, *received = ready.targets
-    host_call = _HostCall(spec, sent)
-    steps: list[outfeed_results.Step] = []
-    read = outfeed_results.Results(sent, topology)
-
-    def take(session: Any, arrays: list[Any]) -> None:
-        step = read.of_step(arrays)
-        if step.rows.any():
-            host_call.run(session, step)
-        steps.append(step)
-
-    feeding = InfeedOutfeedHook(
-        fed,
-        enqueue,
-        setting.rendezvous,
-        results=received,
-        on_result=take,
-        waits_for_results=True,
-        end_infeed=ready.end_infeeds,
-        end_outfeed=ready.end_outfeeds,
+    predictions = PredictionsPart(select)
+    step = ReplicatedStep(
+        program, input_fn, context, [predictions, HostCallPart()], padding=PadFinalBatch()
     )
-    per_loop = iterations_per_loop.fixed_iterations(program.config.tpu_config)
+    done = step.build_loop()
+    _check_transfer_size(step.outfeed, context.topology)
+    warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
+    connected = step.connect(done, waits_for_results=True)
+    receiver = connected.receiver
+    assert isinstance(receiver, PaddedOutfeedReceiver)
+    iterations = iterations_per_loop.fixed_iterations(program.config.tpu_config)
 
-    def batches(session: Any) -> Iterator[Any]:
+    def read_batches(session: Any) -> Iterator[Any]:
         while not session.should_stop():
-            steps.clear()
-            feeding.send_next_batch_signal(per_loop)
-            session.run(done.op, {iterations: per_loop})
-            for each in list(steps):
-                if not each.rows.any():
-                    return
-                yield each.real()["predictions"]
+            predictions.batches.clear()
+            connected.infeed_outfeed_hook.send_next_batch_signal(iterations)
+            session.run(connected.done.op, {step.iterations: iterations})
+            yield from list(predictions.batches)
+            if receiver.is_at_end:
+                return
 
     scaffold = None
-    if isinstance(spec, TPUEstimatorSpec):
-        scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
-    outside = EstimatorSpec(
+    if isinstance(step.spec, TPUEstimatorSpec) and step.spec.scaffold_fn is not None:
+        scaffold = step.spec.scaffold_fn()
+    host_spec = EstimatorSpec(
         ModeKeys.PREDICT,
         predictions=tf.constant(0.0),
         scaffold=scaffold,
-        prediction_hooks=spec.prediction_hooks,
+        prediction_hooks=step.spec.prediction_hooks,
     )
-    return PredictGraph(batches, outside, (*fed.hooks, feeding, *host_call.hooks))
+    return PredictGraph(read_batches, host_spec, (*connected.hooks, *connected.part_hooks))
 
 
-class _HostCall:
-    """The model's host_call, fed with the real rows of what the replicas sent."""
-
-    def __init__(self, spec: Any, sent: Outfeed) -> None:
-        self._fetches = None
-        self.hooks: list[Any] = []
-        host_call = getattr(spec, "host_call", None)
-        if not host_call:
-            return
-        places = sent.pack(
-            [tf.compat.v1.placeholder(each.dtype, [None, *each.shape[1:]]) for each in sent.specs]
-        )
-        self._places = tf.nest.flatten(places["host_call"])
-        self._fetches = call_on_host((host_call[0], places["host_call"]))
-        self.hooks = [SummaryWritersHook()]
-
-    def run(self, session: Any, step: outfeed_results.Step) -> None:
-        """Calls it for one step."""
-        if self._fetches is not None:
-            arrays = tf.nest.flatten(step.real()["host_call"])
-            session.run(self._fetches, dict(zip(self._places, arrays, strict=True)))
-
-
-def _check_size(sent: Outfeed, topology: BatchTopology) -> None:
-    total = topology.replicas * sum(
-        each.shape.num_elements() * each.dtype.size for each in sent.specs
+def _check_transfer_size(outfeed: Outfeed, topology: BatchTopology) -> None:
+    num_bytes = topology.replicas * sum(
+        spec.shape.num_elements() * spec.dtype.size for spec in outfeed.specs
     )
-    if total >= _MOST_BYTES:
+    if num_bytes >= _MAX_TRANSFER_BYTES:
         raise InvalidSetting(
-            f"predictions of one batch are {total:,} bytes, and the transfer size is larger than "
-            f"the protobuf limit of {_MOST_BYTES:,}. Use a smaller predict_batch_size, or predict "
-            f"less per row."
+            f"The predictions of one batch are {num_bytes:,} bytes, and the transfer size is "
+            f"larger than the protobuf limit of {_MAX_TRANSFER_BYTES:,}. Use a smaller "
+            f"predict_batch_size, or predict less per row."
         )

@@ -1,4 +1,4 @@
-"""A program as its replicas and its input pipelines see it."""
+"""The user's program as its replicas and its input pipelines see it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class ReplicaProgram(TPUModelProgram):
-    """A program whose functions find in params what is theirs of the batch and of the system.
+    """A program whose functions find the batch size and the TPU context in params.
 
     Attributes:
-      topology: how batches spread.
-      device_assignment: which cores each replica has; None for one core each.
+      topology: the distribution of the batches.
+      device_assignment: the cores of each replica; None for one core each.
       pipeline: the input pipeline that input_fn is called for.
     """
 
@@ -26,7 +26,7 @@ class ReplicaProgram(TPUModelProgram):
     pipeline: Pipeline | None = None
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """The hyperparameters with a replica's batch size, and the context of model_fn."""
+        """Return the hyperparameters with a replica's batch size and model_fn's TPUContext."""
         assert self.topology is not None
         return hyperparameters.with_hyperparameters(
             self.params,
@@ -38,7 +38,7 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def input_params(self, mode: str) -> Any:
-        """The hyperparameters with a pipeline's batch size, and the context of its input_fn."""
+        """Return the hyperparameters with a pipeline's batch size and input_fn's TPUContext."""
         assert self.topology is not None
         assert self.pipeline is not None
         return hyperparameters.with_hyperparameters(
@@ -50,15 +50,15 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """What input_fn returns for one mode, as it is fed."""
+        """Return the input of one mode in the form that is fed to the TPU."""
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:
             return returned
         assert self.topology is not None
         return self.encode_input(returned, self.topology.batch_size_for_input_fn, mode)
 
-    def input_of(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
-        """A function that calls input_fn for a pipeline."""
+    def pipeline_input(self, input_fn: Callable[..., Any], mode: str) -> Callable[[Pipeline], Any]:
+        """Return a function that calls input_fn for an input pipeline."""
 
         def call(pipeline: Pipeline) -> Any:
             return dataclasses.replace(self, pipeline=pipeline).call_input_fn(input_fn, mode)
@@ -69,8 +69,14 @@ class ReplicaProgram(TPUModelProgram):
 def make_replica_program(
     program: TPUModelProgram, topology: BatchTopology, device_assignment: Any
 ) -> ReplicaProgram:
-    """The program of a TPU run."""
+    """Return the program for the replicas of a TPU run.
+
+    Args:
+      program: the user's program.
+      topology: the distribution of the batches.
+      device_assignment: the cores of each replica; None for one core each.
+    """
     fields = {
-        each.name: getattr(program, each.name) for each in dataclasses.fields(TPUModelProgram)
+        field.name: getattr(program, field.name) for field in dataclasses.fields(TPUModelProgram)
     }
     return ReplicaProgram(**fields, topology=topology, device_assignment=device_assignment)

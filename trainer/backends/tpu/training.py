@@ -1,211 +1,196 @@
-"""Training on a TPU: the graph of the loop, and what drives its infeed and outfeed."""
+"""Training on a TPU: the loop of steps on all replicas."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from tpuserve.lowering.rules import op_traits
-from trainer import infeed
 from trainer.backends.base import TrainGraph
-from trainer.backends.tpu import lowered_targets
 from trainer.backends.tpu.diagnostics import nan_errors
 from trainer.backends.tpu.mode_context import TpuModeContext
-from trainer.backends.tpu.step import host_savers, step_outputs, tpu_loop
+from trainer.backends.tpu.replicated_step import ReplicatedStep
+from trainer.backends.tpu.step import host_savers, step_outputs
 from trainer.backends.tpu.step.captured_tensors import TensorCapture
+from trainer.backends.tpu.step.host_parts import HostCallPart
 from trainer.backends.tpu.step.step_outputs import StepOutputVariables
-from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
-from trainer.backends.tpu.transfer.outfeed import Outfeed
+from trainer.backends.tpu.step.step_part import StepPart
 from trainer.checkpoints import warm_start
 from trainer.config.run_config import InputPipelineConfig
+from trainer.distribution.topology import BatchTopology
 from trainer.execution import iterations_per_loop
 from trainer.execution.train_loop import TrainLoop
 from trainer.hooks import summaries
-from trainer.hooks.training_hooks import SummaryWritersHook
-from trainer.model.host_call import call_on_host
+from trainer.infeed import Batch
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def build(
+def build_train_graph(
     program: TPUModelProgram,
     input_fn: Callable[..., Any],
     global_step: Any,
     checkpoint: str | None,
     plan: iterations_per_loop.IterationPlan,
-    setting: TpuModeContext,
+    context: TpuModeContext,
 ) -> TrainGraph:
-    """The model in training on all replicas.
+    """Build the training of a model on all replicas, in the default graph.
 
     Args:
-      program, input_fn, global_step, checkpoint, plan: see `trainer.backends.local.build_training`.
-      setting: where it runs.
+      program: the model and its settings.
+      input_fn: returns the input.
+      global_step: the variable that counts steps.
+      checkpoint: the checkpoint that the variables will be restored from; None for initial values.
+      plan: decides how many steps one run of the loop makes.
+      context: the TPU system.
     """
-    config, topology = program.config.tpu_config, setting.topology
-    replica, fed = setting.fed(program, input_fn)
-    values, sent = StepOutputVariables(topology.replicas), Outfeed(topology)
-    observed = TensorCapture(values)
-    step = _Step(replica, fed, values, sent, observed, config.experimental_host_call_every_n_steps)
-    iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
-    _, done = tpu_loop.build_tpu_loop(step.build, iterations, topology, replica.device_assignment)
+    config = program.config.tpu_config
+    train_part = _TrainStepPart(context.topology)
+    step = ReplicatedStep(
+        program,
+        input_fn,
+        context,
+        [train_part, HostCallPart()],
+        outfeed_every_n_steps=config.experimental_host_call_every_n_steps,
+    )
+    done = step.build_loop()
     warm_start.check_checkpoint_or_warm_start(checkpoint, program.warm_start)
-    received = tf.nest.flatten(sent.concatenated()) if sent.is_used else []
-    ready = lowered_targets.ready([done, fed.enqueue, *received], setting.device)
-    done, enqueue, *received = ready.targets
-    host_call = step.host_call(received)
-    make_feeding = config.experimental_feed_hook or InfeedOutfeedHook
-    feeding = make_feeding(
-        fed,
-        enqueue,
-        setting.rendezvous,
-        results=host_call,
-        results_per_loop=lambda steps: -(-steps // step.steps_per_host_call),
-        end_infeed=ready.end_infeeds,
-        end_outfeed=ready.end_outfeeds,
+    connected = step.connect(
+        done,
+        make_hook=config.experimental_feed_hook,
         sleep_secs=config.initial_infeed_sleep_secs or 0,
     )
-    loss = step_outputs.read_after(step.loss, done, step.loss_name)
-    with tf.control_dependencies([done]):
+    loss = step_outputs.read_after(train_part.loss, connected.done, train_part.loss_name)
+    with tf.control_dependencies([connected.done]):
         step_after = tf.identity(global_step.read_value(), name="global_step_after")
-    observed.restore_for_hooks(done)
+    train_part.capture.restore_for_hooks(connected.done)
     summaries.add_loss_summary(loss)
-    train_op = tf.group(*_checks(done))
+    train_op = tf.group(*_check_variables_after(connected.done))
     return TrainGraph(
         TrainLoop(
-            iterations, train_op, loss, step_after, plan.most, feeding.send_next_batch_signal
+            step.iterations,
+            train_op,
+            loss,
+            step_after,
+            plan.max_iterations,
+            connected.infeed_outfeed_hook.send_next_batch_signal,
         ),
-        step.spec_outside(loss, train_op),
-        (*fed.hooks, feeding, *([SummaryWritersHook()] if received else [])),
+        _build_host_spec(step.spec, loss, train_op),
+        (*connected.hooks, *connected.part_hooks),
     )
 
 
-def _checks(done: Any) -> list[Any]:
-    """Ops that run the loop and refuse variables that are no numbers any more."""
+class _TrainStepPart(StepPart):
+    """The train_op of a step, and copies of the tensors that the host reads after the loop.
+
+    Attributes:
+      loss: the local variable that holds the loss of the last step.
+      loss_name: name of model_fn's loss op.
+      capture: the tensors that summaries and hooks read.
+    """
+
+    name = "train_step"
+
+    def __init__(self, topology: BatchTopology) -> None:
+        self._topology = topology
+        self._outputs = StepOutputVariables(topology.replicas)
+        self.capture = TensorCapture(self._outputs)
+        self.loss: Any = None
+        self.loss_name = "loss"
+
+    def dequeue(self, batch: Batch) -> Batch:
+        """Note which summaries exist before model_fn is called."""
+        self.capture.start()
+        return batch
+
+    def step_ops(self, spec: Any) -> Sequence[Any]:
+        """Return the train_op, and the ops that copy the loss and the captured tensors."""
+        _check_sums_over_replicas(self._topology)
+        self.loss_name = spec.loss.op.name
+        with tf.control_dependencies([spec.train_op]):
+            loss = tf.identity(tf.cast(tf.reshape(spec.loss, []), tf.float32))
+        self.loss = self._outputs.store(loss, "loss")
+        self.capture.capture_summaries()
+        self.capture.capture_hook_tensors(spec.training_hooks or (), {id(spec.loss): self.loss})
+        return [spec.train_op, *self._outputs.writes]
+
+
+def _check_variables_after(done: Any) -> list[Any]:
+    """Build ops that run the loop, and then fail if a trainable variable is NaN or infinite."""
     with tf.control_dependencies([done]):
         return [
             done.op,
             *(
                 tf.debugging.check_numerics(
-                    each.read_value(),
-                    nan_errors.MESSAGE.format(name=each.op.name),
-                    # The runtime looks for an op that fails by its name alone.
-                    name=f"after_loop/{each.op.name}/is_number",
+                    variable.read_value(),
+                    nan_errors.MESSAGE.format(name=variable.op.name),
+                    # TensorFlow's error names the op that failed.
+                    name=f"after_loop/{variable.op.name}/is_number",
                 )
-                for each in tf.compat.v1.trainable_variables()
-                if each.dtype.is_floating
+                for variable in tf.compat.v1.trainable_variables()
+                if variable.dtype.is_floating
             ),
         ]
 
 
-class _Step:
-    """One step of one replica, and what model_fn has said about it."""
+def _check_sums_over_replicas(topology: BatchTopology) -> None:
+    """Check, inside the step, that the replicas do not each train a model of their own.
 
-    def __init__(
-        self,
-        program: Any,
-        fed: infeed.Infeed,
-        values: StepOutputVariables,
-        sent: Outfeed,
-        observed: TensorCapture,
-        host_call_every_n_steps: int,
-    ) -> None:
-        self._program, self._fed, self._values = program, fed, values
-        self._sent, self._observed = sent, observed
-        self._every_n_steps = host_call_every_n_steps
-        self._spec: Any = None
-        self.loss: Any = None
-        self.loss_name = "loss"
-
-    def build(self, done: Any) -> Any:
-        """The op that makes a step; called inside of the computation."""
-        before = len(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES))
-        batch = self._fed.dequeue()
-        spec = self._program.call_model_fn(batch.features, batch.labels, ModeKeys.TRAIN)
-        self._spec = spec
-        self._check_is_summed()
-        self.loss_name = spec.loss.op.name
-        with tf.control_dependencies([spec.train_op]):
-            loss = tf.identity(tf.cast(tf.reshape(spec.loss, []), tf.float32))
-        self.loss = self._values.keep(loss, "loss")
-        self._observed.capture_summaries_since(before)
-        self._observed.capture_hook_tensors(spec.training_hooks or (), {id(spec.loss): self.loss})
-        operations = [spec.train_op, *self._values.writes]
-        host_call = getattr(spec, "host_call", None)
-        if host_call is not None and tf.nest.flatten(host_call[1]):
-            operations.append(self._send(host_call[1], done))
-        return tf.group(*operations)
-
-    def _check_is_summed(self) -> None:
-        """Refuses replicas that would each train a model of their own."""
-        topology = self._program.topology
-        if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
-            return
-        step = tf.compat.v1.get_default_graph()
-        definition = step.as_graph_def()
-        bodies = (definition.node, *(each.node_def for each in definition.library.function))
-        is_summed = any(node.op == "CrossReplicaSum" for body in bodies for node in body)
-        if not is_summed and _trains(step):
-            raise InvalidSetting(
-                f"model_fn sums nothing over the {topology.replicas} replicas, so each would "
-                f"train a model of its own: CrossShardOptimizer must be used for model training "
-                f"on TPUs. Wrap the optimizer: trainer.CrossShardOptimizer(optimizer)."
-            )
-
-    def _send(self, tensors: Any, done: Any) -> Any:
-        if self._every_n_steps <= 1:
-            return self._sent.enqueue(tensors, "host_call tensor ")
-
-        def enqueue() -> Any:
-            with tf.control_dependencies([self._sent.enqueue(tensors, "host_call tensor ")]):
-                return tf.constant(True)
-
-        return tf.cond(tf.equal(done % self._every_n_steps, 0), enqueue, lambda: tf.constant(False))
-
-    @property
-    def steps_per_host_call(self) -> int:
-        """Steps of a loop that one host call stands for."""
-        return max(self._every_n_steps, 1)
-
-    def host_call(self, received: list[Any]) -> Any:
-        """What host_call returns for what the cores sent; None where there is none."""
-        if not received:
-            return None
-        return call_on_host((self._spec.host_call[0], self._sent.pack(received)))
-
-    def spec_outside(self, loss: Any, train_op: Any) -> EstimatorSpec:
-        """The spec as the main graph sees it, once the step is in the loop."""
-        spec = self._spec
-        host_savers.rebuild_savers_on_host(spec.training_hooks or ())
-        chief_hooks, scaffold = None, None
-        if isinstance(spec, TPUEstimatorSpec):
-            scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
-        else:
-            chief_hooks = spec.training_chief_hooks
-            if spec.scaffold is not None:
-                logger.warning(
-                    "the scaffold of an EstimatorSpec is left alone on a TPU. Return a "
-                    "TPUEstimatorSpec with a scaffold_fn."
-                )
-        return EstimatorSpec(
-            ModeKeys.TRAIN,
-            loss=loss,
-            train_op=train_op,
-            scaffold=scaffold,
-            training_hooks=spec.training_hooks,
-            training_chief_hooks=chief_hooks,
+    Raises:
+      InvalidSetting: the step changes variables and sums nothing over the replicas.
+    """
+    if topology.replicas == 1 or topology.input_mode == InputPipelineConfig.BROADCAST:
+        return
+    step_graph = tf.compat.v1.get_default_graph()
+    definition = step_graph.as_graph_def()
+    bodies = (definition.node, *(function.node_def for function in definition.library.function))
+    has_sum = any(node.op == "CrossReplicaSum" for body in bodies for node in body)
+    if not has_sum and _writes_trainable_variable(step_graph):
+        raise InvalidSetting(
+            f"model_fn sums nothing over the {topology.replicas} replicas, so each would "
+            f"train a model of its own: CrossShardOptimizer must be used for model training "
+            f"on TPUs. Wrap the optimizer: trainer.CrossShardOptimizer(optimizer)."
         )
 
 
-def _trains(step: Any) -> bool:
-    """Whether a trainable variable is changed in the graph of a step."""
-    handles = {id(each.handle) for each in tf.compat.v1.trainable_variables()}
-    inside = {inner.name for outer, inner in step.captures if id(outer) in handles}
+def _writes_trainable_variable(step_graph: Any) -> bool:
+    handles = {id(variable.handle) for variable in tf.compat.v1.trainable_variables()}
+    captured = {inner.name for outer, inner in step_graph.captures if id(outer) in handles}
     return any(
-        operation.inputs[0].name in inside and op_traits.writes_variable(operation.node_def, {})
-        for operation in step.get_operations()
+        operation.inputs[0].name in captured and op_traits.writes_variable(operation.node_def, {})
+        for operation in step_graph.get_operations()
         if operation.inputs
+    )
+
+
+def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
+    """Return the spec for the host graph, once the step is inside the loop.
+
+    Args:
+      spec: what model_fn returned inside the step.
+      loss: the loss of the last step, on the host.
+      train_op: the op that runs the loop.
+    """
+    host_savers.rebuild_savers_on_host(spec.training_hooks or ())
+    chief_hooks, scaffold = None, None
+    if isinstance(spec, TPUEstimatorSpec):
+        scaffold = spec.scaffold_fn() if spec.scaffold_fn is not None else None
+    else:
+        chief_hooks = spec.training_chief_hooks
+        if spec.scaffold is not None:
+            logger.warning(
+                "The scaffold of an EstimatorSpec is ignored on a TPU. Return a "
+                "TPUEstimatorSpec with a scaffold_fn."
+            )
+    return EstimatorSpec(
+        ModeKeys.TRAIN,
+        loss=loss,
+        train_op=train_op,
+        scaffold=scaffold,
+        training_hooks=spec.training_hooks,
+        training_chief_hooks=chief_hooks,
     )

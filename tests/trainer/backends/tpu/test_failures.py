@@ -320,7 +320,7 @@ def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
     assert isinstance(outcome.error, UnsupportedOnTpu)
     assert isinstance(outcome.error.__cause__, tf.errors.InvalidArgumentError)
     text = str(outcome.error)
-    assert f"AsString (spelled, made at {__file__}:" in text
+    assert f"AsString (spelled, created at {__file__}:" in text
     assert ': return x + tf.strings.to_number(tf.strings.as_string(x, name="spelled"))' in text
     assert "outside_compilation" in text
     assert "compile_emulated=False" in text

@@ -12,7 +12,7 @@ from tests.trainer import programs
 from tpuserve.lowering.ir import op_defs
 from trainer.backends.tpu import evaluation, prediction, training
 from trainer.backends.tpu.mode_context import TpuModeContext
-from trainer.backends.tpu.system import Device
+from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime
 from trainer.backends.tpu.transfer.error_rendezvous import ErrorRendezvous
 from trainer.distribution.topology import BatchTopology, TpuSlice
 from trainer.execution import iterations_per_loop, run_graph
@@ -48,17 +48,21 @@ def built(mode: str, model_dir: Path, hosts: int = 2) -> Iterator[Any]:
     )
     topology = BatchTopology(system, settings, mode, 16)
     topology.check()
-    setting = TpuModeContext(topology, Device(system, "grpc://somewhere:1"), ErrorRendezvous())
+    context = TpuModeContext(
+        topology, TensorFlowRuntime(system, "grpc://somewhere:1"), ErrorRendezvous()
+    )
     with run_graph.new_run_graph(config) as global_step:
         if mode == "train":
             plan = iterations_per_loop.build_iteration_plan(settings)
-            training.build(program, input_fn, global_step, None, plan, setting)
+            training.build_train_graph(program, input_fn, global_step, None, plan, context)
         elif mode == "eval":
-            evaluation.build(program, input_fn, None, 3, setting)
+            evaluation.build_eval_graph(program, input_fn, None, 3, context)
         else:
             checkpoint = tf.train.latest_checkpoint(str(model_dir))
             assert checkpoint is not None
-            prediction.build(program, input_fn, checkpoint, lambda each: each, setting)
+            prediction.build_predict_graph(
+                program, input_fn, checkpoint, lambda predictions: predictions, context
+            )
         definition = tf.compat.v1.get_default_graph().as_graph_def()
     library = {each.signature.name: each for each in definition.library.function}
     for node in definition.node:

@@ -1,1 +1,1 @@
-"""Translates errors of the TPU run into errors about the user's program."""
+"""Translation of errors of a TPU run into errors about the user's program."""

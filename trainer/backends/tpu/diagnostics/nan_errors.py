@@ -1,15 +1,17 @@
-"""What the check after a loop says of a variable that is no number any more, made readable."""
+"""The error for variables that become NaN or infinite in training."""
 
 import re
 
 import tensorflow as tf
 
 MESSAGE = "Gradient for {name} is NaN or infinite"
-_SAID = re.compile(MESSAGE.format(name=r"(?P<name>\S+)"))
+"""The message of the check op after a training loop; `name` is the variable's name."""
+
+_MESSAGE_PATTERN = re.compile(MESSAGE.format(name=r"(?P<name>\S+)"))
 
 
 class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """Training has made a variable NaN or infinite."""
+    """A variable became NaN or infinite during training."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -20,12 +22,13 @@ class NanVariableError(tf.compat.v1.train.NanLossDuringTrainingError):
 
 
 def explain_nan_error(error: BaseException) -> NanVariableError | None:
-    """What to raise from an error of the check; None for another error."""
-    said = _SAID.search(str(error)) if isinstance(error, tf.errors.InvalidArgumentError) else None
-    if said is None:
+    """Return the error to raise in place of a failed check op; None for any other error."""
+    is_op_error = isinstance(error, tf.errors.InvalidArgumentError)
+    match = _MESSAGE_PATTERN.search(str(error)) if is_op_error else None
+    if match is None:
         return None
     return NanVariableError(
-        f"{said[0]}: after a training loop the variable is no number any more. Lower the "
-        f"learning rate, clip the gradients, or look for a log or a division of zero; training "
-        f"can go on from the last checkpoint."
+        f"{match[0]}: variable {match['name']!r} became NaN or infinite in a training loop. Lower "
+        f"the learning rate, clip the gradients, or look for a log or a division of zero; training "
+        f"can continue from the last checkpoint."
     )

@@ -1,4 +1,4 @@
-"""What XLA said about ops that it has no form for, made readable."""
+"""Source locations in model_fn for the ops that XLA refuses to compile."""
 
 import linecache
 from collections.abc import Callable
@@ -15,49 +15,51 @@ _LIBRARIES = str(Path(tf.__file__).parents[1])
 
 
 class SourceLocations:
-    """Where the lines of a model_fn are that make its ops."""
+    """The lines of model_fn that created the ops of the step."""
 
     def __init__(self) -> None:
-        """No model_fn has run."""
+        """Create an empty record."""
         self._tracebacks: dict[str, Any] = {}
 
     def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The model_fn, which from now on leaves behind where it makes its ops."""
+        """Return a model_fn that records the traceback of each op that it creates."""
 
         @wraps(model_fn)
-        def watched(*arguments: Any, **named: Any) -> Any:
+        def record_and_call(*arguments: Any, **named: Any) -> Any:
             try:
                 return model_fn(*arguments, **named)
             finally:
-                for each in tf.compat.v1.get_default_graph().get_operations():
-                    self._tracebacks[each.name] = each.traceback
+                for operation in tf.compat.v1.get_default_graph().get_operations():
+                    self._tracebacks[operation.name] = operation.traceback
 
-        # As functools.partial says what it has bound.
-        watched.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
-        return watched
+        # The names that functools.partial has bound, for `unbound_argument_names`.
+        record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
+        return record_and_call
 
-    def line_of(self, node: str) -> str | None:
-        """The line that made a node; None where it is not known."""
+    def find_line(self, node: str) -> str | None:
+        """Return the file, number and text of the line that created a node; None if unknown."""
         traceback = self._tracebacks.get(node)
         if traceback is None:
             return None
-        # A library that builds layers is of less help than the line that asked for them.
-        own = [each for each in traceback if not each.filename.startswith(_LIBRARIES)]
-        frame = own[-1] if own else traceback.last_user_frame()
+        # The line that called a library helps more than a line inside the library.
+        user_frames = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
+        frame = user_frames[-1] if user_frames else traceback.last_user_frame()
         source = linecache.getline(frame.filename, frame.lineno).strip()
         return f"{frame.filename}:{frame.lineno}: {source}"
 
 
-def explain_xla_error(error: BaseException, places: SourceLocations) -> UnsupportedOnTpu | None:
-    """What to raise from an error that says that XLA refuses ops; None for another error."""
-    lines = []
-    for each in xla_errors.find_unsupported_ops(str(error)):
-        line = places.line_of(each.node)
-        lines.append(f"{each.op} ({each.node}{f', made at {line}' if line else ''})")
-    if not lines:
+def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
+    """Return the error to raise if XLA refuses ops of the step; None for any other error."""
+    descriptions = []
+    for unsupported in xla_errors.find_unsupported_ops(str(error)):
+        line = locations.find_line(unsupported.node)
+        created = f", created at {line}" if line else ""
+        descriptions.append(f"{unsupported.op} ({unsupported.node}{created})")
+    if not descriptions:
         return None
     return UnsupportedOnTpu(
-        f"the computation of a TPU core has what XLA cannot compile: {'; '.join(lines)}. Wrap it "
-        f"in tf.compat.v1.tpu.outside_compilation, or move it to the input pipeline. "
-        f"TPUConfig(compile_emulated=False) goes on without compiling, on an emulated TPU alone."
+        f"The computation of a TPU core has ops that XLA cannot compile: "
+        f"{'; '.join(descriptions)}. Wrap them in tf.compat.v1.tpu.outside_compilation, or move "
+        f"them to the input pipeline. On an emulated TPU, TPUConfig(compile_emulated=False) runs "
+        f"them without compiling."
     )

@@ -1,1 +1,1 @@
-"""The replicated training step and its loop."""
+"""The parts of a replicated step, and the loop that runs it."""

@@ -1,7 +1,7 @@
-"""Tensors of a step that summaries and logging hooks want, taken out of the computation.
+"""Capture of the step's tensors that summaries and logging hooks read on the host.
 
-On a TPU neither can reach into the computation. So what they want is kept by each step, and they
-are given what was kept of the last one.
+Summaries and hooks cannot read tensors inside the TPU computation. So each step copies the tensors
+that they read into variables, and on the host they read the values of the last step.
 """
 
 import logging
@@ -18,8 +18,8 @@ logger = logging.getLogger("tensorflow.trainer")
 
 _SUMMARIES = tf.compat.v1.GraphKeys.SUMMARIES
 
-# Op type → position of the tensor that it summarises.
-_SUMMARISED = {
+# Op type of a summary → index of the input with the tensor that the summary shows.
+_VALUE_INPUTS = {
     "ScalarSummary": 1,
     "HistogramSummary": 1,
     "ImageSummary": 1,
@@ -28,71 +28,76 @@ _SUMMARISED = {
 
 
 class TensorCapture:
-    """What a step is asked to keep, and who gets it."""
+    """The captured tensors of a step, and the summaries and hooks that read them."""
 
-    def __init__(self, values: StepOutputVariables) -> None:
-        """Nothing is observed yet."""
-        self._kept = values
-        self._summaries: list[tuple[Any, Any]] = []
-        self._logged: list[tuple[Any, Any, Any]] = []
-
-    def capture_summaries_since(self, before: int) -> None:
-        """Keeps what the summary ops show that the step has made; built inside of it.
+    def __init__(self, outputs: StepOutputVariables) -> None:
+        """Create a capture without tensors.
 
         Args:
-          before: how many summaries the graph had when the step began.
+          outputs: the variables that the tensors are copied into.
         """
-        for summary in tf.compat.v1.get_collection(_SUMMARIES)[before:]:
+        self._outputs = outputs
+        self._num_earlier_summaries = 0
+        self._summaries: list[tuple[Any, Any]] = []
+        self._hook_tensors: list[tuple[Any, Any, Any]] = []
+
+    def start(self) -> None:
+        """Note the summaries that exist before model_fn is called."""
+        self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
+
+    def capture_summaries(self) -> None:
+        """Copy the tensors that model_fn's summaries show; called inside the step."""
+        for summary in tf.compat.v1.get_collection(_SUMMARIES)[self._num_earlier_summaries :]:
             operation = summary.op
-            position = _SUMMARISED.get(operation.type)
-            shown = None if position is None else operation.inputs[position]
-            if shown is None or not StepOutputVariables.can_keep(shown):
+            index = _VALUE_INPUTS.get(operation.type)
+            tensor = None if index is None else operation.inputs[index]
+            if tensor is None or not StepOutputVariables.can_store(tensor):
                 logger.warning(
-                    "no summary %r on a TPU: %s needs a tensor of static shape there",
+                    "summary %r is not written on a TPU: %s needs a tensor of static shape there",
                     operation.name,
                     operation.type,
                 )
                 continue
-            self._summaries.append((operation, self._kept.keep(shown, "summary")))
+            self._summaries.append((operation, self._outputs.store(tensor, "summary")))
 
-    def capture_hook_tensors(self, hooks: Sequence[Any], known: dict[int, Any]) -> None:
-        """Keeps the tensors of the step that logging hooks and NaN hooks want; built inside of it.
+    def capture_hook_tensors(self, hooks: Sequence[Any], stored: dict[int, Any]) -> None:
+        """Copy the tensors that logging hooks and NaN hooks read; called inside the step.
 
         Args:
-          hooks: of the model.
-          known: id of a tensor → what it is kept as already.
+          hooks: the model's hooks.
+          stored: id of a tensor → the variable that the tensor has been copied into; extended.
         """
-        inside = tf.compat.v1.get_default_graph()
+        step_graph = tf.compat.v1.get_default_graph()
         for hook in hooks:
-            for tag, wanted in _wanted_by(hook).items():
-                tensor = _found(wanted, inside)
-                if tensor is None or not StepOutputVariables.can_keep(tensor):
+            for tag, reference in _fetches(hook).items():
+                tensor = _find_tensor(reference, step_graph)
+                if tensor is None or not StepOutputVariables.can_store(tensor):
                     continue
-                variable = known.get(id(tensor))
+                variable = stored.get(id(tensor))
                 if variable is None:
-                    variable = known[id(tensor)] = self._kept.keep(tensor, "logged")
-                self._logged.append((hook, tag, variable))
+                    variable = stored[id(tensor)] = self._outputs.store(tensor, "logged")
+                self._hook_tensors.append((hook, tag, variable))
 
-    def restore_for_hooks(self, after: Any) -> None:
-        """Makes the summaries anew, and gives hooks their tensors; built outside.
+    def restore_for_hooks(self, done: Any) -> None:
+        """Rebuild the summaries on the host graph, and hand the captured tensors to the hooks.
 
         Args:
-          after: the op that runs the loop.
+          done: the tensor or op after which the values of the last step can be read.
         """
         for operation, variable in self._summaries:
             tag = tensor_util.constant_value(operation.inputs[0])
-            value = step_outputs.read_after(variable, after, f"{operation.name}_of_last_step")
-            tf.compat.v1.add_to_collection(_SUMMARIES, _summary(operation, tag, value))
-        for hook, tag, variable in self._logged:
-            tensor = step_outputs.read_after(variable, after, "logged_of_last_step")
+            value = step_outputs.read_after(variable, done, f"{operation.name}_of_last_step")
+            tf.compat.v1.add_to_collection(_SUMMARIES, _build_summary(operation, tag, value))
+        for hook, tag, variable in self._hook_tensors:
+            tensor = step_outputs.read_after(variable, done, "logged_of_last_step")
             if isinstance(hook, tf.compat.v1.train.NanTensorHook):
                 hook._loss_tensor = tensor
             else:
                 hook._tensors = {**hook._tensors, tag: tensor}
 
 
-def _wanted_by(hook: Any) -> dict[Any, Any]:
-    """What a hook fetches: tag → tensor, or the name of one."""
+def _fetches(hook: Any) -> dict[Any, Any]:
+    """Return what a hook fetches: tag → tensor, or the name of a tensor."""
     if isinstance(hook, tf.compat.v1.train.NanTensorHook):
         return {"loss": hook._loss_tensor}
     if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
@@ -100,20 +105,21 @@ def _wanted_by(hook: Any) -> dict[Any, Any]:
     return {}
 
 
-def _found(wanted: Any, inside: Any) -> Any:
-    """The tensor of a graph that is wanted; None where it is of another graph."""
-    if isinstance(wanted, str):
+def _find_tensor(reference: Any, graph: Any) -> Any:
+    """Return the tensor of a graph that a hook refers to; None for one of another graph."""
+    if isinstance(reference, str):
         try:
-            element = inside.as_graph_element(wanted)
+            element = graph.as_graph_element(reference)
         except (KeyError, ValueError):
             return None
         outputs = getattr(element, "outputs", [element])
         return outputs[0] if len(outputs) == 1 else None
-    return wanted if tf.is_tensor(wanted) and wanted.graph is inside else None
+    return reference if tf.is_tensor(reference) and reference.graph is graph else None
 
 
-def _summary(operation: Any, tag: Any, value: Any) -> Any:
-    make = {
+def _build_summary(operation: Any, tag: Any, value: Any) -> Any:
+    """Build a summary op like the given one, with another value."""
+    builders = {
         "ScalarSummary": lambda: tf.raw_ops.ScalarSummary(tags=tag, values=value),
         "HistogramSummary": lambda: tf.raw_ops.HistogramSummary(tag=tag, values=value),
         "ImageSummary": lambda: tf.raw_ops.ImageSummary(
@@ -126,4 +132,4 @@ def _summary(operation: Any, tag: Any, value: Any) -> Any:
             max_outputs=operation.get_attr("max_outputs"),
         ),
     }
-    return make[operation.type]()
+    return builders[operation.type]()

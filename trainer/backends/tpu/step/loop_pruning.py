@@ -1,8 +1,8 @@
-"""The loop of a step without what nobody waits for.
+"""Dead-code elimination for the body of a step's While loop.
 
-In a graph of version 1 an op runs only if something that runs needs it. In the body of a
-functional loop ops with an effect run all the same: a train_op that model_fn builds in an
-evaluation would train, and updates that it leaves out of train_op would be made.
+In a TensorFlow 1 graph an op runs only if something that runs needs the op. In the body of a
+functional loop, ops with side effects run in any case: a train_op that model_fn builds in an
+evaluation would train, and update ops that are not part of train_op would run.
 """
 
 from typing import Any
@@ -13,35 +13,35 @@ from trainer.tensorflow_internals import defined_function
 
 
 def prune_while_body(loop: Any) -> None:
-    """Gives a While a body in which only that runs which its results need.
+    """Replace the body of a While op by one with only the nodes that its results depend on.
 
     Args:
-      loop: the operation.
+      loop: the While operation, in the default graph.
     """
     graph = tf.compat.v1.get_default_graph()
     name = loop.get_attr("body").name
     library = graph.as_graph_def().library.function
-    body = next(each for each in library if each.signature.name == name)
-    wanted = _wanted(body)
-    if len(wanted) == len(body.node_def):
+    body = next(function for function in library if function.signature.name == name)
+    live_nodes = _find_live_nodes(body)
+    if len(live_nodes) == len(body.node_def):
         return
-    smaller = type(body)()
-    smaller.CopyFrom(body)
-    smaller.signature.name = f"{name}_wanted"
-    del smaller.node_def[:]
-    smaller.node_def.extend(each for each in body.node_def if each.name in wanted)
-    graph._add_function(defined_function._from_definition(smaller))
-    loop._set_func_attr("body", smaller.signature.name)
+    pruned = type(body)()
+    pruned.CopyFrom(body)
+    pruned.signature.name = f"{name}_pruned"
+    del pruned.node_def[:]
+    pruned.node_def.extend(node for node in body.node_def if node.name in live_nodes)
+    graph._add_function(defined_function._from_definition(pruned))
+    loop._set_func_attr("body", pruned.signature.name)
 
 
-def _wanted(body: Any) -> set[str]:
-    """The names of the nodes that the results of a function need."""
-    nodes = {each.name: each for each in body.node_def}
+def _find_live_nodes(body: Any) -> set[str]:
+    """Return the names of the nodes that the results of a function depend on."""
+    nodes = {node.name: node for node in body.node_def}
     pending = [*body.ret.values(), *body.control_ret.values()]
-    found: set[str] = set()
+    live_nodes: set[str] = set()
     while pending:
         name = pending.pop().lstrip("^").split(":")[0]
-        if name in nodes and name not in found:
-            found.add(name)
+        if name in nodes and name not in live_nodes:
+            live_nodes.add(name)
             pending.extend(nodes[name].input)
-    return found
+    return live_nodes

@@ -1,7 +1,7 @@
-"""Values of the last step of a loop that the host can read once the loop is over.
+"""Variables that hold values of a loop's last step, so that the host can read them after the loop.
 
-A tensor of a step lives inside of the replicated computation, where no hook and no summary can
-reach it. So the step writes it into a local variable, which is in no checkpoint.
+No hook and no summary can read a tensor inside the replicated computation. So the step writes the
+tensor into a local variable, which no checkpoint contains.
 """
 
 from typing import Any
@@ -10,22 +10,33 @@ import tensorflow as tf
 
 
 class StepOutputVariables:
-    """The values that a step keeps."""
+    """Local variables with values of the last step.
+
+    Attributes:
+      writes: the ops that each step must run to write the variables.
+    """
 
     def __init__(self, replicas: int) -> None:
-        """Nothing is kept yet."""
+        """Create an empty set of variables.
+
+        Args:
+          replicas: number of replicas that make the step.
+        """
         self._replicas = replicas
         self.writes: list[Any] = []
 
-    def keep(self, tensor: Any, name: str) -> Any:
-        """Keeps a tensor of the step; returns what `read` knows it by.
+    def store(self, tensor: Any, name: str) -> Any:
+        """Copy a tensor of the step into a new variable; called inside the step.
 
-        A scalar of a floating type is kept as its mean over the replicas; of others, what the
-        first replica has.
+        A floating-point scalar is stored as the mean over the replicas; of any other tensor, the
+        first replica's value is stored.
 
         Args:
-          tensor: of static shape.
-          name: of the variable; made unique.
+          tensor: a tensor of static shape.
+          name: name of the variable, which is made unique.
+
+        Returns:
+          The variable, to be passed to `read_after`.
         """
         if tensor.dtype.is_floating and tensor.shape.rank == 0 and self._replicas > 1:
             tensor = tf.compat.v1.tpu.cross_replica_sum(tensor / self._replicas)
@@ -41,12 +52,18 @@ class StepOutputVariables:
         return variable
 
     @staticmethod
-    def can_keep(tensor: Any) -> bool:
-        """Whether a tensor has a static shape, and a type that a variable takes."""
+    def can_store(tensor: Any) -> bool:
+        """Return whether a tensor has a static shape and a dtype that a variable can have."""
         return tensor.shape.is_fully_defined() and tensor.dtype not in (tf.string, tf.resource)
 
 
-def read_after(variable: Any, after: Any, name: str) -> Any:
-    """The tensor outside of the loop that has the kept value, once an op has run."""
-    with tf.control_dependencies([after]):
+def read_after(variable: Any, done: Any, name: str) -> Any:
+    """Build a host tensor with the stored value, read after an op has run.
+
+    Args:
+      variable: what `StepOutputVariables.store` returned.
+      done: the op or tensor that must come first.
+      name: name of the tensor's op.
+    """
+    with tf.control_dependencies([done]):
         return tf.identity(variable.read_value(), name=name)

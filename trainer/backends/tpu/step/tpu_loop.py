@@ -1,4 +1,4 @@
-"""A step put into the loop that all replicas run, with TensorFlow's own TPU ops."""
+"""The loop of steps that all replicas run, built with TensorFlow's own TPU ops."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,27 +11,27 @@ from trainer.tensorflow_internals import tpu, while_v2
 
 
 def build_tpu_loop(
-    step: Callable[[Any], Any],
+    build_step: Callable[[Any], Any],
     iterations: Any,
     topology: BatchTopology,
     device_assignment: Any = None,
 ) -> tuple[Any, Any]:
-    """The ops that compile, and that run, a step a number of times on every replica.
+    """Build the ops that compile and run a loop of steps on every replica.
 
     Args:
-      step: called once, inside of the loop, with the number of steps that are done; gives the op
-        to run in each.
-      iterations: int32 scalar of the host: how many times.
-      topology: how many replicas there are.
-      device_assignment: which cores each of them has; None for one core each, in order.
+      build_step: called once, inside the loop, with the number of finished steps (int32 []);
+        returns the op that makes a step.
+      iterations: int32 [], on the host: the number of steps.
+      topology: tells how many replicas there are.
+      device_assignment: the cores of each replica; None for one core each, in the order of numbers.
 
     Returns:
-      The status of the compilation, and a tensor that is there when all replicas are done.
+      The status of the compilation, and a tensor that is available when all replicas are done.
     """
 
     def computation(count: Any) -> Any:
         def body(done: Any) -> Any:
-            with tf.control_dependencies([step(done)]):
+            with tf.control_dependencies([build_step(done)]):
                 return done + 1
 
         return while_v2.while_loop(
@@ -43,23 +43,23 @@ def build_tpu_loop(
             name="steps",
         )
 
-    before = len(tf.compat.v1.get_default_graph().get_operations())
+    graph = tf.compat.v1.get_default_graph()
+    num_earlier_ops = len(graph.get_operations())
     compiled, outputs = tpu.split_compile_and_replicate(
         computation,
         inputs=[[iterations]] * topology.replicas,
         device_assignment=device_assignment,
         name="replicas",
     )
-    graph = tf.compat.v1.get_default_graph()
-    (loop,) = (each for each in graph.get_operations()[before:] if each.type == "While")
+    (loop,) = (node for node in graph.get_operations()[num_earlier_ops:] if node.type == "While")
     prune_while_body(loop)
-    _forget_what_is_inside(graph)
+    _remove_step_tensors_from_collections(graph)
     return compiled, outputs[0][0]
 
 
-def _forget_what_is_inside(graph: Any) -> None:
-    # The step shares the graph's collections. Whoever looks into them later, as a saver of
-    # summaries does, could do nothing with tensors of the computation.
+def _remove_step_tensors_from_collections(graph: Any) -> None:
+    # The step adds to the collections of the host graph. Code that reads the collections later,
+    # such as a summary saver, cannot run tensors of the computation.
     for name in graph.get_all_collection_keys():
         members = graph.get_collection_ref(name)
-        members[:] = [each for each in members if getattr(each, "graph", graph) is graph]
+        members[:] = [member for member in members if getattr(member, "graph", graph) is graph]

@@ -1,1 +1,1 @@
-"""Infeed and outfeed between the host and the cores."""
+"""The transfer of data between host and cores: infeed, outfeed, and the threads that drive them."""

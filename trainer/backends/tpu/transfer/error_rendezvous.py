@@ -1,4 +1,4 @@
-"""Where the errors of several threads meet, so that the first cause is what the caller sees."""
+"""Collection of the errors of several threads, so that the caller sees the root cause."""
 
 import logging
 import threading
@@ -12,56 +12,62 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class ErrorKind(IntEnum):
-    """What an error says; what says most goes before what came first."""
+    """The role of an error in a failed run; the smallest value is the most informative."""
 
     CAUSE = 0
-    # A machine that has gone: the cause, unless there is a better one.
+    # A lost worker: the cause, unless another error is one.
     LOSS = 1
-    # Something else has ended.
+    # The consequence of another error or of the end of the input.
     CONSEQUENCE = 2
 
 
 def classify_error(error: BaseException) -> ErrorKind:
-    """Whether an error is a cause, or comes of another one."""
+    """Return whether an error is a cause or the consequence of another error."""
     if isinstance(error, tf.errors.AbortedError | tf.errors.UnavailableError):
         return ErrorKind.LOSS
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
-    # What TensorFlow says of a session that was closed before it was run.
+    # TensorFlow raises this error if a session is closed before it is run.
     is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
     return ErrorKind.CONSEQUENCE if is_closed else ErrorKind.CAUSE
 
 
 class ErrorRendezvous:
-    """Collects errors; at the end raises the one that the others follow from.
+    """Collects the errors of several threads, and raises the root cause at the end.
 
-    As a context manager it takes the error of the block as one more, and raises in its place.
+    As a context manager the rendezvous also collects the error of its block, and raises the root
+    cause in place of that error.
     """
 
     def __init__(self) -> None:
-        """Nothing has failed yet."""
+        """Create a rendezvous without errors."""
         self._lock = threading.Lock()
         self._errors: list[tuple[str, BaseException]] = []
-        self._at_end: list[Callable[[], None]] = []
+        self._exit_callbacks: list[Callable[[], None]] = []
 
     def record(self, source: str, error: BaseException) -> None:
-        """Takes an error of a thread named by its source."""
+        """Record an error.
+
+        Args:
+          source: name of the thread that failed.
+          error: the error of the thread.
+        """
         with self._lock:
             self._errors.append((source, error))
 
     def on_exit(self, function: Callable[[], None]) -> None:
-        """Has a function called when the block is left, however it is."""
-        self._at_end.append(function)
+        """Register a function to call when the block ends, with or without an error."""
+        self._exit_callbacks.append(function)
 
     @property
     def cause(self) -> BaseException | None:
-        """The first error that does not come of another one."""
-        first = self._first()
+        """The first error that is not the consequence of another error; None if there is none."""
+        first = self._most_informative()
         return first if first is not None and classify_error(first) is ErrorKind.CAUSE else None
 
-    def _first(self) -> BaseException | None:
+    def _most_informative(self) -> BaseException | None:
         with self._lock:
-            return min((each for _, each in self._errors), key=classify_error, default=None)
+            return min((error for _, error in self._errors), key=classify_error, default=None)
 
     def __enter__(self) -> "ErrorRendezvous":
         return self
@@ -74,16 +80,16 @@ class ErrorRendezvous:
     ) -> None:
         if isinstance(error, Exception):
             self.record("main", error)
-        for function in self._at_end:
+        for function in self._exit_callbacks:
             function()
         if error is not None and not isinstance(error, Exception):
-            # Ctrl-C, an exit and the end of a generator are nobody's error.
+            # Ctrl-C, an exit and the end of a generator are not errors of the run.
             return
-        # A session takes some errors for the end of the input, and raises none then.
-        first = self.cause if error is None else self._first()
-        for source, each in self._errors:
-            if each is not first:
-                logger.debug("%s failed too: %s", source, each)
+        # A session treats some errors as the end of the input, and then raises none.
+        first = self.cause if error is None else self._most_informative()
+        for source, other in self._errors:
+            if other is not first:
+                logger.debug("%s failed too: %s", source, other)
         if first is not None and first is not error:
-            # The error of the main thread says only that the other thread has gone.
+            # The error of the main thread says only that the other thread has ended.
             raise first from None

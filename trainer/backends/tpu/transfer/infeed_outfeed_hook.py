@@ -1,8 +1,8 @@
-"""Both ends of a TPU's infeed and outfeed, each driven by a thread while the main one runs loops.
+"""The hook that drives infeed and outfeed, each in a thread, while the main thread runs loops.
 
-The main thread announces how many steps a loop has. The infeed thread feeds as many batches, the
-outfeed thread takes as many results; either may run behind, neither may be left waiting when the
-other, or the main thread, has failed.
+Before each loop the main thread announces the number of steps. The infeed thread then feeds as many
+batches, and the outfeed thread receives as many results. Both threads may lag behind; none may be
+left waiting when another thread has failed.
 """
 
 import logging
@@ -24,14 +24,14 @@ from trainer.infeed import Infeed
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# How long the main thread may take to fail by itself, and to say more, when another one has.
+# Seconds in which the main thread may fail by itself, with a better error, after another thread.
 _GRACE_SECS = 5.0
-# How long a thread is waited for whose session is closed: only Python code can hold it then.
-_LEAVE_SECS = 3.0
+# Seconds to wait for a thread whose session is closed: only Python code can still keep it busy.
+_JOIN_SECS = 3.0
 
 
 class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
-    """Starts, feeds, watches and ends the two threads of a session."""
+    """Starts, feeds, watches and ends the infeed and outfeed threads of a session."""
 
     def __init__(
         self,
@@ -47,26 +47,28 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         end_outfeed: Any = None,
         sleep_secs: float = 0.0,
     ) -> None:
-        """Nothing runs until the first loop is announced.
+        """Create the hook; no thread runs until `send_next_batch_signal` is called.
 
         Args:
-          infeed: what to feed.
-          enqueue: the op that does, as the session runs it.
-          rendezvous: takes the errors of the threads, and ends the threads when it is left.
-          results: what to fetch for each result; None where nothing leaves the cores.
-          on_result: called in the outfeed thread with the session and what was fetched.
-          results_per_loop: how many results a loop of so many steps gives.
-          waits_for_results: whether a run is over only when its results are taken.
-          end_infeed, end_outfeed: ops that wake whoever waits at a queue of an emulated TPU; a
-            real one is woken by closing the session.
-          sleep_secs: how long the first batch waits.
+          infeed: describes the infeed.
+          enqueue: the op that feeds batches, in the form that the session runs.
+          rendezvous: collects the errors of the threads, and ends the threads when it is left.
+          results: what the session fetches to receive one outfeed; None without an outfeed.
+          on_result: called in the outfeed thread with the session and the fetched values.
+          results_per_loop: takes the number of steps of a loop and returns the number of outfeeds.
+          waits_for_results: whether a run of the loop ends only after its last outfeed has been
+            received.
+          end_infeed: op that wakes whoever waits for an infeed; None if the runtime has no such
+            op, and closing the session wakes them.
+          end_outfeed: op that wakes whoever waits for an outfeed, likewise.
+          sleep_secs: seconds that the first batch waits.
         """
         self._infeed, self._enqueue = infeed, enqueue
         self._rendezvous = rendezvous
         self._results = results
         self._on_result = on_result or (lambda session, values: None)
         self._results_per_loop = results_per_loop
-        self._waits = waits_for_results
+        self._waits_for_results = waits_for_results
         self._end_infeed, self._end_outfeed = end_infeed, end_outfeed
         self._sleep_secs = sleep_secs
         self._session: Any = None
@@ -74,84 +76,88 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         rendezvous.on_exit(self.close)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Leaves a session behind that was lost, and what was announced for it."""
+        """Drop the threads of a session that was lost, and the steps announced to them."""
         self.close()
         self._session = session
 
     def send_next_batch_signal(self, iterations: int) -> None:
-        """Says, before a loop runs, how many steps it has."""
+        """Announce the number of steps of the loop that runs next."""
         if not self._workers:
-            self._workers["infeed"] = _Worker("infeed", self._feed, self._session, self._failed)
+            self._workers["infeed"] = _Worker("infeed", self._feed, self._session, self._fail)
             if self._results is not None:
                 self._workers["outfeed"] = _Worker(
-                    "outfeed", self._take, self._session, self._failed
+                    "outfeed", self._receive, self._session, self._fail
                 )
-        for each in self._workers.values():
-            each.send_next_batch_signal(iterations)
+        for worker in self._workers.values():
+            worker.enqueue_loop(iterations)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Waits for the results of the loop, where that was asked for.
+        """Wait for the results of the loop, if the constructor said so.
 
         Raises:
-          Exception: what a thread has failed with.
+          Exception: the error of a thread.
         """
         outfeed = self._workers.get("outfeed")
-        if self._waits and outfeed is not None:
-            outfeed.wait()
+        if self._waits_for_results and outfeed is not None:
+            outfeed.wait_for_loop()
         cause = self._rendezvous.cause
         if cause is not None:
             raise cause
 
     def end(self, session: Any) -> None:
-        """Takes the results that are still to come, and ends the threads."""
-        # No loop is left that could take a batch, or send a result: whoever still waits for one
-        # at a queue would wait for ever.
-        for name, end, secs in (
-            ("infeed", self._end_infeed, _LEAVE_SECS),
+        """Receive the results that are still to come, and end the threads."""
+        # No further loop takes a batch or sends a result. So whoever still waits at a queue must be
+        # woken, or would wait forever.
+        for name, end_op, secs in (
+            ("infeed", self._end_infeed, _JOIN_SECS),
             ("outfeed", self._end_outfeed, None),
         ):
             worker = self._workers.get(name)
             if worker is not None:
                 worker.finish()
-                if end is not None:
-                    session.run(end)
+                if end_op is not None:
+                    session.run(end_op)
                 worker.join(secs)
 
     def close(self) -> None:
-        """Ends the threads of a session that is closed."""
+        """End the threads of a session that is closed."""
         workers, self._workers = self._workers, {}
-        for each in workers.values():
-            each.is_over.set()
-            each.finish()
-        for each in workers.values():
-            each.join(_LEAVE_SECS)
+        for worker in workers.values():
+            worker.is_over.set()
+            worker.finish()
+        for worker in workers.values():
+            worker.join(_JOIN_SECS)
 
     def _feed(self, worker: "_Worker", iterations: int) -> None:
+        """Feed the batches of one loop, in the infeed thread."""
         if worker.is_new:
             worker.is_over.wait(self._sleep_secs)
-        most = self._infeed.max_iterations
+        max_iterations = self._infeed.max_iterations
         while iterations > 0:
-            fed = iterations if most is None else min(iterations, most)
+            count = iterations if max_iterations is None else min(iterations, max_iterations)
             try:
-                worker.session.run(self._enqueue, {self._infeed.iterations: fed})
+                worker.session.run(self._enqueue, {self._infeed.iterations: count})
             except tf.errors.OutOfRangeError:
                 if self._end_infeed is None:
                     raise TpuRunError(
-                        "the input ended before training did, and a TPU cannot stop within a "
+                        "The input ended before training did, and a TPU cannot stop within a "
                         "loop. Let input_fn's Dataset repeat(), or train fewer steps."
                     ) from None
-                # What was fed is computed; then the loop finds its queues empty and ends.
+                # The cores compute the batches that were fed. Then the loop finds the queues empty
+                # and ends.
                 worker.session.run(self._end_infeed)
                 raise
-            iterations -= fed
+            iterations -= count
 
-    def _take(self, worker: "_Worker", iterations: int) -> None:
+    def _receive(self, worker: "_Worker", iterations: int) -> None:
+        """Receive the results of one loop, in the outfeed thread."""
         for _ in range(self._results_per_loop(iterations)):
             self._on_result(worker.session, worker.session.run(self._results))
 
-    def _failed(self, worker: "_Worker", error: Exception) -> None:
+    def _fail(self, worker: "_Worker", error: Exception) -> None:
+        """Record the error of a thread, and close the session unless the run ends by itself."""
         if isinstance(error, tf.errors.OutOfRangeError):
-            # The input, and with it a loop, has ended early.
+            # The input has ended, and with it the loop.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
@@ -159,18 +165,21 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             logger.error(
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
-        # A core of a real TPU that fails takes infeed and outfeed along.
-        is_plain = is_cause and self._end_infeed is not None
-        if not worker.is_over.wait(0 if is_plain else _GRACE_SECS):
+        # On a real TPU a failed core makes infeed and outfeed fail as well, so the main thread may
+        # have the better error. On an emulated TPU the thread's error is the cause.
+        is_root_cause = is_cause and self._end_infeed is not None
+        if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
 
 
 class _Worker:
-    """A thread that works off, for one session, the loops that are announced.
+    """A thread that processes, for one session, the loops that are announced.
 
     Attributes:
-      is_over: set when nobody waits for it any more.
-      is_new: whether no loop is done yet.
+      name: name of the thread.
+      session: the session that the thread runs ops in.
+      is_over: event that is set when nobody waits for the thread any longer.
+      is_new: whether no loop has been processed yet.
     """
 
     def __init__(
@@ -178,55 +187,55 @@ class _Worker:
         name: str,
         work: Callable[["_Worker", int], None],
         session: Any,
-        failed: Callable[["_Worker", Exception], None],
+        on_error: Callable[["_Worker", Exception], None],
     ) -> None:
-        """Starts it.
+        """Start the thread.
 
         Args:
-          name: of the thread.
-          work: called in it with each number of steps that is announced.
-          session: of what it runs.
-          failed: called in it with the error that ends it.
+          name: name of the thread.
+          work: called in the thread with the number of steps of each announced loop.
+          session: the session that the thread runs ops in.
+          on_error: called in the thread with the error that ends the thread.
         """
         self.name, self.session = name, session
         self.is_over = threading.Event()
         self.is_new = True
-        self._announced: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._loops: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._done = threading.Semaphore(0)
         self._thread = threading.Thread(
-            target=partial(self._run, work, failed), name=name, daemon=True
+            target=partial(self._run, work, on_error), name=name, daemon=True
         )
         self._thread.start()
 
-    def send_next_batch_signal(self, iterations: int) -> None:
-        """Adds a loop."""
-        self._announced.put(iterations)
+    def enqueue_loop(self, iterations: int) -> None:
+        """Add a loop with this number of steps to the thread's queue."""
+        self._loops.put(iterations)
 
     def finish(self) -> None:
-        """Has it end once it has worked off all loops."""
-        self._announced.put(None)
+        """Let the thread end after the loops in its queue."""
+        self._loops.put(None)
 
-    def wait(self) -> None:
-        """Returns when one more loop is worked off, or never will be."""
+    def wait_for_loop(self) -> None:
+        """Wait until one more loop is processed, or until the thread has ended."""
         while not self._done.acquire(timeout=0.1):
             if not self._thread.is_alive():
                 return
 
     def join(self, secs: float | None) -> None:
-        """Returns when it has ended, or after so many seconds."""
-        # A generator that is collected ends here in whatever thread happens to do that.
+        """Wait until the thread has ended, for at most `secs` seconds; None waits without limit."""
+        # A garbage-collected generator is closed in an arbitrary thread, which may be this one.
         if self._thread is not threading.current_thread():
             self._thread.join(secs)
 
     def _run(
         self,
         work: Callable[["_Worker", int], None],
-        failed: Callable[["_Worker", Exception], None],
+        on_error: Callable[["_Worker", Exception], None],
     ) -> None:
         try:
-            while (iterations := self._announced.get()) is not None:
+            while (iterations := self._loops.get()) is not None:
                 work(self, iterations)
                 self.is_new = False
                 self._done.release()
         except Exception as error:
-            failed(self, error)
+            on_error(self, error)

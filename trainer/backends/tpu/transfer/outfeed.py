@@ -1,4 +1,4 @@
-"""The way of results, from the cores to the host."""
+"""The outfeed: the transfer of tensors from the cores to the host."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,91 +8,88 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import InputPipelineConfig
 from trainer.distribution.topology import BatchTopology
-from trainer.tensorflow_internals import tpu_ops
+from trainer.tensorflow_internals import nest, tpu_ops
 
 
 class Outfeed:
-    """What each replica sends in a step, and how the host gets it."""
+    """The tensors that each replica sends in a step, and the ops that receive them.
+
+    Attributes:
+      specs: the TensorSpecs of what one replica sends, flat.
+      template: the nest of tensors that `enqueue` sends: a dict with one entry for each sender.
+    """
 
     def __init__(self, topology: BatchTopology) -> None:
-        """Nothing is sent until `enqueue` is called."""
+        """Create an outfeed that sends nothing until `enqueue` is called."""
         self._topology = topology
-        self._specs: list[Any] = []
-        self._template: Any = None
+        self.specs: list[Any] = []
+        self.template: Any = {}
 
     @property
     def is_used(self) -> bool:
-        """Whether anything is sent."""
-        return bool(self._specs)
+        """Whether any tensor is sent."""
+        return bool(self.specs)
 
-    @property
-    def specs(self) -> list[Any]:
-        """The TensorSpecs of what one replica sends, in order."""
-        return self._specs
-
-    def enqueue(self, tensors: Any, what: str) -> Any:
-        """The op that sends a nest of tensors; built once, inside of the computation.
+    def enqueue(self, tensors: dict[str, Any]) -> Any:
+        """Build the op that sends a nest of tensors; called once, inside the computation.
 
         Args:
-          tensors: each has a first dimension, along which replicas are put together.
-          what: names the tensors in errors.
+          tensors: name of the sender → nest of tensors with a first dimension, along which the
+            host concatenates those of all replicas.
 
         Raises:
-          InvalidSetting: a tensor is a scalar, or its shape is not known.
+          InvalidSetting: a tensor is a scalar, or its shape is not static.
         """
-        self._template = tensors
-        flat = [tf.convert_to_tensor(each) for each in tf.nest.flatten(tensors)]
-        for path, each in zip(_paths(tensors), flat, strict=True):
-            _check(f"{what}{path}", each)
-        self._specs = [tf.TensorSpec(each.shape, each.dtype) for each in flat]
+        self.template = tensors
+        flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
+        paths = [path for path, _ in nest.flatten_with_tuple_paths(tensors)]
+        for path, tensor in zip(paths, flat, strict=True):
+            _check_shape(path, tensor)
+        self.specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
         # An op of the computation sends from the core that the replica's step runs on.
         with tf.device(tf.compat.v1.tpu.core(0)):
             return tpu_ops.outfeed_enqueue_tuple(flat, name="outfeed")
 
     def dequeue(self) -> list[list[Any]]:
-        """Ops of the hosts that take what each replica sent: per replica its tensors, flat."""
-        return [self._of_replica(replica) for replica in range(self._topology.replicas)]
+        """Build the hosts' ops that receive one step; return for each replica its flat tensors."""
+        return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
-    def concatenated(self) -> Any:
-        """What all replicas sent, put together along the first dimension; nested as it was.
+    def dequeue_concatenated(self) -> list[Any]:
+        """Build the hosts' ops that receive one step; return the replicas' tensors concatenated.
 
-        Under BROADCAST all replicas compute the same, and what the first sent stands for all.
+        Under BROADCAST all replicas compute the same, and the tensors are those of the first.
+
+        Returns:
+          Tensors in the order of `specs`, concatenated along the first dimension.
         """
         received = self.dequeue()
         with tf.device(self._topology.host_device(self._topology.host_of(0))):
             if self._topology.input_mode == InputPipelineConfig.BROADCAST:
-                # Taken all the same, or the others would wait for room.
-                with tf.control_dependencies([each for one in received for each in one]):
-                    whole = [tf.identity(each) for each in received[0]]
-            else:
-                whole = [tf.concat(each, axis=0) for each in zip(*received, strict=True)]
-        return self.pack(whole)
+                # All outfeeds must be emptied, or the other replicas would block.
+                all_tensors = [tensor for tensors in received for tensor in tensors]
+                with tf.control_dependencies(all_tensors):
+                    return [tf.identity(tensor) for tensor in received[0]]
+            return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """A list in the order of `specs`, nested as what was sent."""
-        return tf.nest.pack_sequence_as(self._template, list(flat))
+        """Return values in the order of `specs`, nested as the tensors that were sent."""
+        return tf.nest.pack_sequence_as(self.template, list(flat))
 
-    def _of_replica(self, replica: int) -> list[Any]:
+    def _dequeue_replica(self, replica: int) -> list[Any]:
         with tf.device(self._topology.host_device(self._topology.host_of(replica))):
             return list(
                 tpu_ops.outfeed_dequeue_tuple(
-                    dtypes=[each.dtype for each in self._specs],
-                    shapes=[each.shape for each in self._specs],
+                    dtypes=[spec.dtype for spec in self.specs],
+                    shapes=[spec.shape for spec in self.specs],
                     device_ordinal=self._topology.ordinal_of(replica),
                     name=f"outfeed_dequeue_{replica}",
                 )
             )
 
 
-def _paths(tensors: Any) -> list[str]:
-    from trainer.tensorflow_internals import nest
-
-    return [
-        "".join(f"[{key!r}]" for key in path) for path, _ in nest.flatten_with_tuple_paths(tensors)
-    ]
-
-
-def _check(name: str, tensor: Any) -> None:
+def _check_shape(path: tuple[Any, ...], tensor: Any) -> None:
+    sender, *keys = path
+    name = f"{sender} tensor {''.join(f'[{key!r}]' for key in keys)}"
     if not tensor.shape.is_fully_defined():
         raise InvalidSetting(
             f"{name} has shape {tensor.shape}, and what leaves a TPU must have static shape. Set "
@@ -100,6 +97,6 @@ def _check(name: str, tensor: Any) -> None:
         )
     if tensor.shape.rank == 0:
         raise InvalidSetting(
-            f"{name} is a scalar. The host gets the tensors of all replicas put together along "
-            f"the first dimension, so preserve the batch size dimension: tf.reshape(it, [1])."
+            f"{name} is a scalar. The host concatenates the tensors of all replicas along the "
+            f"first dimension, so preserve the batch size dimension: tf.reshape(tensor, [1])."
         )

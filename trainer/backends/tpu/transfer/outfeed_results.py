@@ -1,9 +1,9 @@
-"""What the replicas sent in one step, without the filler among its rows."""
+"""Receivers of the outfeed: they hand the values that the replicas sent to the step parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -15,65 +15,166 @@ from trainer.distribution.topology import BatchTopology
 MASK = "mask"
 
 
-class Results:
-    """Reads what an outfeed that has a mask brings."""
+class Receiver(Protocol):
+    """A step part, as far as a receiver calls it; see `StepPart`."""
 
-    def __init__(self, sent: Outfeed, topology: BatchTopology) -> None:
-        """The nest that was sent is a dict, with the rows' mask in "mask"."""
-        self._sent = sent
-        # Under BROADCAST all replicas have the same rows.
-        is_same = topology.input_mode == InputPipelineConfig.BROADCAST
-        self._replicas = 1 if is_same else topology.replicas
+    name: str
 
-    def of_step(self, received: Sequence[Any]) -> "Step":
-        """One step's results.
+    def host_ops(self, tensors: Any) -> Any:
+        """Build the host's ops for the tensors of one outfeed."""
+
+    def receive(self, values: Any) -> None:
+        """Take the values of one outfeed."""
+
+
+class OutfeedReceiver(Protocol):
+    """Takes the outfeeds of a loop, one after the other.
+
+    Attributes:
+      fetches: what the session must run to receive one outfeed; None if nothing is sent.
+    """
+
+    fetches: Any
+
+    def receive(self, session: Any, values: Any) -> None:
+        """Hand the values of one outfeed to the step parts.
 
         Args:
-          received: arrays of the first replica, then of the second, and so on.
+          session: the session that ran `fetches`.
+          values: the values of `fetches`.
         """
-        count = len(self._sent.specs)
-        return Step(
+
+
+class UnpaddedOutfeedReceiver:
+    """Receiver for batches without padding: the host's ops read the outfeed itself."""
+
+    def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
+        """Build the host's ops of all parts.
+
+        Args:
+          outfeed: describes the tensors.
+          parts: the step parts.
+          received: the tensors of one outfeed in the order of `outfeed.specs`, those of all
+            replicas concatenated; empty if nothing is sent.
+        """
+        tensors = outfeed.pack(received) if received else {}
+        self._parts = [part for part in parts if part.name in tensors]
+        self.fetches: Any = {}
+        for part in self._parts:
+            fetches = part.host_ops(tensors[part.name])
+            self.fetches[part.name] = tensors[part.name] if fetches is None else fetches
+        if not self.fetches:
+            self.fetches = None
+
+    def receive(self, session: Any, values: Any) -> None:
+        """Hand the values of one outfeed to the step parts."""
+        for part in self._parts:
+            part.receive(values[part.name])
+
+
+class PaddedOutfeedReceiver:
+    """Receiver for batches with padding: the host's ops are fed with the real rows.
+
+    The host learns which rows are real only when the mask arrives, so its ops cannot read the
+    outfeed itself.
+
+    Attributes:
+      fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
+      num_full_batches: number of batches received in which every row was real.
+      is_at_end: whether a batch of padding alone has been received, which follows the input.
+    """
+
+    def __init__(
+        self,
+        outfeed: Outfeed,
+        topology: BatchTopology,
+        parts: Sequence[Receiver],
+        received: list[Any],
+    ) -> None:
+        """Build the host's ops of all parts.
+
+        Args:
+          outfeed: describes the tensors, among them the mask.
+          topology: tells how many replicas there are.
+          parts: the step parts.
+          received: the tensors of one outfeed: those of the first replica, and so on.
+        """
+        self._outfeed = outfeed
+        # Under BROADCAST all replicas have the same rows.
+        is_broadcast = topology.input_mode == InputPipelineConfig.BROADCAST
+        self._replicas = 1 if is_broadcast else topology.replicas
+        self._placeholders = outfeed.pack(
             [
-                self._sent.pack(received[count * each : count * (each + 1)])
-                for each in range(self._replicas)
+                tf.compat.v1.placeholder(spec.dtype, [None, *spec.shape[1:]])
+                for spec in outfeed.specs
+            ]
+        )
+        self._parts = [part for part in parts if part.name in self._placeholders]
+        host_ops = {part.name: part.host_ops(self._placeholders[part.name]) for part in self._parts}
+        self._host_ops = {name: ops for name, ops in host_ops.items() if ops is not None}
+        self.fetches: Any = received
+        self.num_full_batches = 0
+        self.is_at_end = False
+
+    def receive(self, session: Any, values: Any) -> None:
+        """Hand the real rows of one step to the step parts; ignore a step of padding alone."""
+        step = self._decode(values)
+        if not step.num_real_rows.any():
+            self.is_at_end = True
+            return
+        self.num_full_batches += int(step.is_full)
+        rows = step.without_padding()
+        feeds: dict[Any, Any] = {}
+        for name in self._host_ops:
+            placeholders = tf.nest.flatten(self._placeholders[name])
+            feeds.update(zip(placeholders, tf.nest.flatten(rows[name]), strict=True))
+        host_values = session.run(self._host_ops, feeds) if self._host_ops else {}
+        for part in self._parts:
+            part.receive(host_values[part.name] if part.name in host_values else rows[part.name])
+
+    def _decode(self, values: Sequence[Any]) -> "StepResults":
+        count = len(self._outfeed.specs)
+        return StepResults(
+            [
+                self._outfeed.pack(values[count * replica : count * (replica + 1)])
+                for replica in range(self._replicas)
             ]
         )
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step's results.
+class StepResults:
+    """The arrays that the replicas sent in one step.
 
     Attributes:
-      replicas: for each replica the nest of arrays that it sent.
+      replicas: for each replica the nest of arrays; the entry "mask" is int32 [rows], 1 for a real
+        row and 0 for padding.
     """
 
     replicas: list[Any]
 
     @cached_property
-    def rows(self) -> Any:
-        """How many real rows each replica had."""
-        return np.array([int(each[MASK].sum()) for each in self.replicas])
+    def num_real_rows(self) -> Any:
+        """The number of real rows of each replica: int [replicas]."""
+        return np.array([int(arrays[MASK].sum()) for arrays in self.replicas])
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every row was real."""
-        return all(each[MASK].all() for each in self.replicas)
+    def is_full(self) -> bool:
+        """Whether every row of every replica is real."""
+        return all(arrays[MASK].all() for arrays in self.replicas)
 
-    def of_replicas(self, name: str) -> Any:
-        """One array of the nest, the replicas' put together."""
-        return np.concatenate([each[name] for each in self.replicas])
+    def without_padding(self) -> Any:
+        """Return one nest with the real rows of all replicas, concatenated.
 
-    def real(self) -> Any:
-        """The nest with the arrays of all replicas put together, real rows only.
-
-        An array that has not one row for each example is taken from the replicas that had any.
+        An array that does not have one row for each example is included as a whole, from the
+        replicas with any real row.
         """
-        masks = [each[MASK].astype(bool) for each in self.replicas]
+        masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 
-        def rows_of(*arrays: Any) -> Any:
-            if all(len(array) == len(mask) for array, mask in zip(arrays, masks, strict=True)):
-                return np.concatenate([a[mask] for a, mask in zip(arrays, masks, strict=True)])
-            return np.concatenate([a for a, mask in zip(arrays, masks, strict=True) if mask.any()])
+        def real_rows(*arrays: Any) -> Any:
+            pairs = list(zip(arrays, masks, strict=True))
+            if all(len(array) == len(mask) for array, mask in pairs):
+                return np.concatenate([array[mask] for array, mask in pairs])
+            return np.concatenate([array for array, mask in pairs if mask.any()])
 
-        return tf.nest.map_structure(rows_of, *self.replicas)
+        return tf.nest.map_structure(real_rows, *self.replicas)

@@ -10,8 +10,10 @@ import tpuserve
 import trainer
 from tests.trainer import programs
 from tpuserve.errors import InvalidSetting, TpuNotFound
-from trainer.backends.tpu import system
-from trainer.distribution.topology import BatchTopology, TpuSlice
+from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
+from trainer.backends.tpu.runtime.resolution import resolve_runtime
+from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, run_on_master
+from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice, TpuSlice
 
 pytestmark = pytest.mark.slow
 
@@ -49,19 +51,19 @@ def test_evaluation_asks_its_own_master(master: str) -> None:
         trainer.TPUConfig(), master="grpc://somewhere:1", evaluation_master=master
     )
     with pytest.raises(TpuNotFound, match=master):
-        system.find(asked, "eval")
+        resolve_runtime(asked, "eval")
 
 
 def test_without_a_master_and_a_tpu_it_says_how_to_emulate_one() -> None:
     with pytest.raises(TpuNotFound, match="emulated_tpu"):
-        system.find(config(), "train")
+        resolve_runtime(config(), "train")
 
 
 def test_an_emulated_system_goes_before_a_master() -> None:
     with tpuserve.emulated_tpu(cores=8, hosts=2):
-        found = system.find(config("grpc://somewhere:1"), "train")
-    wanted = TpuSlice(2, 8, is_emulated=True)
-    assert found == system.Device(wanted, is_compiled=True, asked_by="emulated_tpu()")
+        runtime = resolve_runtime(config("grpc://somewhere:1"), "train")
+    system = EmulatedTpuSlice(2, 8)
+    assert runtime == EmulatedRuntime(system, is_compiled=True, requested_by="emulated_tpu()")
 
 
 @pytest.mark.parametrize(("asked", "configured"), [(True, False), (False, True)])
@@ -69,7 +71,9 @@ def test_compiling_is_off_if_either_the_config_or_the_system_says_so(
     asked: bool, configured: bool
 ) -> None:
     with tpuserve.emulated_tpu(cores=2, compiled=asked):
-        assert not system.find(config(compile_emulated=configured), "train").is_compiled
+        runtime = resolve_runtime(config(compile_emulated=configured), "train")
+    assert isinstance(runtime, EmulatedRuntime)
+    assert not runtime.is_compiled
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_compiling_is_off_if_either_the_config_or_the_system_says_so(
     [
         ({"num_shards": 4}, 8, "TPUConfig.num_shards is not set correctly"),
         ({"num_cores_per_replica": 16}, 8, "num_cores_per_replica is 16"),
-        ({}, 9, "train_batch_size is 9, which does not divide"),
+        ({}, 9, "train_batch_size .9. must be divisible"),
         ({}, None, "train_batch_size is None"),
     ],
 )
@@ -95,26 +99,24 @@ def test_a_program_that_does_not_fit_the_system_is_refused(
 
 
 def test_a_session_on_a_master_runs_there(master: str) -> None:
-    (device,) = system._run(master, config(master), lambda: [tf.constant(b"here")])
+    (device,) = run_on_master(master, config(master), lambda: [tf.constant(b"here")])
     assert device == b"here"
 
 
 def test_the_replicas_of_an_emulated_system_have_cores_of_their_own() -> None:
     settings = trainer.TPUConfig(num_cores_per_replica=2)
-    emulated = TpuSlice(1, 8, is_emulated=True)
+    emulated = EmulatedTpuSlice(1, 8)
     topology = BatchTopology(emulated, settings, "train", 8)
-    cores = system.assignment(topology, system.Device(emulated), config())
+    cores = EmulatedRuntime(emulated).device_assignment(topology, config())
     assert cores.num_replicas == 4
     assert [cores.coordinates(3, core)[0] for core in range(2)] == [6, 7]
 
 
 def test_a_session_that_is_lost_has_the_system_initialised_again(master: str) -> None:
-    real, emulated = TpuSlice(1, 8, job="worker"), TpuSlice(1, 8, is_emulated=True)
+    runtime = TensorFlowRuntime(TpuSlice(1, 8, job="worker"), master)
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     resolved = trainer.RunConfig(trainer.TPUConfig(), cluster=local)
     for each in (config(master), resolved):
-        topology = BatchTopology(real, each.tpu_config, "train", 8)
-        (hook,) = system.hooks(topology, system.Device(real, master), each)
+        (hook,) = runtime.preemption_hooks(each)
         hook.after_create_session(None, None)
-    topology = BatchTopology(emulated, resolved.tpu_config, "train", 8)
-    assert system.hooks(topology, system.Device(emulated), resolved) == ()
+    assert EmulatedRuntime(EmulatedTpuSlice(1, 8)).preemption_hooks(resolved) == ()

@@ -1,0 +1,185 @@
+"""The step that all replicas run, with its infeed, its outfeed and its parts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from trainer.backends.tpu.mode_context import TpuModeContext
+from trainer.backends.tpu.step import tpu_loop
+from trainer.backends.tpu.step.step_part import StepPart
+from trainer.backends.tpu.transfer.infeed_outfeed_hook import InfeedOutfeedHook
+from trainer.backends.tpu.transfer.outfeed import Outfeed
+from trainer.backends.tpu.transfer.outfeed_results import (
+    MASK,
+    OutfeedReceiver,
+    PaddedOutfeedReceiver,
+    UnpaddedOutfeedReceiver,
+)
+from trainer.infeed.final_batch_padding import FinalBatchPadding
+from trainer.model.model_program import TPUModelProgram
+
+
+@dataclass(frozen=True)
+class ConnectedStep:
+    """The host's side of a replicated step.
+
+    Attributes:
+      done: tensor to run for one loop, on the system of the run.
+      receiver: hands the values of the outfeed to the parts.
+      infeed_outfeed_hook: must be told the number of steps before each run of the loop.
+      hooks: SessionRunHooks of the infeed and the outfeed.
+      part_hooks: SessionRunHooks of the parts.
+    """
+
+    done: Any
+    receiver: OutfeedReceiver
+    infeed_outfeed_hook: Any
+    hooks: tuple[Any, ...]
+    part_hooks: tuple[Any, ...]
+
+
+class ReplicatedStep:
+    """One mode's step on all replicas.
+
+    Call `build_loop` once and then `connect` once.
+
+    Attributes:
+      infeed: feeds the batches.
+      outfeed: brings the tensors of the parts to the host.
+      iterations: int32 placeholder []: the number of steps that a run of the loop makes.
+      spec: what model_fn returned, after `build_loop`.
+    """
+
+    def __init__(
+        self,
+        program: TPUModelProgram,
+        input_fn: Callable[..., Any],
+        context: TpuModeContext,
+        parts: Sequence[StepPart],
+        *,
+        padding: FinalBatchPadding | None = None,
+        steps: int | None = None,
+        outfeed_every_n_steps: int = 1,
+    ) -> None:
+        """Build the infeed.
+
+        Args:
+          program: the model and its settings.
+          input_fn: returns the input.
+          context: the TPU system; its `step_parts` are added to `parts`.
+          parts: the step parts of the mode.
+          padding: see `trainer.infeed.build_infeed`.
+          steps: see `trainer.infeed.build_infeed`.
+          outfeed_every_n_steps: number of steps of a loop for each outfeed.
+        """
+        self._context = context
+        self._parts = (*parts, *context.step_parts)
+        self._program, self.infeed = context.build_infeed(
+            program,
+            input_fn,
+            padding=padding,
+            steps=steps,
+            extra_enqueues=[part.enqueue for part in self._parts],
+        )
+        self._outfeed_every_n_steps = max(outfeed_every_n_steps, 1)
+        self.outfeed = Outfeed(context.topology)
+        self.iterations: Any = None
+        self.spec: Any = None
+
+    def build_loop(self) -> Any:
+        """Build the loop of steps on all replicas.
+
+        Returns:
+          A tensor that is available when all replicas have made their steps.
+        """
+        self.iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
+        _, done = tpu_loop.build_tpu_loop(
+            self._build_step,
+            self.iterations,
+            self._context.topology,
+            self._program.device_assignment,
+        )
+        return done
+
+    def connect(
+        self,
+        done: Any,
+        *,
+        make_hook: Callable[..., Any] | None = None,
+        waits_for_results: bool = False,
+        sleep_secs: float = 0.0,
+    ) -> "ConnectedStep":
+        """Build the host's side of the loop.
+
+        Args:
+          done: what `build_loop` returned.
+          make_hook: takes the arguments of `InfeedOutfeedHook` and returns the hook that drives
+            infeed and outfeed; None for `InfeedOutfeedHook` itself.
+          waits_for_results: whether a run of the loop ends only after its last outfeed has been
+            received.
+          sleep_secs: seconds that the first batch waits.
+
+        Returns:
+          The connected step.
+        """
+        runtime, topology = self._context.runtime, self._context.topology
+        is_padded = self.outfeed.is_used and MASK in self.outfeed.template
+        received: list[Any] = []
+        if self.outfeed.is_used:
+            received = self.outfeed.dequeue() if is_padded else self.outfeed.dequeue_concatenated()
+        prepared = runtime.prepare_targets([done, self.infeed.enqueue, *tf.nest.flatten(received)])
+        done, enqueue, *received = prepared.targets
+        receiver: OutfeedReceiver
+        if is_padded:
+            receiver = PaddedOutfeedReceiver(self.outfeed, topology, self._parts, received)
+        else:
+            receiver = UnpaddedOutfeedReceiver(self.outfeed, self._parts, received)
+        every_n_steps = self._outfeed_every_n_steps
+        hook = (make_hook or InfeedOutfeedHook)(
+            self.infeed,
+            enqueue,
+            self._context.rendezvous,
+            results=receiver.fetches,
+            on_result=receiver.receive,
+            results_per_loop=lambda steps: -(-steps // every_n_steps),
+            waits_for_results=waits_for_results,
+            end_infeed=prepared.end_infeeds,
+            end_outfeed=prepared.end_outfeeds,
+            sleep_secs=sleep_secs,
+        )
+        part_hooks = [hook for part in self._parts for hook in part.hooks()]
+        return ConnectedStep(done, receiver, hook, (*self.infeed.hooks, hook), tuple(part_hooks))
+
+    def _build_step(self, done: Any) -> Any:
+        """Build one step inside the computation; return its op.
+
+        Args:
+          done: int32 []: the number of steps that the loop has made.
+        """
+        batch = self.infeed.dequeue()
+        for part in self._parts:
+            batch = part.dequeue(batch)
+        self.spec = self._program.call_model_fn(
+            batch.features, batch.labels, self._context.topology.mode
+        )
+        operations = [operation for part in self._parts for operation in part.step_ops(self.spec)]
+        tensors = {part.name: part.outfeed(self.spec, batch) for part in self._parts}
+        tensors = {name: nest for name, nest in tensors.items() if nest is not None}
+        if batch.mask is not None:
+            tensors[MASK] = batch.mask
+        if tf.nest.flatten(tensors):
+            operations.append(self._build_outfeed(tensors, done))
+        return tf.group(*operations)
+
+    def _build_outfeed(self, tensors: Any, done: Any) -> Any:
+        if self._outfeed_every_n_steps == 1:
+            return self.outfeed.enqueue(tensors)
+
+        def enqueue() -> Any:
+            with tf.control_dependencies([self.outfeed.enqueue(tensors)]):
+                return tf.constant(True)
+
+        is_due = tf.equal(done % self._outfeed_every_n_steps, 0)
+        return tf.cond(is_due, enqueue, lambda: tf.constant(False))

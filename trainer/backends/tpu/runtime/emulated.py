@@ -1,0 +1,79 @@
+"""The runtime of an emulated TPU: the TPU graph is lowered and runs on this machine's CPU."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpuserve.lowering.live_graph import lower_in_place
+from trainer.backends.tpu.runtime.base import PreparedTargets, TpuRuntime
+from trainer.config.run_config import RunConfig
+from trainer.distribution.topology import BatchTopology, EmulatedTpuSlice
+from trainer.tensorflow_internals import Topology, device_assignment
+
+
+@dataclass(frozen=True)
+class EmulatedRuntime(TpuRuntime):
+    """An emulated TPU system in this process.
+
+    Attributes:
+      system: the emulated hosts and cores.
+      is_compiled: whether XLA compiles the computation of a core.
+      requested_by: the variable or function that asked for emulation, for the log.
+      master: the session target, which is this process.
+      only_first_core_computes: see `TpuRuntime`.
+    """
+
+    system: EmulatedTpuSlice
+    is_compiled: bool = True
+    requested_by: str = ""
+    master: str = ""
+    only_first_core_computes: bool = True
+
+    def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
+        """Give each replica consecutive cores of a mesh that is a single row."""
+        per_replica = topology.cores_per_replica
+        cores = topology.system.cores
+        mesh = Topology(
+            mesh_shape=[cores, 1, 1, 1],
+            device_coordinates=np.array(
+                [[[core, 0, 0, 0] for core in range(cores)]], dtype=np.int32
+            ),
+        )
+        numbers = np.arange(topology.replicas * per_replica, dtype=np.int32)
+        coordinates = np.zeros([topology.replicas, per_replica, 4], np.int32)
+        coordinates[..., 0] = numbers.reshape(topology.replicas, per_replica)
+        return device_assignment.DeviceAssignment(mesh, coordinates)
+
+    def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
+        """Lower the part of the default graph that the targets need."""
+        lowered = lower_in_place(targets, compiled=self.is_compiled)
+        for target, lowered_target in zip(targets, lowered.targets, strict=True):
+            # A queue, unlike infeed and outfeed, has no static shapes.
+            if tf.is_tensor(lowered_target):
+                lowered_target.set_shape(target.shape)
+        return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
+
+    def session_config(self, proto: Any) -> Any:
+        """Have sessions place only the nodes that run: unused TPU ops have no kernel here."""
+        session_config = tf.compat.v1.ConfigProto()
+        session_config.CopyFrom(proto)
+        session_config.graph_options.place_pruned_graph = True
+        return session_config
+
+    @contextmanager
+    def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
+        """Do nothing: an emulated system needs no initialisation."""
+        yield
+
+    def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
+        """Return no hooks: an emulated system cannot be lost."""
+        return ()
+
+    def describe(self) -> str:
+        """Say who asked for emulation, and whether XLA compiles."""
+        compiled = "compiled by XLA" if self.is_compiled else "not compiled"
+        return f" (requested by {self.requested_by}), {compiled}"

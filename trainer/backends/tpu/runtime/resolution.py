@@ -1,0 +1,37 @@
+"""The choice of the TPU runtime of a run."""
+
+from tpuserve import devices
+from tpuserve.errors import TpuNotFound
+from trainer.backends.tpu.runtime.base import TpuRuntime
+from trainer.backends.tpu.runtime.emulated import EmulatedRuntime
+from trainer.backends.tpu.runtime.tensorflow import TensorFlowRuntime, query_slice
+from trainer.config.run_config import RunConfig
+from trainer.distribution.topology import EmulatedTpuSlice
+from trainer.model.spec import ModeKeys
+
+
+def resolve_runtime(config: RunConfig, mode: str) -> TpuRuntime:
+    """Return the emulated TPU system if one was requested, else the TPU system of the master.
+
+    Args:
+      config: names the masters.
+      mode: one of `ModeKeys`.
+
+    Raises:
+      TpuNotFound: there is no TPU system.
+    """
+    tpu_system = devices.find_tpu_system()
+    if tpu_system.is_emulated:
+        return EmulatedRuntime(
+            EmulatedTpuSlice(tpu_system.hosts, tpu_system.tpu_cores),
+            is_compiled=tpu_system.is_compiled and config.tpu_config.compile_emulated,
+            requested_by=tpu_system.asked_by,
+        )
+    master = (config.evaluation_master if mode == ModeKeys.EVAL else config.master) or ""
+    if master or tpu_system.has_tpu:
+        return TensorFlowRuntime(query_slice(master, config, mode), master)
+    raise TpuNotFound(
+        f"use_tpu=True: {tpu_system}, and RunConfig names no master or cluster that has a TPU. "
+        f"Pass use_tpu=False to run on the CPU or a GPU, or emulate a TPU: "
+        f"{devices.EMULATION_VARIABLE}=8, or tpuserve.emulated_tpu(cores=8)."
+    )

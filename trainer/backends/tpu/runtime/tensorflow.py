@@ -1,0 +1,191 @@
+"""The runtime of a real TPU: TensorFlow's own TPU ops, run by the system's workers."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import TpuNotFound
+from trainer.backends.tpu.runtime.base import PreparedTargets, TpuRuntime
+from trainer.config.run_config import RunConfig
+from trainer.distribution.topology import BatchTopology, TpuSlice
+from trainer.tensorflow_internals import Topology, device_assignment, tpu_system_metadata
+
+logger = logging.getLogger("tensorflow.trainer")
+
+# The cores of one replica as a box of (x, y, z, core) in the mesh.
+# Source: the shapes that TPUEstimator's documentation gives for num_cores_per_replica.
+_COMPUTATION_SHAPES = {
+    1: [1, 1, 1, 1],
+    2: [1, 1, 1, 2],
+    4: [1, 2, 1, 2],
+    8: [2, 2, 1, 2],
+    16: [4, 2, 1, 2],
+    32: [4, 4, 1, 2],
+    64: [8, 4, 1, 2],
+    128: [8, 8, 1, 2],
+}
+
+
+@dataclass
+class _InitializedSystem:
+    """An initialised TPU system.
+
+    Attributes:
+      topology: the serialized TopologyProto.
+      users: number of runs that use the system.
+    """
+
+    topology: bytes
+    users: int = 0
+
+
+_initialization_lock = threading.Lock()
+# By master. A run can contain another run on the same system: an evaluation within training.
+_initialized_systems: dict[str, _InitializedSystem] = {}
+
+
+@dataclass(frozen=True)
+class TensorFlowRuntime(TpuRuntime):
+    """A real TPU system that TensorFlow drives.
+
+    Attributes:
+      system: the hosts and cores.
+      master: the session target.
+      only_first_core_computes: see `TpuRuntime`.
+    """
+
+    system: TpuSlice
+    master: str = ""
+    only_first_core_computes: bool = False
+
+    def assign_cores(self, topology: BatchTopology, config: RunConfig) -> Any:
+        """Give each replica a box of neighbouring cores in the system's mesh."""
+        return device_assignment.device_assignment(
+            Topology(serialized=self._initialize(config)),
+            computation_shape=_COMPUTATION_SHAPES[topology.cores_per_replica],
+            num_replicas=topology.replicas,
+        )
+
+    def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
+        """Return the targets unchanged."""
+        return PreparedTargets(list(targets))
+
+    def session_config(self, proto: Any) -> Any:
+        """Return the ConfigProto unchanged."""
+        return proto
+
+    @contextmanager
+    def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
+        """Initialise the system; shut it down when the last such context is left."""
+        self._initialize(config)
+        with _initialization_lock:
+            _initialized_systems[self.master].users += 1
+        try:
+            yield
+        finally:
+            self._release(config)
+
+    def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
+        """Return hooks that initialise restarted workers, and end the process at a preemption."""
+        reinitialize = _ReinitializeHook(self, config)
+        resolver = config.cluster
+        client = getattr(resolver, "_cloud_tpu_client", None)
+        if client is None or not client.api_available():
+            return (reinitialize,)
+        from trainer.tensorflow_internals import CloudTPUPreemptedHook
+
+        # This hook exits the process with code 1 when the cloud has taken the TPU away.
+        return (reinitialize, CloudTPUPreemptedHook(resolver))
+
+    def describe(self) -> str:
+        """Return nothing: the slice says it all."""
+        return ""
+
+    def reinitialize(self, config: RunConfig) -> None:
+        """Initialise the system again, after its workers have been restarted."""
+        with _initialization_lock:
+            _initialized_systems[self.master].topology = self._configure(config)
+
+    def _initialize(self, config: RunConfig) -> bytes:
+        """Initialise the system unless it is; return the serialized TopologyProto."""
+        with _initialization_lock:
+            if self.master not in _initialized_systems:
+                _initialized_systems[self.master] = _InitializedSystem(self._configure(config))
+            return _initialized_systems[self.master].topology
+
+    def _release(self, config: RunConfig) -> None:
+        with _initialization_lock:
+            _initialized_systems[self.master].users -= 1
+            if _initialized_systems[self.master].users:
+                return
+            del _initialized_systems[self.master]
+            try:
+                job = self.system.job
+                run_on_master(
+                    self.master, config, lambda: tf.compat.v1.tpu.shutdown_system(job=job)
+                )
+            except tf.errors.OpError as error:
+                # The warning must not hide the error of the run. The next run initialises the
+                # system in any case.
+                logger.warning("shutting the TPU system down failed: %s", error)
+
+    def _configure(self, config: RunConfig) -> bytes:
+        logger.info("initialising the TPU system of %s", self.master or "this machine")
+        job = self.system.job
+        topology: bytes = run_on_master(
+            self.master, config, lambda: tf.compat.v1.tpu.initialize_system(job=job)
+        )
+        return topology
+
+
+class _ReinitializeHook(tf.compat.v1.train.SessionRunHook):
+    """Initialises the system for each session but the first.
+
+    A later session means that the previous session was lost, because the workers restarted.
+    """
+
+    def __init__(self, runtime: TensorFlowRuntime, config: RunConfig) -> None:
+        self._runtime, self._config = runtime, config
+        self._is_first = True
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Initialise the system, unless this is the first session."""
+        if not self._is_first:
+            self._runtime.reinitialize(self._config)
+        self._is_first = False
+
+
+def run_on_master(master: str, config: RunConfig, build: Callable[[], Any]) -> Any:
+    """Build ops in a new graph, run them in a session of a master, and return their values."""
+    with (
+        tf.Graph().as_default(),
+        tf.compat.v1.Session(master, config=config.session_config) as session,
+    ):
+        return session.run(build())
+
+
+def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
+    """Ask a master for the hosts and cores of its TPU system.
+
+    Raises:
+      TpuNotFound: the master has no TPU cores.
+    """
+    cluster = config.session_config.cluster_def if config.session_config is not None else None
+    # In eager mode TensorFlow would describe this process, whatever the master is.
+    with tf.Graph().as_default():
+        metadata = tpu_system_metadata._query_tpu_system_metadata(
+            master, cluster_def=cluster, query_topology=False
+        )
+    if not metadata.num_cores:
+        devices = ", ".join(device.name for device in metadata.devices)
+        raise TpuNotFound(
+            f"Cannot find any TPU cores in the system: master {master!r} has {devices}. Check "
+            f"the master's address and its TPU workers, or pass use_tpu=False."
+        )
+    job = config.tpu_job(mode) if master not in ("", "local") else None
+    return TpuSlice(hosts=metadata.num_hosts, cores=metadata.num_cores, job=job)

@@ -1,0 +1,124 @@
+"""The step parts of evaluation and prediction, and the part for host_call, which all modes have."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.backends.tpu.step.step_part import StepPart
+from trainer.hooks.training_hooks import SummaryWritersHook
+from trainer.infeed import Batch
+from trainer.model import eval_metrics
+from trainer.model.host_call import call_on_host
+from trainer.model.spec import TPUEstimatorSpec
+
+
+class HostCallPart(StepPart):
+    """The tensors of a spec's host_call, for which the host runs the host_call's function."""
+
+    name = "host_call"
+
+    def __init__(self) -> None:
+        self._function: Callable[..., Any] | None = None
+        self._hooks: list[Any] = []
+
+    def outfeed(self, spec: Any, batch: Batch) -> Any:
+        """Send the tensors of the host_call, if the spec has one."""
+        host_call = getattr(spec, "host_call", None)
+        if not host_call:
+            return None
+        self._function, tensors = host_call
+        return tensors
+
+    def host_ops(self, tensors: Any) -> Any:
+        """Call the function of the host_call."""
+        assert self._function is not None
+        fetches = call_on_host((self._function, tensors))
+        self._hooks = [SummaryWritersHook()]
+        return fetches
+
+    def hooks(self) -> Sequence[Any]:
+        """Return the hook that starts and flushes the summary writers of the function."""
+        return self._hooks
+
+
+class EvalMetricsPart(StepPart):
+    """The loss and the tensors of eval_metrics, from which the host computes the metrics.
+
+    Attributes:
+      metrics: the metrics on the host, once `host_ops` has been called.
+    """
+
+    name = "eval_metrics"
+
+    def __init__(self) -> None:
+        self._metric_fn: Callable[..., Any] | None = None
+        self.metrics: eval_metrics.EvalMetrics | None = None
+
+    def outfeed(self, spec: Any, batch: Batch) -> Any:
+        """Send the replica's loss, its number of real rows, and the metrics' tensors.
+
+        Raises:
+          InvalidType: model_fn returned a spec without eval_metrics.
+        """
+        if not isinstance(spec, TPUEstimatorSpec):
+            raise InvalidType(
+                f"model_fn returned an {type(spec).__name__} for an evaluation on a TPU. Return "
+                f"a TPUEstimatorSpec, or evaluate with eval_on_tpu=False."
+            )
+        self._metric_fn, tensors = spec.eval_metrics or (None, [])
+        num_rows = tf.reduce_sum(batch.mask)
+        return {
+            "loss": tf.reshape(tf.cast(spec.loss, tf.float32), [1]),
+            "num_rows": tf.reshape(tf.cast(num_rows, tf.float32), [1]),
+            "tensors": tensors,
+        }
+
+    def host_ops(self, tensors: Any) -> Any:
+        """Build the metrics; the loss of each replica is weighted by its number of real rows."""
+        metric_ops = {}
+        if self._metric_fn is not None:
+            metric_ops = call_on_host((self._metric_fn, tensors["tensors"]))
+        self.metrics = eval_metrics.build_eval_metrics(
+            metric_ops, tensors["loss"], tensors["num_rows"]
+        )
+        return self.metrics.update
+
+
+class PredictionsPart(StepPart):
+    """The predictions of model_fn.
+
+    Attributes:
+      batches: name → array [rows, ...] for each step, in the order of the input. The reader
+        removes the batches that it has taken.
+    """
+
+    name = "predictions"
+
+    def __init__(self, select: Callable[[Any], Any]) -> None:
+        """Create the part.
+
+        Args:
+          select: takes model_fn's predictions and returns those that the caller asked for.
+        """
+        self._select = select
+        self.batches: list[Any] = []
+
+    def outfeed(self, spec: Any, batch: Batch) -> Any:
+        """Send the selected predictions.
+
+        Raises:
+          InvalidSetting: the predictions are not a dict.
+        """
+        predictions = self._select(spec.predictions)
+        if not isinstance(predictions, dict):
+            raise InvalidSetting(
+                f"predictions are {predictions!r:.100}, and must be a dict of tensors on a TPU. "
+                f"Return predictions={{'name': tensor}} from model_fn."
+            )
+        return predictions
+
+    def receive(self, values: Any) -> None:
+        """Keep the predictions of one step."""
+        self.batches.append(values)

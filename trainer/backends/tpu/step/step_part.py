@@ -1,0 +1,90 @@
+"""The interface of a step part: data that enters or leaves a replica's step beside the batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainer.infeed import Batch
+
+
+class StepPart:
+    """A kind of data that enters or leaves a replica's step beside the batch.
+
+    Examples are the tensors of a host_call and of evaluation metrics. A part overrides the methods
+    that it needs. The methods are called in this order, each while the named graph is built:
+
+    1. `enqueue`, host graph: once for each replica, next to the enqueue of the replica's shard.
+    2. `dequeue`, step: before model_fn.
+    3. `step_ops` and `outfeed`, step: after model_fn.
+    4. `host_ops`, host graph: once, if `outfeed` sends tensors.
+    5. `hooks`, host graph: once.
+
+    While the session runs, `receive` is called for each outfeed in the order of the steps.
+
+    Attributes:
+      name: key of the part's tensors in the outfeed; error messages show the name. It differs from
+        the names of all other parts of the step.
+    """
+
+    name: str
+
+    def enqueue(self, features: Any, labels: Any, replica: int) -> Any:
+        """Build the op that feeds this part's data to a replica.
+
+        Args:
+          features: the replica's shard on the host.
+          labels: the replica's shard on the host; None without labels.
+          replica: number of the replica.
+
+        Returns:
+          An op that runs once for each batch, or None.
+        """
+        return None
+
+    def dequeue(self, batch: Batch) -> Batch:
+        """Return the batch for model_fn, with what this part adds inside the step."""
+        return batch
+
+    def step_ops(self, spec: Any) -> Sequence[Any]:
+        """Return ops that each step runs on each replica.
+
+        Args:
+          spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned.
+        """
+        return ()
+
+    def outfeed(self, spec: Any, batch: Batch) -> Any:
+        """Return the tensors that each replica sends to the host.
+
+        Args:
+          spec: the EstimatorSpec or TPUEstimatorSpec that model_fn returned.
+          batch: the batch that model_fn received.
+
+        Returns:
+          A nest of tensors with static shapes of rank 1 or more, or None. The host concatenates
+          the replicas' tensors along the first dimension.
+        """
+        return None
+
+    def host_ops(self, tensors: Any) -> Any:
+        """Build the host's ops for the tensors of one outfeed.
+
+        Args:
+          tensors: nested as `outfeed` returned them; the tensors of all replicas are concatenated
+            along the first dimension, without rows of padding.
+
+        Returns:
+          A nest of ops and tensors that the host runs for each outfeed; or None, to receive the
+          values of the tensors themselves.
+        """
+        return None
+
+    def receive(self, values: Any) -> None:
+        """Take the values of one outfeed, in the thread of the outfeed.
+
+        Args:
+          values: numpy values of what `host_ops` returned, or of the tensors themselves.
+        """
+
+    def hooks(self) -> Sequence[Any]:
+        """Return SessionRunHooks that the session needs for this part."""
+        return ()
