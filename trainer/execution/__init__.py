@@ -1,1 +1,1 @@
-"""Steps in one session.run, and how a run is stopped."""
+"""The execution of several steps in one session.run, and the ways to stop a run."""

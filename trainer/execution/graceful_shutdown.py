@@ -1,4 +1,4 @@
-"""A request to end, SIGTERM, taken as: finish the loop, save, and exit with 0."""
+"""Graceful shutdown at SIGTERM: finish the loop, save a checkpoint, and exit with code 0."""
 
 import logging
 import os
@@ -12,103 +12,105 @@ import tensorflow as tf
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_watching: "GracefulShutdownHook | None" = None
+_active_hook: "GracefulShutdownHook | None" = None
 
 
 class GracefulExit(SystemExit):
-    """A run has ended because the process was asked to end; uncaught, it exits with 0."""
+    """The run ended because of SIGTERM; the process exits with code 0 unless this is caught."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """Stops a training after the loop in which a request to end came.
+    """Stops a training after the loop in which SIGTERM arrived.
 
     Attributes:
-      is_asked_for: whether it came.
-      is_training: whether there is a session, whose variables would be lost.
+      is_requested: whether SIGTERM has arrived.
+      is_training: whether there is a session with variables that must be saved.
     """
 
     def __init__(self) -> None:
-        self.is_asked_for = False
+        self.is_requested = False
         self.is_training = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """From now on there is something to save."""
+        """Note that there are variables to save."""
         self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops, if asked to."""
-        if self.is_asked_for:
+        """Request a stop if SIGTERM has arrived."""
+        if self.is_requested:
             run_context.request_stop()
 
 
 class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
-    """Stops a run that the loop of a training waits for, once the training is asked to end."""
+    """Stops a run inside a training, such as an evaluation, once the training must end."""
 
     def __init__(self, training: GracefulShutdownHook) -> None:
         self._training = training
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stops, if the training will."""
-        if self._training.is_asked_for:
+        """Request a stop if SIGTERM has arrived."""
+        if self._training.is_requested:
             run_context.request_stop()
 
 
 @contextmanager
 def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
-    """Watches for SIGTERM meanwhile; gives the hook that stops a training at it.
+    """Handle SIGTERM inside the context; yield the hook that stops a training.
 
-    At the signal a training ends its loop and saves, and then the process ends with 0; where no
-    training runs, it ends so at once. A second SIGTERM kills it. What watches within what watches
-    already shares its hook. Where the signal has a handler of the caller's, or in a thread that
-    is not the main one, nothing is watched.
+    At SIGTERM a training finishes its loop and saves a checkpoint, and then the process exits with
+    code 0; without a training the process exits at once. A second SIGTERM kills the process. A
+    context inside another one shares the hook of the outer one. If the caller has a handler for
+    SIGTERM, or in any thread but the main one, the signal is left alone.
 
     Raises:
-      Terminated: the process was asked to end.
+      GracefulExit: SIGTERM arrived.
     """
-    global _watching
+    global _active_hook
     is_main = threading.current_thread() is threading.main_thread()
-    if is_main and _watching is not None:
-        with _until_trained(_watching):
-            yield _watching
+    if is_main and _active_hook is not None:
+        with _exit_after_training(_active_hook):
+            yield _active_hook
         return
-    termination = GracefulShutdownHook()
+    shutdown_hook = GracefulShutdownHook()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield termination
+        yield shutdown_hook
         return
 
     def handle(number: int, frame: Any) -> None:
-        if termination.is_asked_for:
+        if shutdown_hook.is_requested:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        termination.is_asked_for = True
-        if not termination.is_training:
+        shutdown_hook.is_requested = True
+        if not shutdown_hook.is_training:
             raise GracefulExit
         logger.warning("SIGTERM: ending after this loop; a second one ends at once")
 
-    _watching = termination
+    _active_hook = shutdown_hook
     signal.signal(signal.SIGTERM, handle)
     try:
-        with _until_trained(termination):
-            yield termination
+        with _exit_after_training(shutdown_hook):
+            yield shutdown_hook
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _watching = None
+        _active_hook = None
 
 
 @contextmanager
-def _until_trained(termination: GracefulShutdownHook) -> Iterator[None]:
+def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
     try:
         yield
     finally:
-        termination.is_training = False
-    if termination.is_asked_for:
+        shutdown_hook.is_training = False
+    if shutdown_hook.is_requested:
         raise GracefulExit
 
 
 def current_training_shutdown() -> GracefulShutdownHook | None:
-    """The hook of the training whose loop this runs between; None where there is none."""
+    """Return the hook of the training that the caller runs inside; None without a training."""
     is_main = threading.current_thread() is threading.main_thread()
-    return _watching if is_main and _watching is not None and _watching.is_training else None
+    return (
+        _active_hook if is_main and _active_hook is not None and _active_hook.is_training else None
+    )

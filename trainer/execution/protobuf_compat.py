@@ -1,4 +1,4 @@
-"""graph.pbtxt, which TensorFlow 2.20 writes with an argument that protobuf 7 does not take."""
+"""A patch for writing graph.pbtxt: TensorFlow 2.20 passes an argument that protobuf 7 removed."""
 
 import inspect
 from types import SimpleNamespace
@@ -10,13 +10,13 @@ from trainer.tensorflow_internals import graph_io
 
 
 def patch_graph_io() -> None:
-    """Has TensorFlow write graphs as text with any protobuf that tpuserve is installed with."""
-    takes = inspect.signature(text_format.MessageToString).parameters
-    if "float_format" not in takes:
+    """Patch TensorFlow's graph_io if the installed protobuf has no `float_format` argument."""
+    parameters = inspect.signature(text_format.MessageToString).parameters
+    if "float_format" not in parameters:
         graph_io.text_format = SimpleNamespace(MessageToString=_message_to_string)
 
 
 def _message_to_string(message: Any, *, float_format: str = "", **options: Any) -> str:
-    """What protobuf gives; an empty float_format is what it does anyway."""
+    """Return a message as text; an empty float_format is protobuf's default format."""
     assert not float_format
     return str(text_format.MessageToString(message, **options))

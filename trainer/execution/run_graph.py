@@ -1,4 +1,4 @@
-"""The graph that a mode builds in."""
+"""The graph that a mode is built in."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -18,12 +18,16 @@ def new_run_graph(
     has_single_replica: bool = False,
     device_fn: Callable[[Any], Any] | None = None,
 ) -> Iterator[Any]:
-    """A new default graph with the run's seed and a global step; yields the global step.
+    """Create a new default graph with the run's seed and a global step; yield the global step.
 
-    With `has_single_replica`, sums over replicas are built as identities: see `SingleReplicaGraph`.
-    `device_fn` takes an operation and gives its device; the global step's, too.
-    Variables made in it are resources: those can be captured by the training loop and by a TPU
-    computation, and have the same names and checkpoints as the reference variables of version 1.
+    Variables of the graph are resource variables: the training loop and a TPU computation can
+    capture them, and their names and checkpoints are those of TensorFlow 1's reference variables.
+
+    Args:
+      config: gives the random seed.
+      has_single_replica: whether sums over replicas are built as identities; see
+        `SingleReplicaGraph`.
+      device_fn: takes an operation and returns its device; it is also asked about the global step.
     """
     graph = SingleReplicaGraph() if has_single_replica else tf.Graph()
     with (
@@ -39,8 +43,8 @@ def new_run_graph(
 
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
-    # The initializers of tf.layers do not look at the graph's seed: legacy Keras draws theirs from
-    # a generator of its own, one a thread.
+    # The initializers of tf.layers ignore the graph's seed: legacy Keras draws their seeds from a
+    # generator of its own, one for each thread.
     if seed is None:
         yield
         return

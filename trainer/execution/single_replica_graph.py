@@ -1,4 +1,4 @@
-"""A graph for a run with one replica, on any device."""
+"""A graph in which sums over replicas are identities, for runs with one replica."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ _SUM = "CrossReplicaSum"
 
 
 class SingleReplicaGraph(tf.Graph):
-    """A graph in which a sum over replicas is its own operand.
+    """A graph that replaces each sum over replicas by an identity.
 
-    tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum make an op that only a TPU has a
-    kernel for. Over one replica it is the identity, which takes its place as it is made, and in
-    the bodies of functions (branches, loops) as they are added to the graph.
+    tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create an op that has a kernel on
+    TPUs only. Over one replica the op is the identity. The graph replaces the op when it is
+    created, and in the bodies of functions (branches, loops) when they are added to the graph.
     """
 
     def _create_op_internal(
@@ -39,16 +39,16 @@ class SingleReplicaGraph(tf.Graph):
     def _add_function(self, function: Any) -> None:
         definition = function.cached_definition
         if any(node.op == _SUM for node in definition.node_def):
-            function = defined_function._from_definition(_without_sums(definition))
+            function = defined_function._from_definition(_replace_sums(definition))
         super()._add_function(function)
 
 
-def _without_sums(definition: Any) -> Any:
-    changed = type(definition)()
-    changed.CopyFrom(definition)
-    for node in changed.node_def:
+def _replace_sums(definition: Any) -> Any:
+    copy = type(definition)()
+    copy.CopyFrom(definition)
+    for node in copy.node_def:
         if node.op == _SUM:
             node.op = "Identity"
-            # The second input is the group assignment; control inputs stay.
+            # The second input is the group assignment; control inputs are kept.
             del node.input[1]
-    return changed
+    return copy

@@ -1,8 +1,8 @@
-"""Many training steps inside one `session.run`.
+"""The training loop of the local backend: many steps in one `session.run`.
 
-The step that model_fn built stays in the graph, where hooks and summaries can fetch every tensor
-of it, and runs last in each loop. The steps before it run in a while loop over a copy of the
-same nodes. So one call costs the graph's overhead once, and model_fn is called once.
+The step that model_fn built stays in the graph, where hooks and summaries can fetch its tensors,
+and runs as the last step of each loop. The steps before run in a while loop over a copy of the same
+nodes. So the overhead of a call is paid once for many steps, and model_fn is called once.
 """
 
 import logging
@@ -21,21 +21,21 @@ logger = logging.getLogger("tensorflow.trainer")
 _SEED_DISTANCE = 0x5EED
 
 
-def _nobody_listens(iterations: int) -> None:
+def _ignore(iterations: int) -> None:
     pass
 
 
 @dataclass(frozen=True)
 class TrainLoop:
-    """A step, and the op that makes several of it.
+    """The op that makes several training steps.
 
     Attributes:
-      iterations: int32 placeholder: how many steps the next run makes; 1 if it is not fed.
-      train_op: makes them.
-      loss: of the last of them.
-      step: the global step after the last of them.
-      max_iterations: the most steps one run can make.
-      announce: to be called with the number of steps that the run which begins will make.
+      iterations: int32 placeholder []: the number of steps of the next run; 1 by default.
+      train_op: the op that makes the steps.
+      loss: the loss of the last step, a scalar.
+      step: the global step after the last step.
+      max_iterations: the largest number of steps of one run.
+      before_run: must be called before each run with the run's number of steps.
     """
 
     iterations: Any
@@ -43,22 +43,22 @@ class TrainLoop:
     loss: Any
     step: Any
     max_iterations: int
-    before_run: Callable[[int], None] = _nobody_listens
+    before_run: Callable[[int], None] = _ignore
 
 
 def build_train_loop(
     train_op: Any, loss: Any, global_step: Any, iterations_per_loop: int
 ) -> TrainLoop:
-    """The loop around a step of the default graph.
+    """Build the loop around a step of the default graph.
 
-    A step that cannot be copied, because it is fed or keeps its state outside of resources, is
-    run once a `session.run` instead; a log line says so.
+    A step that cannot be copied runs once in each `session.run`, and a warning is logged: a step
+    that reads a placeholder, or that keeps state outside resource variables.
 
     Args:
       train_op: the op or tensor that makes one step.
       loss: the step's loss, a scalar.
       global_step: the variable that counts steps.
-      iterations_per_loop: the most steps that one run will be asked for.
+      iterations_per_loop: the largest number of steps of one run.
     """
     iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
     train_op = getattr(train_op, "op", train_op)
@@ -69,10 +69,10 @@ def build_train_loop(
     obstacle = why_not_unrollable(step)
     if obstacle is not None and iterations_per_loop > 1:
         several = "several" if iterations_per_loop == UNBOUNDED else iterations_per_loop
-        logger.warning("one step a session.run, not %s: %s", several, obstacle)
+        logger.warning("one step in each session.run, not %s: %s", several, obstacle)
     if obstacle is not None or iterations_per_loop == 1:
         return TrainLoop(iterations, train_op, loss, step_after, max_iterations=1)
-    others = [each for each in graph.get_operations() if each.name not in step]
+    others = [node for node in graph.get_operations() if node.name not in step]
     earlier_steps = run_unrolled(step, train_op, iterations - 1)
     for operation in (*_roots(step), *_reads(others)):
         operation._add_control_input(earlier_steps)
@@ -80,7 +80,11 @@ def build_train_loop(
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
-    """Why copies of these operations cannot run in the place of several runs; None if they can."""
+    """Return why copies of these operations cannot replace several runs; None if they can.
+
+    Args:
+      step: the operations of one step, by name.
+    """
     for operation in step.values():
         for tensor in (*operation.inputs, *operation.outputs):
             if tensor.op.type == "Placeholder":
@@ -94,12 +98,12 @@ def why_not_unrollable(step: dict[str, Any]) -> str | None:
 
 
 def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
-    """The op that runs a step `count` times, each time in a copy of it.
+    """Build the op that runs copies of a step in sequence.
 
     Args:
       step: the operations of one step, by name; see `tpuserve.graph.reachability`.
-      last: the one of them that a step is done with.
-      count: how often, a scalar.
+      last: the operation of the step that ends the step.
+      count: int32 []: the number of steps.
     """
     handles = _outside_inputs(step)
     definition = _definition(step)
@@ -122,8 +126,8 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
 
 
 def _outside_inputs(step: dict[str, Any]) -> list[Any]:
-    tensors = (each for operation in step.values() for each in operation.inputs)
-    return list({each.name: each for each in tensors if each.op.name not in step}.values())
+    tensors = (tensor for operation in step.values() for tensor in operation.inputs)
+    return list({tensor.name: tensor for tensor in tensors if tensor.op.name not in step}.values())
 
 
 def _definition(step: dict[str, Any]) -> Any:
@@ -134,19 +138,19 @@ def _definition(step: dict[str, Any]) -> Any:
             continue
         copy = definition.node.add()
         copy.CopyFrom(node)
-        # Variables stay outside of the loop, so there is nothing there to be colocated with.
+        # Variables stay outside the loop, so the loop has nothing to be colocated with.
         copy.attr.pop("_class", None)
         _reseed(copy)
-        inputs = [each for each in node.input if _is_data_or_in(each, step)]
+        inputs = [reference for reference in node.input if _is_data_or_in(reference, step)]
         del copy.input[:]
         copy.input.extend(inputs)
     return definition
 
 
 def _reseed(node: Any) -> None:
-    # An op's generator starts from its seeds: with the same ones, the copy and the original would
-    # draw the same numbers, in steps that should have nothing to do with each other.
-    seeds = [node.attr[each].i for each in ("seed", "seed2") if each in node.attr]
+    # An op's random generator starts from its seeds: with the same seeds, the copy and the original
+    # would draw the same numbers in different steps.
+    seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
     if len(seeds) == 2 and any(seeds):
         node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31
 
@@ -156,42 +160,46 @@ def _is_data_or_in(reference: str, step: dict[str, Any]) -> bool:
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:
-    """The operations that all else of the step waits for.
+    """Return the operations of the step that do not depend on others of the step.
 
-    A constant need not wait, and would no longer be folded if it did.
+    They must wait for the earlier steps. A constant need not wait, and with a control input the
+    constant would no longer be folded.
     """
     return [
         operation
         for operation in step.values()
         if operation.type != "Const"
         and (
-            all(each.op.name not in step or each.op.type == "Const" for each in operation.inputs)
-            # A call or a loop, once TensorFlow has inlined it, reads a variable before its other
-            # inputs are there.
-            or any(each.dtype == tf.resource for each in operation.inputs)
+            all(
+                tensor.op.name not in step or tensor.op.type == "Const"
+                for tensor in operation.inputs
+            )
+            # Once TensorFlow has inlined a call or a loop, its body reads a variable before the
+            # other inputs are available.
+            or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
         and not _is_inside_while(operation)
     ]
 
 
 def _reads(operations: Iterable[Any]) -> list[Any]:
-    """Those operations that read a resource, as a summary of a variable does.
+    """Return the operations that read a resource, for example for the summary of a variable.
 
-    They must not see a variable as it was before the loop. Where a run is not told how many
-    steps to make, as when variables are initialised, the loop they wait for makes none.
+    They must wait for the loop, so that they do not read the value from before the loop. In a run
+    that is not told a number of steps, such as the initialisation, the loop makes no steps.
     """
     return [
         operation
         for operation in operations
         if operation.outputs
-        and any(each.dtype == tf.resource for each in operation.inputs)
+        and any(tensor.dtype == tf.resource for tensor in operation.inputs)
         and not _is_inside_while(operation)
     ]
 
 
 def _is_inside_while(operation: Any) -> bool:
-    # Within a while loop of version 1 an edge from outside is not allowed, and not needed: what
-    # is inside waits for the Enter operations, which are outside.
+    # A TensorFlow 1 while loop allows no edge from outside into its body. None is needed: the body
+    # waits for the Enter operations, which are outside.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)

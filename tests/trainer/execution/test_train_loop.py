@@ -83,7 +83,7 @@ def test_reference_variables_are_stepped_one_by_one_and_the_log_says_why(
 ) -> None:
     single = Momentum(10, use_resource=False)
     assert single.loop.max_iterations == 1
-    assert "one step a session.run, not 10" in caplog.text
+    assert "one step in each session.run, not 10" in caplog.text
     assert "use_resource=True" in caplog.text
     single.run(1, [])
     assert single.state()[1] == 1
@@ -93,7 +93,7 @@ def test_a_loop_without_a_number_of_steps_is_told_of_without_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     Momentum(iteration_count.UNBOUNDED, use_resource=False)
-    assert "one step a session.run, not several: " in caplog.text
+    assert "one step in each session.run, not several: " in caplog.text
 
 
 def test_a_step_that_is_fed_is_stepped_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
