@@ -194,7 +194,9 @@ def check_tensorflow_internals() -> None:
             missing.append(f"tensorflow.python.{'.'.join(_NAMES[name])}".rstrip("."))
         else:
             attributes = _MODULE_ATTRIBUTES.get(name, ())
-            missing += [f"{name}.{each}" for each in attributes if not hasattr(value, each)]
+            missing += [
+                f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)
+            ]
     with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
         objects = {
             "tf.compat.v1.Session": (session, _SESSION_ATTRIBUTES),
@@ -204,7 +206,9 @@ def check_tensorflow_internals() -> None:
             "tf.Module": (tf.Module(), _TRACKABLE_ATTRIBUTES),
         }
         for kind, (value, attributes) in objects.items():
-            missing += [f"{kind}.{each}" for each in attributes if not hasattr(value, each)]
+            missing += [
+                f"{kind}.{attribute}" for attribute in attributes if not hasattr(value, attribute)
+            ]
     if missing:
         raise unsupported_tensorflow(missing)
 

@@ -31,8 +31,8 @@ def half_plus_two() -> pb.SavedModel:
     return model
 
 
-def write(model: pb.SavedModel, directory: Path) -> Path:
-    """Writes saved_model.pb and five bytes of variables; returns the directory."""
+def write_saved_model(model: pb.SavedModel, directory: Path) -> Path:
+    """Write saved_model.pb and five bytes of variables; return the directory."""
     (directory / "variables").mkdir(parents=True)
     (directory / "variables" / "variables.index").write_bytes(b"12345")
     (directory / "saved_model.pb").write_bytes(model.SerializeToString())
@@ -44,8 +44,8 @@ def copy_of_words(directory: Path) -> Path:
     return shutil.copytree(WORDS, directory)
 
 
-def of_graph(graph: pb.GraphDef) -> pb.SavedModel:
-    """A SavedModel of one metagraph without signatures."""
+def saved_model_with_graph(graph: pb.GraphDef) -> pb.SavedModel:
+    """Return a SavedModel with one metagraph that has no signatures."""
     model = pb.SavedModel(saved_model_schema_version=1)
     model.meta_graphs.add(graph_def=graph).meta_info_def.tags.append("serve")
     return model

@@ -20,7 +20,7 @@ def run(*arguments: str) -> int:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return saved_models.write(saved_models.half_plus_two(), tmp_path / "1")
+    return saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "1")
 
 
 def test_inspect_prints_json_for_programs(

@@ -67,7 +67,9 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
       TpuserveError: as `tpuserve.runtime.loader.load` for errors in the files.
     """
     directory = request.directory
-    metagraphs = {found.tags: found for found in metagraph.read_metagraphs(directory)}
+    metagraphs = {
+        description.tags: description for description in metagraph.read_metagraphs(directory)
+    }
     choice = select_metagraph(
         metagraphs.keys(),
         request.wanted_tags,

@@ -65,7 +65,7 @@ class LoadedModel(Protocol):
 
     def run_multi(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
@@ -73,7 +73,7 @@ class LoadedModel(Protocol):
         """Run several signatures on the same inputs, in one run of the graph.
 
         Args:
-          wanted: signature name → aliases of the outputs to compute.
+          output_names: signature name → aliases of the outputs to compute.
           inputs: as for `run`.
           timeout_ms: as for `run`.
 

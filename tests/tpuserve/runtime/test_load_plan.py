@@ -27,12 +27,12 @@ def plan_load(directory: Path, tag_set: Any = tags.SERVE, runtime: Any = None) -
 def change(directory: Path, change: Any) -> None:
     path = directory / "saved_model.pb"
     proto = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    for each in proto.meta_graphs:
-        change(each)
+    for meta_graph in proto.meta_graphs:
+        change(meta_graph)
     path.write_bytes(proto.SerializeToString())
 
 
-def test_all_that_a_session_needs_is_there(directory: Path) -> None:
+def test_plan_has_what_a_session_needs(directory: Path) -> None:
     plan = plan_load(directory)
     assert plan.choice.tags == tags.SERVE
     assert plan.signatures["serving_default"].inputs["x"].name == "x:0"
@@ -54,14 +54,14 @@ def test_tpu_metagraph_without_a_tpu_is_refused(directory: Path) -> None:
 
 
 def test_asset_outside_of_the_model_is_refused(directory: Path) -> None:
-    change(directory, lambda each: each.asset_file_def.add(filename="../../secret"))
+    change(directory, lambda meta_graph: meta_graph.asset_file_def.add(filename="../../secret"))
     with pytest.raises(DamagedSavedModel, match=r"its asset ../../secret is outside of assets/"):
         plan_load(directory)
 
 
 def test_initialisation_of_two_ops_is_refused(directory: Path) -> None:
-    def add(each: Any) -> None:
-        each.collection_def["saved_model_main_op"].node_list.value.extend(["a", "b"])
+    def add(meta_graph: Any) -> None:
+        meta_graph.collection_def["saved_model_main_op"].node_list.value.extend(["a", "b"])
 
     change(directory, add)
     with pytest.raises(DamagedSavedModel, match="collection saved_model_main_op has 2 init"):

@@ -42,27 +42,27 @@ def model(directory: Path, request: pytest.FixtureRequest) -> LoadedModel:
 
 
 def x(*values: float) -> dict[str, np.ndarray[Any, Any]]:
-    return {"x": np.array([[each] for each in values], np.float32)}
+    return {"x": np.array([[value] for value in values], np.float32)}
 
 
-def test_a_model_answers(model: LoadedModel) -> None:
+def test_model_returns_its_outputs(model: LoadedModel) -> None:
     y = model.run("serving_default", x(1, 2, 5))["y"]
     assert y.tolist() == [[2.5], [3.0], [4.5]]
 
 
-def test_the_choice_says_which_metagraph_runs_on_what(directory: Path) -> None:
+def test_choice_names_the_metagraph_and_the_device(directory: Path) -> None:
     assert str(loader.load(directory, hardware=NO_TPU).choice).startswith("{serve} on CPU (")
     choice = loader.load(directory, hardware=EMULATED).choice
     assert str(choice).startswith("{serve, tpu} on CPU through XLA (")
 
 
-def test_a_shape_that_the_graph_can_compute_is_answered_whatever_the_signature_says(
+def test_shape_that_the_graph_can_compute_is_accepted_whatever_the_signature_says(
     model: LoadedModel,
 ) -> None:
     assert model.run("serving_default", {"x": np.array(4, np.float32)})["y"] == 4.0
 
 
-def test_a_shape_that_the_graph_refuses_is_the_callers_error(tmp_path: Path) -> None:
+def test_shape_that_the_graph_refuses_is_an_invalid_tensor(tmp_path: Path) -> None:
     directory = models.export(lambda x: {"y": tf.reshape(x, [2, 2])}, tmp_path)
     for hardware in (NO_TPU, EMULATED):
         model = loader.load(directory, hardware=hardware)
@@ -70,7 +70,7 @@ def test_a_shape_that_the_graph_refuses_is_the_callers_error(tmp_path: Path) -> 
             model.run("serving_default", x(1, 2, 3))
 
 
-def test_a_wrong_type_is_named_as_tensorflow_serving_names_it(model: LoadedModel) -> None:
+def test_wrong_dtype_has_the_error_text_of_tensorflow_serving(model: LoadedModel) -> None:
     with pytest.raises(InvalidTensor, match=r"Expects arg\[0\] to be float but string is provided"):
         model.run("serving_default", {"x": np.array([b"1"], object)})
 
@@ -82,35 +82,35 @@ def test_inputs_must_be_those_of_the_signature(model: LoadedModel) -> None:
         model.run("serving_default", {"z": np.zeros([1, 1], np.float32)})
 
 
-def test_an_unknown_output_or_signature_is_named(model: LoadedModel) -> None:
+def test_unknown_output_or_signature_is_an_error_with_its_name(model: LoadedModel) -> None:
     with pytest.raises(InvalidInput, match="output tensor alias not found in signature: q"):
         model.run("serving_default", x(1), ["q"])
     with pytest.raises(SignatureNotFound, match='Serving signature key "q" not found'):
         model.run("q", x(1))
 
 
-def test_many_threads_get_their_own_answers(model: LoadedModel) -> None:
+def test_each_of_many_threads_gets_its_own_outputs(model: LoadedModel) -> None:
     answers: dict[int, float] = {}
 
     def ask(number: int) -> None:
         answers[number] = model.run("serving_default", x(number))["y"].item()
 
     threads = [threading.Thread(target=ask, args=[number]) for number in range(16)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert answers == {number: number / 2 + 2 for number in range(16)}
 
 
-def test_a_closed_model_runs_no_more(directory: Path) -> None:
+def test_closed_model_refuses_to_run(directory: Path) -> None:
     model = loader.load(directory, hardware=NO_TPU)
     model.close()
     with pytest.raises(ModelExecutionError):
         model.run("serving_default", x(1))
 
 
-def test_a_metagraph_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_metagraph_is_an_error(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
     with pytest.raises(MetagraphNotFound, match="found {serve}"):
         loader.load(directory, hardware=EMULATED)
@@ -118,13 +118,13 @@ def test_a_metagraph_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 def test_missing_variables_are_a_damaged_model(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path)
-    for each in (directory / "variables").iterdir():
-        each.unlink()
+    for path in (directory / "variables").iterdir():
+        path.unlink()
     with pytest.raises(DamagedSavedModel, match=f"cannot load {directory}: .*variables"):
         loader.load(directory, hardware=NO_TPU)
 
 
-def test_an_op_that_a_tpu_refuses_is_the_models_fault_and_named(tmp_path: Path) -> None:
+def test_op_that_a_tpu_refuses_is_an_execution_error_with_its_name(tmp_path: Path) -> None:
     def build(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": tf.strings.to_number(tf.strings.as_string(x))}
 
@@ -133,7 +133,7 @@ def test_an_op_that_a_tpu_refuses_is_the_models_fault_and_named(tmp_path: Path) 
         model.run("serving_default", x(1))
 
 
-def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -> None:
+def test_callable_does_not_depend_on_the_order_of_outputs(model: LoadedModel) -> None:
     assert isinstance(model, SessionModel)
     runner = model._runners["serving_default"]
     before = len(runner._callables)
@@ -142,18 +142,18 @@ def test_the_order_of_outputs_makes_no_callable_of_its_own(model: LoadedModel) -
     assert len(runner._callables) <= before + 1
 
 
-def test_a_path_as_bytes_is_taken_as_an_estimator_returns_it(directory: Path) -> None:
+def test_path_as_bytes_is_accepted(directory: Path) -> None:
     model = loader.load(bytes(directory), hardware=NO_TPU)
     assert model.run("serving_default", x(4))["y"] == 4.0
 
 
-def test_signatures_are_kept_whole_for_metadata(model: LoadedModel) -> None:
+def test_signature_defs_are_the_whole_messages(model: LoadedModel) -> None:
     (name,) = model.signature_defs
     assert name == "serving_default"
     assert model.signature_defs[name].inputs["x"].dtype == tf.float32.as_datatype_enum
 
 
-def test_default_of_the_signature_stands_in_for_an_input(tmp_path: Path) -> None:
+def test_default_of_the_signature_replaces_a_missing_input(tmp_path: Path) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
     change(directory, lambda signature: signature.defaults["x"].CopyFrom(tf.make_tensor_proto(4.0)))
     model = loader.load(directory, hardware=NO_TPU)
@@ -161,7 +161,7 @@ def test_default_of_the_signature_stands_in_for_an_input(tmp_path: Path) -> None
     assert model.run("serving_default", x(2))["y"].tolist() == [[3.0]]
 
 
-def test_model_made_by_version_2_answers(tmp_path: Path) -> None:
+def test_model_of_tensorflow_2_returns_its_outputs(tmp_path: Path) -> None:
     class Twice(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
         def __call__(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -193,7 +193,7 @@ def test_models_of_this_project_hold_no_unsafe_op(directory: Path) -> None:
         loader.load(directory, hardware=hardware, forbid_unsafe_ops=True).close()
 
 
-def test_missing_tpu_metagraph_falls_back_aloud(
+def test_fallback_for_a_missing_tpu_metagraph_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = models.export(models.half_plus_two, tmp_path, tags.SERVE)
@@ -202,13 +202,13 @@ def test_missing_tpu_metagraph_falls_back_aloud(
     assert model.choice.fallback in caplog.text
 
 
-def test_deadline_does_not_change_an_answer(model: LoadedModel) -> None:
+def test_deadline_does_not_change_the_outputs(model: LoadedModel) -> None:
     for _ in range(3):
         answer = model.run("serving_default", x(1, 2, 5), timeout_ms=60_000)
         assert answer["y"].tolist() == [[2.5], [3.0], [4.5]]
 
 
-def test_session_options_are_taken(directory: Path) -> None:
+def test_session_options_are_applied(directory: Path) -> None:
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1).SerializeToString()
     model = loader.load(directory, hardware=NO_TPU, session_config=config)
     assert isinstance(model, SessionModel)
@@ -216,7 +216,7 @@ def test_session_options_are_taken(directory: Path) -> None:
 
 
 def change(directory: Path, edit: Callable[[Any], Any]) -> None:
-    """Edits the signature of a saved model in place."""
+    """Edit the signature of a saved model in place."""
     path = directory / "saved_model.pb"
     proto = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     edit(proto.meta_graphs[0].signature_def["serving_default"])

@@ -40,12 +40,12 @@ class FakeModel:
 
     def run_multi(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, dict[str, Array]]:
-        return {name: self.run(name, inputs, aliases) for name, aliases in wanted.items()}
+        return {name: self.run(name, inputs, aliases) for name, aliases in output_names.items()}
 
     def close(self) -> None:
         pass
@@ -77,7 +77,7 @@ def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_load_uses_the_registered_runtime_that_is_selected(
     fake_runtime: None, tmp_path: Path
 ) -> None:
-    directory = saved_models.write(saved_models.half_plus_two(), tmp_path / "half")
+    directory = saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "half")
     model = loader.load(directory, tags.SERVE, TpuSystem(), runtime="fake")
     assert isinstance(model, FakeModel)
     assert isinstance(model, LoadedModel)

@@ -25,7 +25,7 @@ assert "numpy" in sys.modules and "tensorflow.python.client" not in sys.modules
 """
 
 
-def test_op_is_defined_as_it_is_in_the_process_that_has_tensorflow() -> None:
+def test_op_definition_is_that_of_tensorflow() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
         input=tensorflow_stub.serialized_op_list(),
@@ -55,6 +55,6 @@ def test_constant_is_made_as_tensorflow_makes_it(number: int) -> None:
     assert tensorflow_stub._make_tensor_proto(number) == tensor_util.make_tensor_proto(number)
 
 
-def test_constant_that_is_no_list_of_replicas_is_refused() -> None:
+def test_constant_of_another_dtype_is_refused() -> None:
     with pytest.raises(TypeError):
         tensorflow_stub._make_ndarray(tf.make_tensor_proto(1.5))

@@ -2,7 +2,7 @@ from tpuserve.proto import saved_model_pb2 as pb
 from tpuserve.saved_model import batch_functions
 
 
-def test_the_sizes_of_all_batch_functions_are_gathered_each_once() -> None:
+def test_sizes_of_all_batch_functions_are_returned_without_duplicates() -> None:
     graph = pb.GraphDef()
     graph.node.add(op="BatchFunction").attr["allowed_batch_sizes"].list.i.extend([8, 2])
     within = graph.library.function.add().node_def

@@ -1,4 +1,4 @@
-"""Whatever a damaged SavedModel holds, it is described or refused, and soon."""
+"""Every damaged SavedModel is described or refused within a short time."""
 
 import contextlib
 import io
@@ -98,13 +98,13 @@ def messages_of(message: Message) -> Iterator[Message]:
         if field.message_type is None:
             continue
         values = value.values() if is_map(field) else value if field.is_repeated else [value]
-        for each in values:
-            yield from messages_of(each)
+        for value in values:
+            yield from messages_of(value)
 
 
 def change(message: Message, field: int, number: int, name: str) -> None:
     """Gives a field of a message another value; a message there is gone, or there twice."""
-    fields = [each for each in message.DESCRIPTOR.fields if not is_map(each)]
+    fields = [field for field in message.DESCRIPTOR.fields if not is_map(field)]
     if not fields:
         return
     chosen = fields[field % len(fields)]

@@ -16,18 +16,18 @@ from tpuserve.saved_model.variables import DeclaredVariable
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return saved_models.write(saved_models.half_plus_two(), tmp_path / "half" / "1")
+    return saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "half" / "1")
 
 
-def test_every_metagraph_is_read_with_its_tags_and_signatures(directory: Path) -> None:
-    found = metagraph.read_saved_model(directory)
-    assert [each.tags for each in found.metagraphs] == [tags.SERVE, tags.SERVE_TPU]
-    signature = found.metagraphs[0].signatures["serving_default"]
+def test_metagraphs_are_described_with_tags_and_signatures(directory: Path) -> None:
+    model = metagraph.read_saved_model(directory)
+    assert [graph.tags for graph in model.metagraphs] == [tags.SERVE, tags.SERVE_TPU]
+    signature = model.metagraphs[0].signatures["serving_default"]
     assert signature.inputs == {"x": TensorSpec("x:0", "float32", (None, 1))}
-    assert found.variables_bytes == 5
+    assert model.variables_bytes == 5
 
 
-def test_ops_are_counted_where_they_run(directory: Path) -> None:
+def test_ops_are_counted_by_device(directory: Path) -> None:
     cpu, tpu = metagraph.read_saved_model(directory).metagraphs
     assert cpu.host_ops == {"Placeholder": 1, "Mul": 1, "Add": 1}
     assert cpu.computations == ()
@@ -37,7 +37,7 @@ def test_ops_are_counted_where_they_run(directory: Path) -> None:
     )
 
 
-def test_a_computation_within_a_batch_function_is_found() -> None:
+def test_computation_in_a_batch_function_is_described() -> None:
     _, tpu = metagraph.read_saved_model(WORDS).metagraphs
     (batch,) = tpu.batch_functions
     (computation,) = tpu.computations
@@ -48,7 +48,7 @@ def test_a_computation_within_a_batch_function_is_found() -> None:
     assert "MatMul" not in tpu.host_ops
 
 
-def test_the_settings_of_a_batch_function_are_read() -> None:
+def test_batch_function_is_described_with_its_settings() -> None:
     cpu, tpu = metagraph.read_saved_model(WORDS).metagraphs
     (batch,) = tpu.batch_functions
     assert batch == BatchFunction(
@@ -63,14 +63,16 @@ def test_the_settings_of_a_batch_function_are_read() -> None:
     assert cpu.batch_functions == ()
 
 
-def test_a_batch_function_within_functions_has_the_defaults_of_its_op(tmp_path: Path) -> None:
+def test_batch_function_in_a_function_has_the_defaults_of_its_op(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     graph.node.add(op="PartitionedCall").attr["f"].func.name = "outer"
     node = add_function(graph, "outer").node_def.add(name="batch", op="BatchFunction")
     node.attr["f"].func.name = "gone"
-    directory = saved_models.write(saved_models.of_graph(graph), tmp_path / "1")
-    (found,) = metagraph.read_saved_model(directory).metagraphs
-    assert found.batch_functions == (BatchFunction("batch", "gone", 0, 0, 0, (), 10),)
+    directory = saved_models.write_saved_model(
+        saved_models.saved_model_with_graph(graph), tmp_path / "1"
+    )
+    (description,) = metagraph.read_saved_model(directory).metagraphs
+    assert description.batch_functions == (BatchFunction("batch", "gone", 0, 0, 0, (), 10),)
 
 
 def test_both_metagraphs_declare_the_same_variables() -> None:
@@ -83,38 +85,38 @@ def test_both_metagraphs_declare_the_same_variables() -> None:
     )
 
 
-def test_what_lies_beside_the_graph_is_read() -> None:
-    found = metagraph.read_saved_model(WORDS)
-    assert [each.assets for each in found.metagraphs] == [("vocabulary.txt",)] * 2
-    assert found.extra_files == ("tf_serving_warmup_requests",)
-    assert [each.inputs["words"].shape for each in found.warm_up] == [(1, 5), (4, 5)]
-    assert found.problems == ()
+def test_assets_extra_files_and_warm_up_requests_are_described() -> None:
+    model = metagraph.read_saved_model(WORDS)
+    assert [graph.assets for graph in model.metagraphs] == [("vocabulary.txt",)] * 2
+    assert model.extra_files == ("tf_serving_warmup_requests",)
+    assert [record.inputs["words"].shape for record in model.warm_up] == [(1, 5), (4, 5)]
+    assert model.problems == ()
 
 
-def test_what_keeps_it_from_being_served_is_said_beside_what_it_holds(tmp_path: Path) -> None:
+def test_problems_are_reported_with_the_rest_of_the_description(tmp_path: Path) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / "variables" / "variables.index").unlink()
     (directory / warm_up_file.PATH).write_bytes(b"damaged")
-    found = metagraph.read_saved_model(directory)
-    assert len(found.metagraphs) == 2
-    assert found.warm_up == ()
-    without_variables, without_warm_up = found.problems
+    model = metagraph.read_saved_model(directory)
+    assert len(model.metagraphs) == 2
+    assert model.warm_up == ()
+    without_variables, without_warm_up = model.problems
     assert "variables/variables.index is missing" in without_variables
     assert "remove the file to serve without warm-up" in without_warm_up
 
 
-def test_metagraphs_alone_are_read_without_a_look_at_other_files(tmp_path: Path) -> None:
+def test_metagraphs_can_be_read_without_the_other_files(tmp_path: Path) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / warm_up_file.PATH).write_bytes(b"damaged")
     assert metagraph.read_metagraphs(directory) == metagraph.read_saved_model(WORDS).metagraphs
 
 
-def test_a_text_file_is_read_as_well(tmp_path: Path) -> None:
+def test_model_in_text_format_is_described(tmp_path: Path) -> None:
     text = text_format.MessageToString(saved_models.half_plus_two())
     (tmp_path / "saved_model.pbtxt").write_text(text)
     assert len(metagraph.read_saved_model(tmp_path).metagraphs) == 2
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_missing_directory_is_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
         metagraph.read_saved_model(tmp_path / "gone")

@@ -16,11 +16,11 @@ def problems(directory: Path) -> list[str]:
     return missing_files.describe_missing_files(directory, proto.meta_graphs)
 
 
-def test_a_whole_directory_has_no_problem(directory: Path) -> None:
+def test_complete_directory_has_no_problem(directory: Path) -> None:
     assert problems(directory) == []
 
 
-def test_a_graph_that_restores_nothing_needs_no_variables(tmp_path: Path) -> None:
+def test_graph_without_a_restore_op_needs_no_variables(tmp_path: Path) -> None:
     model = saved_models.half_plus_two()
     (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
     assert problems(tmp_path) == []
@@ -33,7 +33,7 @@ def test_a_graph_that_restores_nothing_needs_no_variables(tmp_path: Path) -> Non
         ("variables.data-00000-of-00001", "variables/variables.data-00000-of-00001"),
     ],
 )
-def test_a_missing_file_of_variables_is_named(directory: Path, name: str, file: str) -> None:
+def test_missing_variables_file_is_named(directory: Path, name: str, file: str) -> None:
     (directory / "variables" / name).unlink()
     (problem,) = problems(directory)
     assert problem == (
@@ -42,7 +42,7 @@ def test_a_missing_file_of_variables_is_named(directory: Path, name: str, file: 
     )
 
 
-def test_the_names_of_shards_say_which_are_missing(directory: Path) -> None:
+def test_missing_shard_is_inferred_from_the_names_of_the_others(directory: Path) -> None:
     shard = directory / "variables" / "variables.data-00000-of-00001"
     shard.rename(shard.with_name("variables.data-00001-of-99999"))
     (problem,) = problems(directory)
@@ -51,7 +51,7 @@ def test_the_names_of_shards_say_which_are_missing(directory: Path) -> None:
     assert "and 99995 other files are missing" in problem
 
 
-def test_a_missing_directory_of_variables_is_named_and_so_is_an_asset(directory: Path) -> None:
+def test_missing_variables_directory_and_asset_are_named(directory: Path) -> None:
     (directory / "variables").rename(directory / "elsewhere")
     (directory / "assets" / "vocabulary.txt").unlink()
     without_variables, without_asset = problems(directory)

@@ -12,42 +12,42 @@ from tpuserve.saved_model.proto_file import find_saved_model_file
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return saved_models.write(saved_models.half_plus_two(), tmp_path / "half" / "1")
+    return saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "half" / "1")
 
 
 def parse(directory: Path) -> pb.SavedModel:
     return proto_file.parse_saved_model_file(find_saved_model_file(directory))
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match="no directory .*/gone"):
         find_saved_model_file(tmp_path / "gone")
 
 
-def test_a_model_directory_leads_to_its_newest_version(directory: Path) -> None:
-    saved_models.write(saved_models.half_plus_two(), directory.parent / "10")
-    saved_models.write(saved_models.half_plus_two(), directory.parent / "9")
+def test_error_for_a_base_path_suggests_the_newest_version(directory: Path) -> None:
+    saved_models.write_saved_model(saved_models.half_plus_two(), directory.parent / "10")
+    saved_models.write_saved_model(saved_models.half_plus_two(), directory.parent / "9")
     with pytest.raises(SavedModelNotFound, match=r"found version directories 1, 9, 10.*/half/10$"):
         find_saved_model_file(directory.parent)
 
 
-def test_a_file_leads_to_its_directory(directory: Path) -> None:
+def test_error_for_a_file_suggests_its_directory(directory: Path) -> None:
     with pytest.raises(SavedModelNotFound, match=f"is a file. Name the directory .* {directory}"):
         find_saved_model_file(directory / "saved_model.pb")
 
 
-def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+def test_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").mkdir()
     with pytest.raises(SavedModelNotFound, match="saved_model.pb is a directory"):
         find_saved_model_file(tmp_path)
 
 
-def test_an_empty_directory_is_said_to_hold_none(tmp_path: Path) -> None:
+def test_empty_directory_is_reported_to_have_no_saved_model(tmp_path: Path) -> None:
     with pytest.raises(SavedModelNotFound, match=r"no saved_model.pb in .*export_saved_model"):
         find_saved_model_file(tmp_path)
 
 
-def test_a_name_that_no_file_can_have_is_an_error_of_its_own() -> None:
+def test_path_that_is_too_long_is_a_damaged_saved_model() -> None:
     with pytest.raises(DamagedSavedModel, match="File name too long"):
         find_saved_model_file(Path("x" * 5000))
 
@@ -55,7 +55,7 @@ def test_a_name_that_no_file_can_have_is_an_error_of_its_own() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no protobuf", b"\x12\xff\xff", b"\x12\x02\x0a\x00" + b"\x12"]
 )
-def test_a_damaged_file_is_an_error_of_its_own(tmp_path: Path, content: bytes) -> None:
+def test_damaged_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "saved_model.pb").write_bytes(content)
     with pytest.raises(DamagedSavedModel, match="saved_model.pb"):
         parse(tmp_path)
@@ -66,13 +66,13 @@ def test_a_damaged_file_is_an_error_of_its_own(tmp_path: Path, content: bytes) -
     [b"meta_graphs {", b"meta_graphs: 3", b"\xff\xfe", b"unknown {" * 3000],
     ids=["open", "wrong", "binary", "deep"],
 )
-def test_a_damaged_text_file_is_an_error_of_its_own(tmp_path: Path, content: bytes) -> None:
+def test_damaged_text_file_is_a_damaged_saved_model(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "saved_model.pbtxt").write_bytes(content)
     with pytest.raises(DamagedSavedModel, match="saved_model.pbtxt is no SavedModel"):
         parse(tmp_path)
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_its_own(
+def test_unreadable_file_is_a_damaged_saved_model(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bytes:
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-def test_a_directory_that_cannot_be_entered_is_an_error_of_its_own(directory: Path) -> None:
+def test_unreadable_directory_is_a_damaged_saved_model(directory: Path) -> None:
     directory.chmod(0)
     try:
         with pytest.raises(DamagedSavedModel, match="cannot be read: Permission denied"):
@@ -104,7 +104,7 @@ def test_assets_are_read_from_the_field_and_from_the_collection() -> None:
     assert proto_file.asset_names(metagraph) == ("b.txt",)
 
 
-def test_a_damaged_asset_names_its_metagraph() -> None:
+def test_error_for_a_damaged_asset_names_the_metagraph() -> None:
     metagraph = pb.MetaGraphDef()
     metagraph.meta_info_def.tags.append("serve")
     metagraph.collection_def["saved_model_assets"].any_list.value.add(value=b"\x12\xff")
@@ -112,7 +112,7 @@ def test_a_damaged_asset_names_its_metagraph() -> None:
         proto_file.asset_names(metagraph)
 
 
-def test_text_names_the_types(directory: Path) -> None:
+def test_types_in_text_format_have_names(directory: Path) -> None:
     (directory / "saved_model.pb").unlink()
     (directory / "saved_model.pbtxt").write_text(
         """
@@ -127,12 +127,12 @@ def test_text_names_the_types(directory: Path) -> None:
     assert node.attr["dtype"].type == pb.DT_INT64
 
 
-def test_what_is_no_directory_is_said_to_be_none() -> None:
+def test_error_for_a_device_file_says_that_it_is_no_directory() -> None:
     with pytest.raises(SavedModelNotFound, match="^/dev/null is no directory. Name a directory"):
         find_saved_model_file(Path("/dev/null"))
 
 
-def test_the_current_directory_is_called_so(
+def test_error_for_the_current_directory_names_it_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -23,15 +23,15 @@ def words() -> dict[str, Any]:
     return as_json(WORDS)
 
 
-def test_data_is_plain_json(tmp_path: Path) -> None:
-    data = as_json(saved_models.write(saved_models.half_plus_two(), tmp_path / "1"))
+def test_description_is_valid_json(tmp_path: Path) -> None:
+    data = as_json(saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "1"))
     tpu = data["metagraphs"][1]
     assert tpu["tags"] == ["serve", "tpu"]
     assert tpu["tpu_computations"][0]["tpu_ops"] == {"Mul": 2, "Add": 1}
     assert tpu["signatures"]["serving_default"]["outputs"]["y"]["shape"] == [None, 1]
 
 
-def test_a_batch_function_and_what_it_runs_are_data(words: dict[str, Any]) -> None:
+def test_batch_function_and_its_computation_are_included(words: dict[str, Any]) -> None:
     tpu = words["metagraphs"][1]
     (batch,) = tpu["batch_functions"]
     assert batch["allowed_batch_sizes"] == [1, 4]
@@ -39,7 +39,7 @@ def test_a_batch_function_and_what_it_runs_are_data(words: dict[str, Any]) -> No
     assert tpu["tpu_computations"][0]["batched_by"] == batch["function"]
 
 
-def test_all_variables_are_data(words: dict[str, Any]) -> None:
+def test_all_variables_are_included(words: dict[str, Any]) -> None:
     assert words["metagraphs"][0]["variables"][0] == {
         "name": "model/dense/bias",
         "dtype": "float32",
@@ -48,7 +48,7 @@ def test_all_variables_are_data(words: dict[str, Any]) -> None:
     }
 
 
-def test_what_lies_beside_the_graph_is_data(words: dict[str, Any]) -> None:
+def test_assets_extra_files_and_warm_up_requests_are_included(words: dict[str, Any]) -> None:
     assert words["metagraphs"][1]["assets"] == ["vocabulary.txt"]
     assert words["extra_files"] == ["tf_serving_warmup_requests"]
     assert words["problems"] == []
@@ -59,5 +59,5 @@ def test_what_lies_beside_the_graph_is_data(words: dict[str, Any]) -> None:
     }
 
 
-def test_counts_come_largest_first() -> None:
+def test_counts_are_sorted_largest_first() -> None:
     assert list(summary.sort_by_count({"Add": 1, "Mul": 3, "Abs": 1})) == ["Mul", "Abs", "Add"]

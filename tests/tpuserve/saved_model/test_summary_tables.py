@@ -20,11 +20,11 @@ def shown(directory: Path, encoding: str = "utf-8", **console: object) -> str:
 
 
 def written(graph: pb.GraphDef, directory: Path) -> Path:
-    return saved_models.write(saved_models.of_graph(graph), directory)
+    return saved_models.write_saved_model(saved_models.saved_model_with_graph(graph), directory)
 
 
-def test_both_metagraphs_are_shown_and_where_ops_run(tmp_path: Path) -> None:
-    text = shown(saved_models.write(saved_models.half_plus_two(), tmp_path / "1"))
+def test_both_metagraphs_are_printed_with_the_devices_of_their_ops(tmp_path: Path) -> None:
+    text = shown(saved_models.write_saved_model(saved_models.half_plus_two(), tmp_path / "1"))
     for expected in (
         "metagraph {serve}, TensorFlow 2.21.0",
         "on the TPU   nothing",
@@ -37,7 +37,7 @@ def test_both_metagraphs_are_shown_and_where_ops_run(tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_all_else_of_a_real_export_is_shown() -> None:
+def test_batching_variables_and_files_of_a_real_export_are_printed() -> None:
     text = shown(WORDS)
     for expected in (
         ": up to 4 rows, padded to 1, 4; waits 5 ms; 2 at once, 100 in the queue",
@@ -50,18 +50,18 @@ def test_all_else_of_a_real_export_is_shown() -> None:
     assert "problem" not in text
 
 
-def test_a_problem_is_shown(tmp_path: Path) -> None:
+def test_problem_is_printed(tmp_path: Path) -> None:
     directory = saved_models.copy_of_words(tmp_path / "1")
     (directory / "assets" / "vocabulary.txt").unlink()
     assert "problem      assets/vocabulary.txt is missing" in shown(directory)
 
 
-def test_colours_are_for_terminals() -> None:
+def test_colours_are_printed_to_terminals_alone() -> None:
     assert "\x1b[" in shown(WORDS, force_terminal=True, color_system="standard")
     assert "\x1b[" not in shown(WORDS)
 
 
-def test_what_is_piped_has_whole_lines(
+def test_lines_in_a_pipe_are_not_wrapped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -70,7 +70,7 @@ def test_what_is_piped_has_whole_lines(
     assert "model/dense/bias float32 [2] 8 B" in capsys.readouterr().out
 
 
-def test_a_console_that_only_has_ascii_gets_only_ascii(tmp_path: Path) -> None:
+def test_ascii_console_gets_ascii_alone(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     graph.node.add(op="Größe")
     text = shown(written(graph, tmp_path / "1"), encoding="ascii")
@@ -86,26 +86,26 @@ def test_a_console_that_only_has_ascii_gets_only_ascii(tmp_path: Path) -> None:
         ("\u202eAdd", "\\u202eAdd 1"),
     ],
 )
-def test_a_name_is_shown_and_never_obeyed(tmp_path: Path, name: str, expected: str) -> None:
+def test_control_characters_in_a_name_are_escaped(tmp_path: Path, name: str, expected: str) -> None:
     graph = pb.GraphDef()
     graph.node.add(op=name)
     assert f"1 op: {expected}" in shown(written(graph, tmp_path / "1"))
 
 
-def test_a_directory_of_any_name_is_shown(tmp_path: Path) -> None:
+def test_directory_of_any_name_is_printed(tmp_path: Path) -> None:
     directory = tmp_path / "[red]\udcff"
     saved_models.copy_of_words(directory)
     assert "[red]\\udcff: graph" in shown(directory)
 
 
-def test_what_there_is_too_much_of_is_counted(tmp_path: Path) -> None:
-    model = saved_models.of_graph(pb.GraphDef())
+def test_omitted_entries_of_long_lists_are_counted(tmp_path: Path) -> None:
+    model = saved_models.saved_model_with_graph(pb.GraphDef())
     for position in range(300):
         model.meta_graphs[0].signature_def[f"s{position:03d}"].inputs["x"].name = "x:0"
     for op in "ABCDEFGH":
         model.meta_graphs[0].graph_def.node.add(op=op)
     model.meta_graphs[0].graph_def.node.add(op="I" * 5000)
-    text = shown(saved_models.write(model, tmp_path / "1"))
+    text = shown(saved_models.write_saved_model(model, tmp_path / "1"))
     assert "s199" in text
     assert "s200" not in text
     assert "and 100 more" in text
@@ -113,7 +113,7 @@ def test_what_there_is_too_much_of_is_counted(tmp_path: Path) -> None:
     assert len(text) < 100_000
 
 
-def test_a_variable_of_unknown_size_is_said_to_be_so(tmp_path: Path) -> None:
+def test_variable_of_unknown_size_is_marked(tmp_path: Path) -> None:
     graph = pb.GraphDef()
     for name, size in (("v", 500_000), ("w", -1)):
         node = graph.node.add(name=name, op="VarHandleOp")

@@ -1,4 +1,4 @@
-"""Ops that reach files, the network or Python are found wherever they hide."""
+"""Ops that access files, the network or Python are found in graphs and functions."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def graph_of(*ops: str) -> pb.MetaGraphDef:
     return meta_graph
 
 
-def test_what_every_saved_model_needs_is_taken() -> None:
+def test_ops_that_every_saved_model_needs_are_accepted() -> None:
     needed = (
         "RestoreV2",
         "SaveV2",
@@ -51,7 +51,7 @@ def test_what_every_saved_model_needs_is_taken() -> None:
         "_Send",
     ],
 )
-def test_op_that_reaches_out_is_refused_by_name(op: str) -> None:
+def test_unsafe_op_is_refused_with_its_name(op: str) -> None:
     with pytest.raises(UnsafeModel, match=f"Python: 1 {op}. Export the model without"):
         unsafe_ops.check_no_unsafe_ops(graph_of("MatMul", op), PLACE)
 

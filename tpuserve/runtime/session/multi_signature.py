@@ -34,21 +34,21 @@ class MultiSignatureRunner:
 
     def run(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         timeout_ms: float | None,
     ) -> dict[str, dict[str, Array]]:
         """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
-        if not wanted:
+        if not output_names:
             return {}
         tensors = {}
-        for name, aliases in wanted.items():
+        for name, aliases in output_names.items():
             signature = find_signature(self._signatures, name)
             signature.check_outputs(aliases)
             tensors[name] = {alias: signature.outputs[alias].name for alias in aliases}
         # A tensor that two signatures share is computed once.
         fetches = {tensor for by_alias in tensors.values() for tensor in by_alias.values()}
-        runner = self._runner(tuple(sorted(wanted)))
+        runner = self._runner(tuple(sorted(output_names)))
         results = runner.run(inputs, tuple(fetches), timeout_ms)
         return {
             name: {alias: results[tensor] for alias, tensor in by_alias.items()}

@@ -93,13 +93,13 @@ class SessionModel:
 
     def run_multi(
         self,
-        wanted: Mapping[str, Sequence[str]],
+        output_names: Mapping[str, Sequence[str]],
         inputs: Mapping[str, Array],
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, dict[str, Array]]:
         """Run several signatures on the same inputs; see `LoadedModel.run_multi`."""
-        return self._multi_runner.run(wanted, inputs, timeout_ms)
+        return self._multi_runner.run(output_names, inputs, timeout_ms)
 
     def close(self) -> None:
         """Close the session and free its variables; see `LoadedModel.close`."""

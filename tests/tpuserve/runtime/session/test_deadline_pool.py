@@ -1,4 +1,4 @@
-"""Slow runs with a deadline keep no quick one waiting."""
+"""Slow runs with a deadline do not delay short runs."""
 
 import os
 import threading
@@ -46,7 +46,7 @@ def count(session: Any, n: int, milliseconds: float) -> Any:
     return run({"n": np.array(n, np.int32)}, None, milliseconds)["counted"]
 
 
-def test_quick_run_is_answered_while_more_slow_ones_run_than_there_are_cores(session: Any) -> None:
+def test_short_run_meets_its_deadline_beside_more_slow_runs_than_cores(session: Any) -> None:
     ends: list[int] = []
 
     def be_slow() -> None:
@@ -54,17 +54,17 @@ def test_quick_run_is_answered_while_more_slow_ones_run_than_there_are_cores(ses
 
     slow = [threading.Thread(target=be_slow) for _ in range((os.cpu_count() or 1) + 1)]
     before = others_seconds()
-    for each in slow:
-        each.start()
+    for thread in slow:
+        thread.start()
     # Once this much is computed they are at it.
     while others_seconds() < before + 0.3:
         time.sleep(0.01)
         assert not ends
     assert count(session, 3, 60_000) == 3
-    assert all(each.is_alive() for each in slow)
+    assert all(thread.is_alive() for thread in slow)
     session.run("stop")
-    for each in slow:
-        each.join()
+    for thread in slow:
+        thread.join()
     assert len(ends) == len(slow)
     assert min(ends) > 3
 
@@ -74,14 +74,14 @@ def others_seconds() -> float:
     return time.process_time() - time.thread_time()
 
 
-def test_slow_run_is_stopped_in_the_pool_too(session: Any) -> None:
+def test_slow_run_in_the_pool_is_stopped_at_its_deadline(session: Any) -> None:
     with pytest.raises(DeadlineExceeded):
         count(session, 2**30, 20)
 
 
-def test_pools_of_the_session_options_stay() -> None:
+def test_pools_of_the_session_options_are_kept() -> None:
     config = v1.ConfigProto()
     config.session_inter_op_thread_pool.add(num_threads=3, global_name="mine")
     deadline_pool.add_deadline_pool(config)
-    names = [each.global_name for each in config.session_inter_op_thread_pool]
+    names = [pool.global_name for pool in config.session_inter_op_thread_pool]
     assert names == ["mine", "tpuserve_deadline"]

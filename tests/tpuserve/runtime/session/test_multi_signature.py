@@ -1,4 +1,4 @@
-"""Signatures that take the same tensors are computed in one run."""
+"""Signatures that take the same tensors run in one session run."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ TWO = {"lengths": ["outputs"], "runs": ["scores"]}
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose outputs tell, for each example, how often it has run."""
+    """A model whose outputs contain the number of its runs."""
     directory = tmp_path_factory.mktemp("counting") / "1"
     with tf.Graph().as_default(), v1.Session() as session:
         examples = v1.placeholder(tf.string, [None], name="examples")
@@ -49,10 +49,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def _signature(fed: Any, method: str, **outputs: Any) -> Any:
+def _signature(tensor: Any, method: str, **outputs: Any) -> Any:
     info = v1.saved_model.build_tensor_info
     return v1.saved_model.build_signature_def(
-        {"inputs": info(fed)}, {name: info(each) for name, each in outputs.items()}, method
+        {"inputs": info(tensor)}, {alias: info(output) for alias, output in outputs.items()}, method
     )
 
 
@@ -61,32 +61,32 @@ def model(directory: Path) -> LoadedModel:
     return loader.load(directory)
 
 
-def test_all_signatures_are_computed_in_one_run(model: LoadedModel) -> None:
+def test_all_signatures_run_in_one_session_run(model: LoadedModel) -> None:
     for run in (1, 2):
-        found = model.run_multi(TWO, {"inputs": EXAMPLES})
-        assert found["lengths"]["outputs"].tolist() == [1, 3]
-        assert found["runs"]["scores"].tolist() == [[run], [run]]
+        outputs = model.run_multi(TWO, {"inputs": EXAMPLES})
+        assert outputs["lengths"]["outputs"].tolist() == [1, 3]
+        assert outputs["runs"]["scores"].tolist() == [[run], [run]]
 
 
-def test_an_output_may_be_wanted_of_one_alone_and_in_time(model: LoadedModel) -> None:
-    found = model.run_multi({"runs": ["scores"]}, {"inputs": EXAMPLES}, timeout_ms=60_000)
-    assert {name: list(each) for name, each in found.items()} == {"runs": ["scores"]}
+def test_one_signature_can_run_alone_and_with_a_deadline(model: LoadedModel) -> None:
+    outputs = model.run_multi({"runs": ["scores"]}, {"inputs": EXAMPLES}, timeout_ms=60_000)
+    assert {name: list(by_alias) for name, by_alias in outputs.items()} == {"runs": ["scores"]}
     assert model.run_multi({}, {"inputs": EXAMPLES}) == {}
 
 
-def test_what_does_not_go_together_is_refused(model: LoadedModel) -> None:
-    fed = {"inputs": EXAMPLES}
+def test_different_inputs_and_invalid_requests_are_refused(model: LoadedModel) -> None:
+    inputs = {"inputs": EXAMPLES}
     with pytest.raises(InvalidInput, match="must be the same for all"):
-        model.run_multi({"lengths": ["outputs"], "other": ["outputs"]}, fed)
+        model.run_multi({"lengths": ["outputs"], "other": ["outputs"]}, inputs)
     with pytest.raises(SignatureNotFound):
-        model.run_multi({"nothing": ["outputs"]}, fed)
+        model.run_multi({"nothing": ["outputs"]}, inputs)
     with pytest.raises(InvalidInput, match="output tensor alias not found"):
-        model.run_multi({"lengths": ["scores"]}, fed)
+        model.run_multi({"lengths": ["scores"]}, inputs)
     with pytest.raises(InvalidTensor):
         model.run_multi(TWO, {"inputs": np.zeros(2, np.float32)})
 
 
-def test_closed_model_runs_nothing(model: LoadedModel) -> None:
+def test_closed_model_refuses_to_run(model: LoadedModel) -> None:
     model.run_multi(TWO, {"inputs": EXAMPLES})
     model.close()
     with pytest.raises(ModelExecutionError):

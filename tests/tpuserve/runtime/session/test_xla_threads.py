@@ -1,4 +1,4 @@
-"""XLA's threads are as those of requests, whoever loads the first model that needs them."""
+"""XLA's threads have the priority of requests, even if a load starts them."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ print(*nice["tf_XLAEigen"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own there")
-def test_threads_of_requests_do_not_go_last_as_those_of_loads(tmp_path: object) -> None:
+def test_xla_threads_keep_the_priority_of_requests_if_a_load_starts_them(tmp_path: object) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert ran.stdout.split() == ["3.0", "0"]
