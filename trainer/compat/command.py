@@ -14,8 +14,8 @@ def _emulated(context: click.Context, option: click.Parameter, value: str | None
             devices.find_tpu_system({devices.EMULATION_VARIABLE: value})
         except InvalidSetting:
             raise click.BadParameter(
-                f"{value!r} is no TPU topology. Give a number of cores (8), HOSTSxCORES (2x4), or "
-                f"0 for none."
+                f"{value!r} is not a valid topology. Give a number of cores (8), HOSTSxCORES "
+                f"(2x4), or 0 to disable the emulation."
             ) from None
     return value
 

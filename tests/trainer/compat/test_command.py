@@ -27,8 +27,8 @@ def test_it_runs_as_a_module_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--emulate-tpu", "x", SCRIPT], "'x' is no TPU topology. Give a number of cores"),
-        (["--emulate-tpu", "3x", SCRIPT], "'3x' is no TPU topology."),
+        (["--emulate-tpu", "x", SCRIPT], "'x' is not a valid topology. Give a number of cores"),
+        (["--emulate-tpu", "3x", SCRIPT], "'3x' is not a valid topology."),
         ([], "Missing argument 'SCRIPT'"),
         (["--nope", SCRIPT], "No such option"),
     ],
