@@ -1,1 +1,1 @@
-"""What a model_fn returns, and how it is called."""
+"""The model_fn: the call of the user's function, and the spec that the function returns."""

@@ -1,4 +1,4 @@
-"""The metrics of an evaluation as ops: what each batch updates, and what is read at the end."""
+"""The ops of an evaluation's metrics: an update for each batch, and values to read at the end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from trainer.checkpoints import checkpoints
 from trainer.model import spec_validation
 from trainer.model.spec import EstimatorSpec
 
-RESERVED = ("loss", checkpoints.GLOBAL_STEP)
+RESERVED_NAMES = ("loss", checkpoints.GLOBAL_STEP)
 
 
 @dataclass(frozen=True)
 class EvalMetrics:
-    """EvalMetrics of the default graph.
+    """The metrics of an evaluation, in the default graph.
 
     Attributes:
-      values: name → tensor, to be read after the last batch.
-      update: the op that takes one batch into account.
+      values: name → tensor to read after the last batch.
+      update: the op that adds one batch to the metrics.
     """
 
     values: dict[str, Any]
@@ -28,34 +28,34 @@ class EvalMetrics:
 
 
 def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
-    """The metrics of a model, and its loss, in which each row counts alike.
+    """Build the metrics of a spec and the mean of its loss over all rows.
 
     Args:
-      spec: of an evaluation.
-      features: what model_fn got: the first of them says how many rows a batch has.
+      spec: the spec of an evaluation.
+      features: the features that model_fn received; the first one tells the number of rows.
 
     Raises:
-      InvalidSetting: a metric has a name that evaluate() gives itself.
+      InvalidSetting: a metric has a name that evaluate() uses itself.
     """
     return build_eval_metrics(spec.eval_metric_ops or {}, spec.loss, _rows(features))
 
 
 def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> EvalMetrics:
-    """The metrics that ops make, and a loss.
+    """Build metrics from ops, and the weighted mean of a loss.
 
     Args:
       metrics: name → (value, update op), or a tf_keras Metric that was updated.
-      loss: a mean over rows, or several.
-      rows: how many rows each loss is of; None where they all count alike.
+      loss: a mean over rows, or several: a float tensor of any shape.
+      rows: the number of rows of each loss, which is its weight; None for equal weights.
 
     Raises:
-      InvalidSetting: a metric has a name that evaluate() gives itself.
+      InvalidSetting: a metric has a name that evaluate() uses itself.
     """
-    reserved = [name for name in RESERVED if name in metrics]
+    reserved = [name for name in RESERVED_NAMES if name in metrics]
     if reserved:
         raise InvalidSetting(
             f"the model has a metric named {reserved[0]!r}, which evaluate() adds itself: metric "
-            f"names {' and '.join(map(repr, RESERVED))} are reserved. Name yours otherwise."
+            f"names {' and '.join(map(repr, RESERVED_NAMES))} are reserved. Name yours otherwise."
         )
     named = {**value_update_pairs(metrics), "loss": tf.compat.v1.metrics.mean(loss, weights=rows)}
     values = {name: value for name, (value, _) in named.items()}
@@ -63,20 +63,20 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
 
 
 def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """EvalMetrics by name, Keras ones among them, each as a pair (value, update op)."""
+    """Return metrics by name as pairs (value, update op); Keras metrics are converted."""
     return {name: _value_and_update(metric) for name, metric in metrics.items()}
 
 
 def _rows(features: Any) -> Any:
-    """How many rows a batch has; None where nothing tells."""
-    tensors = [each for each in tf.nest.flatten(features) if tf.is_tensor(each)]
+    """Return the number of rows of a batch, float32 []; None if no feature tells."""
+    tensors = [feature for feature in tf.nest.flatten(features) if tf.is_tensor(feature)]
     if not tensors:
         return None
     first = tensors[0]
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     if isinstance(first, tf.RaggedTensor):
         shape = [first.nrows()]
-    # A scalar has no first dimension, and counts as one row.
+    # The empty product of a scalar's shape is 1: a scalar counts as one row.
     return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
 
 
@@ -84,9 +84,8 @@ def _value_and_update(metric: Any) -> tuple[Any, Any]:
     if not spec_validation.is_keras_metric(metric):
         value, update = metric
         return value, update
-    # Keras keeps the variables of a metric out of all collections, so that no session would
-    # initialise them.
-    local = {each.ref() for each in tf.compat.v1.local_variables()}
+    # Keras adds the variables of a metric to no collection, so no session would initialise them.
+    local = {variable.ref() for variable in tf.compat.v1.local_variables()}
     for variable in metric.variables:
         if variable.ref() not in local:
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.LOCAL_VARIABLES, variable)

@@ -1,4 +1,4 @@
-"""Batches for a TPU from an input_fn that was not written for one."""
+"""Conversion of an input's batches and dtypes for a TPU, if input_fn was not written for a TPU."""
 
 import logging
 from typing import Any
@@ -10,7 +10,7 @@ from trainer.model.spec import ModeKeys
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_NARROWED = {
+_TPU_DTYPES = {
     tf.int64: tf.int32,
     tf.uint64: tf.uint32,
     tf.int16: tf.int32,
@@ -18,91 +18,95 @@ _NARROWED = {
     tf.float64: tf.float32,
     tf.float16: tf.float32,
 }
-"""Types that infeed does not carry → the ones they are carried as."""
+"""Dtypes that the infeed does not accept → the dtypes that are fed in their place."""
 
 
 class FeatureCodec:
-    """What input_fn gives, as it goes to a TPU, and as model_fn knows it."""
+    """Converts an input for the infeed, and converts the fed tensors back for model_fn."""
 
     def __init__(self) -> None:
-        self._types: dict[str, tuple[Any, Any]] = {}
+        self._dtypes: dict[str, tuple[Any, Any]] = {}
 
     def encode(self, returned: Any, batch_size: int, mode: str) -> Any:
-        """What input_fn returned, in batches of one size and in types that a TPU takes.
+        """Return the input in batches of one size, with dtypes that a TPU supports.
 
         Args:
           returned: a Dataset, or tensors, of features or (features, labels).
-          batch_size: rows of a batch. A Dataset of other batches, or of batches of unknown size,
-            is cut anew; rows that are left over in training are dropped, as
+          batch_size: number of rows of a batch. A Dataset with batches of another or of unknown
+            size is rebatched. In training, a remainder at the end is dropped, as
             dataset.batch(..., drop_remainder=True) does.
           mode: one of `ModeKeys`.
         """
         if not isinstance(returned, tf.data.Dataset):
             features, labels = input_pipeline.split_features_and_labels(returned)
-            self._note(features, labels, mode)
+            self._record_dtypes(features, labels, mode)
             return tf.nest.map_structure(_narrow, returned)
-        self._note(*input_pipeline.split_features_and_labels(returned.element_spec), mode)
-        rows = {_rows(each) for each in tf.nest.flatten(returned.element_spec)}
+        self._record_dtypes(*input_pipeline.split_features_and_labels(returned.element_spec), mode)
+        rows = {_count_rows(spec) for spec in tf.nest.flatten(returned.element_spec)}
         if rows != {batch_size}:
-            found = ", ".join(sorted("any" if each is None else str(each) for each in rows))
+            sizes = ", ".join(sorted("any" if size is None else str(size) for size in rows))
             logger.info(
-                "batches of input_fn, of %s rows, are cut into batches of %d for the TPU",
-                found,
+                "rebatching the batches of input_fn, of %s rows, to %d rows for the TPU",
+                sizes,
                 batch_size,
             )
             returned = returned.rebatch(batch_size, drop_remainder=mode == ModeKeys.TRAIN)
-        if any(_type(each) in _NARROWED for each in tf.nest.flatten(returned.element_spec)):
-            returned = returned.map(_narrowed)
+        if any(_dtype(spec) in _TPU_DTYPES for spec in tf.nest.flatten(returned.element_spec)):
+            returned = returned.map(_narrow_element)
         return returned
 
     def decode(self, features: Any, labels: Any, mode: str) -> tuple[Any, Any]:
-        """Features and labels of a batch, in the types that input_fn gave them."""
-        kinds = self._types.get(mode)
-        if kinds is None:
-            return features, labels
-        feature_types, label_types = kinds
-        return _restored(features, feature_types), _restored(labels, label_types)
+        """Return features and labels with the dtypes that input_fn returned.
 
-    def _note(self, features: Any, labels: Any, mode: str) -> None:
-        kinds = tf.nest.map_structure(_type, (features, labels))
-        narrowed = sorted(
-            {each.name for each in tf.nest.flatten(kinds) if each is not None and each in _NARROWED}
-        )
-        if narrowed and mode not in self._types:
+        Args:
+          features: the fed features.
+          labels: the fed labels; None without labels.
+          mode: one of `ModeKeys`.
+        """
+        dtypes = self._dtypes.get(mode)
+        if dtypes is None:
+            return features, labels
+        feature_dtypes, label_dtypes = dtypes
+        return _cast_back(features, feature_dtypes), _cast_back(labels, label_dtypes)
+
+    def _record_dtypes(self, features: Any, labels: Any, mode: str) -> None:
+        dtypes = tf.nest.map_structure(_dtype, (features, labels))
+        narrowed = sorted({dtype.name for dtype in tf.nest.flatten(dtypes) if dtype in _TPU_DTYPES})
+        if narrowed and mode not in self._dtypes:
             logger.info(
-                "input of type %s goes to the TPU in 32 bits; model_fn gets it as it was",
+                "input of type %s is fed to the TPU in 32 bits; model_fn receives the original",
                 ", ".join(narrowed),
             )
-        self._types[mode] = kinds
+        self._dtypes[mode] = dtypes
 
 
-def _narrowed(*element: Any) -> Any:
-    changed = tf.nest.map_structure(_narrow, element)
-    return changed if len(changed) > 1 else changed[0]
+def _narrow_element(*element: Any) -> Any:
+    narrowed = tf.nest.map_structure(_narrow, element)
+    return narrowed if len(narrowed) > 1 else narrowed[0]
 
 
 def _narrow(tensor: Any) -> Any:
-    wanted = _NARROWED.get(_type(tensor))
-    return tensor if wanted is None else tf.cast(tensor, wanted)
+    dtype = _TPU_DTYPES.get(_dtype(tensor))
+    return tensor if dtype is None else tf.cast(tensor, dtype)
 
 
-def _rows(spec: Any) -> int | None:
-    # TensorFlow 1's behaviour makes a Dimension of shape[0], which no set takes.
+def _count_rows(spec: Any) -> int | None:
+    # With TensorFlow 1's shape behaviour, shape[0] is a Dimension, which is not hashable.
     return spec.shape.as_list()[0] if spec.shape.rank else None
 
 
-def _restored(part: Any, kinds: Any) -> Any:
-    if isinstance(part, dict) and isinstance(kinds, dict):
-        # A prediction's features have one more, which tells padding.
+def _cast_back(part: Any, dtypes: Any) -> Any:
+    if isinstance(part, dict) and isinstance(dtypes, dict):
+        # In prediction the infeed adds a feature, which marks padding.
         return {
-            name: _restored(each, kinds[name]) if name in kinds else each
-            for name, each in part.items()
+            name: _cast_back(value, dtypes[name]) if name in dtypes else value
+            for name, value in part.items()
         }
-    if part is None or kinds is None:
+    if part is None or dtypes is None:
         return part
-    return tf.nest.map_structure(tf.cast, part, kinds)
+    return tf.nest.map_structure(tf.cast, part, dtypes)
 
 
-def _type(leaf: Any) -> Any:
-    """The type of a tensor or of its spec; None for labels that are not there."""
+def _dtype(leaf: Any) -> Any:
+    """Return the dtype of a tensor or its spec; None for labels that are missing."""
     return getattr(leaf, "dtype", None)

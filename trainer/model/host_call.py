@@ -1,4 +1,4 @@
-"""Functions that a spec asks to be called on the host: metric functions and host calls."""
+"""The pairs (function, tensors) of a spec whose function runs on the host."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -8,18 +8,30 @@ from tpuserve.errors import InvalidSetting, InvalidType
 
 
 def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
-    """What the function of an eval_metrics or host_call pair returns for its tensors."""
+    """Call the function of an eval_metrics or host_call pair with its tensors.
+
+    Args:
+      host_function: (function, tensors): tensors are passed by position if they are a list, and
+        by keyword if they are a dict.
+
+    Returns:
+      What the function returns.
+    """
     function, tensors = host_function
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
 
 
 def validate_host_function(name: str, pair: Any) -> None:
-    """Refuses what is no pair of a function and the tensors it takes; None passes.
+    """Check that a value is a pair of a function and the function's tensors, or None.
+
+    Args:
+      name: names the value in errors.
+      pair: the value of eval_metrics or host_call.
 
     Raises:
-      InvalidSetting: it is no pair, its tensors are no list or dict, or are more or fewer than
-        the function's arguments.
-      InvalidType: its first item cannot be called.
+      InvalidSetting: the value is not a pair, the tensors are not a list or dict, or their number
+        does not match the function's arguments.
+      InvalidType: the first item cannot be called.
     """
     if pair is None:
         return
@@ -34,22 +46,23 @@ def validate_host_function(name: str, pair: Any) -> None:
     if not isinstance(tensors, (tuple, list, Mapping)):
         raise InvalidSetting(f"{name} has tensors {tensors!r}. Give a list or a dict of tensors.")
     if not isinstance(tensors, Mapping):
-        _check_count(name, function, tensors)
+        _check_argument_count(name, function, tensors)
 
 
-def _check_count(name: str, function: Callable[..., Any], tensors: Any) -> None:
+def _check_argument_count(name: str, function: Callable[..., Any], tensors: Any) -> None:
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        # Functions written in C need not tell their arguments.
+        # Functions written in C may have no signature.
         return
-    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    most = [each for each in parameters if each.kind in by_position]
-    least = [each for each in most if each.default is inspect.Parameter.empty]
-    if not len(least) <= len(tensors) <= len(most):
+    accepted = [parameter for parameter in parameters if parameter.kind in by_position]
+    required = [parameter for parameter in accepted if parameter.default is inspect.Parameter.empty]
+    if not len(required) <= len(tensors) <= len(accepted):
+        names = ", ".join(parameter.name for parameter in accepted)
         raise InvalidSetting(
             f"{name} has {len(tensors)} tensors for a function with the arguments "
-            f"({', '.join(each.name for each in most)}). Give one tensor for each, in this order."
+            f"({names}). Give one tensor for each, in this order."
         )

@@ -1,4 +1,4 @@
-"""Functions from features to logits, to build a model_fn of."""
+"""Functions that compute logits from features, as building blocks of a model_fn."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,22 +15,26 @@ v1 = tf.compat.v1
 def call_logit_fn(
     logit_fn: Callable[..., Any], features: Any, mode: str, params: Any, config: Any
 ) -> Any:
-    """The logits of features: a tensor, or a dict of tensors for several heads.
+    """Return the logits of features: a tensor, or a dict of tensors for several heads.
 
     Args:
-      logit_fn: takes features, and those of mode, params and config that it names.
-      features, mode, params, config: what model_fn got.
+      logit_fn: takes features, and those of mode, params and config that its signature names.
+      features: the features that model_fn received.
+      mode: one of `ModeKeys`.
+      params: the hyperparameters that model_fn received.
+      config: the RunConfig that model_fn received.
 
     Raises:
-      InvalidSetting: logit_fn returns anything else.
+      InvalidSetting: logit_fn returned something else.
     """
     available = {"mode": mode, "params": params, "config": config}
-    named = inspect.signature(logit_fn).parameters
+    parameters = inspect.signature(logit_fn).parameters
     logits = logit_fn(
-        features=features, **{name: each for name, each in available.items() if name in named}
+        features=features,
+        **{name: value for name, value in available.items() if name in parameters},
     )
     parts = list(logits.values()) if isinstance(logits, dict) else [logits]
-    if not all(tf.is_tensor(each) for each in parts):
+    if not all(tf.is_tensor(part) for part in parts):
         raise InvalidSetting(
             f"logit_fn should return a Tensor or a dictionary mapping strings to Tensors; it "
             f"returned {logits!r}."
@@ -47,19 +51,19 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Any,
     batch_norm: bool,
 ) -> Callable[[Any, str], Any]:
-    """A logit_fn of a feed-forward network: features, mode → [batch, units].
+    """Return a logit_fn of a feed-forward network: (features, mode) → [batch, units].
 
     Args:
       units: size of the logits.
       hidden_units: size of each hidden layer.
-      feature_columns: what the first layer reads.
-      activation_fn: of the hidden layers.
-      dropout: the share of activations that training drops; None for none.
-      input_layer_partitioner: splits the variables of the first layer; None for none.
-      batch_norm: normalize after each hidden layer.
+      feature_columns: the feature columns that the first layer reads.
+      activation_fn: the activation function of the hidden layers.
+      dropout: fraction of the activations that training drops; None for no dropout.
+      input_layer_partitioner: partitions the variables of the first layer; None for no partition.
+      batch_norm: whether each hidden layer is followed by batch normalisation.
 
     Raises:
-      InvalidSetting: units is no whole number.
+      InvalidSetting: units is not a whole number.
     """
     _check_units(units)
 
@@ -86,16 +90,16 @@ def dnn_logit_fn_builder(
 def linear_logit_fn_builder(
     units: int, feature_columns: Sequence[Any], sparse_combiner: str = "sum"
 ) -> Callable[[Any], Any]:
-    """A logit_fn of a linear model: features → [batch, units].
+    """Return a logit_fn of a linear model: features → [batch, units].
 
     Args:
       units: size of the logits.
-      feature_columns: what the model reads.
-      sparse_combiner: how a column with several values in a row combines them: "sum", "mean" or
+      feature_columns: the feature columns that the model reads.
+      sparse_combiner: how to combine several values of a column in one row: "sum", "mean" or
         "sqrtn".
 
     Raises:
-      InvalidSetting: units is no whole number.
+      InvalidSetting: units is not a whole number.
     """
     _check_units(units)
 

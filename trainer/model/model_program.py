@@ -1,4 +1,4 @@
-"""A user's program, its model_fn and settings, and how its functions are called."""
+"""The user's program: model_fn, settings, and the calls of the user's functions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 @dataclass(frozen=True)
 class ModelProgram:
-    """What every mode runs.
+    """A model_fn with its settings, which every mode runs.
 
     Attributes:
-      model_fn: takes features and, where it names them, labels, mode, params and config.
-      params: hyperparameters, a dict or an HParams; each call gets a copy.
-      config: how to run.
-      model_dir: where checkpoints and summaries are.
-      warm_start: the WarmStartSettings of a training without a checkpoint; None for none.
+      model_fn: takes features and those of labels, mode, params and config that it declares.
+      params: hyperparameters, a dict or an HParams; each call of a function receives a copy.
+      config: the RunConfig.
+      model_dir: the directory of checkpoints and summaries.
+      warm_start: WarmStartSettings for a training without a checkpoint; None for no warm start.
     """
 
     model_fn: Callable[..., Any]
@@ -46,8 +46,8 @@ class ModelProgram:
         unknown = [name for name in names if name not in _MODEL_FN_ARGUMENTS]
         if unknown:
             raise InvalidSetting(
-                f"model_fn {_name(self.model_fn)} has arguments {', '.join(unknown)} that nobody "
-                f"fills. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
+                f"model_fn {_name(self.model_fn)} has arguments {', '.join(unknown)} that get no "
+                f"value. It can have {', '.join(_MODEL_FN_ARGUMENTS)}; bind others with "
                 f"functools.partial."
             )
         if self.has_params() and "params" not in (*names, *_bound(self.model_fn)):
@@ -57,23 +57,29 @@ class ModelProgram:
             )
 
     def has_params(self) -> bool:
-        """Whether the caller gave hyperparameters."""
+        """Return whether the user passed hyperparameters."""
         values = getattr(self.params, "values", None)
         return bool(values()) if callable(values) else bool(self.params)
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """How many steps a training loop makes: one, unless the config has a TPUConfig."""
+        """Return the plan for training loops: one step each, unless the config has a TPUConfig."""
         if self.config.has_tpu_config:
             return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
-        # The hooks of a plain Estimator's program count on being called for each step.
+        # Hooks of an Estimator's program expect to be called for each step.
         return iterations_per_loop.FixedIterations(1)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """The hyperparameters for one call of model_fn."""
+        """Return the hyperparameters for one call of model_fn.
+
+        Args:
+          mode: one of `ModeKeys`.
+          is_export: whether the graph is built for an export.
+          for_tpu: whether the graph is built for a TPU.
+        """
         return hyperparameters.with_hyperparameters(self.params, {})
 
     def input_params(self, mode: str) -> Any:
-        """The hyperparameters for one call of an input_fn."""
+        """Return the hyperparameters for one call of an input_fn."""
         return hyperparameters.with_hyperparameters(self.params, {})
 
     def call_model_fn(
@@ -86,17 +92,18 @@ class ModelProgram:
         for_tpu: bool = False,
         config: Any = None,
     ) -> AnySpec:
-        """What model_fn returns for one mode, checked to be a spec of that mode.
+        """Call model_fn, and check that it returned a spec of the mode.
 
         Args:
-          features, labels: of one batch.
+          features: the features of one batch.
+          labels: the labels of one batch; None without labels.
           mode: one of `ModeKeys`.
-          is_export: whether the graph is built to be exported.
-          for_tpu: whether model_fn is to place its parts on a TPU itself, in an export.
-          config: how to run, where not as the program's own config says.
+          is_export: whether the graph is built for an export.
+          for_tpu: whether model_fn places its parts on a TPU itself, in an export.
+          config: the RunConfig to pass; None for the program's own.
 
         Raises:
-          InvalidSetting: it returned something else, or does not take the labels that are there.
+          InvalidSetting: model_fn returned something else, or takes no labels and there are some.
         """
         available = {
             "labels": labels,
@@ -107,18 +114,18 @@ class ModelProgram:
         names = unbound_argument_names(self.model_fn)
         if labels is not None and "labels" not in names:
             raise InvalidSetting(
-                f"model_fn {_name(self.model_fn)} has no argument 'labels', and the input_fn "
-                f"gives some. Declare it, or return features alone."
+                f"model_fn {_name(self.model_fn)} has no argument 'labels', and input_fn "
+                f"returns labels. Declare the argument, or return features alone."
             )
         spec: AnySpec = self.model_fn(
             features, **{name: available[name] for name in names if name in available}
         )
         if not isinstance(spec, self.specs):
-            wanted = " or ".join(each.__name__ for each in reversed(self.specs))
-            article = "an" if wanted[0] in "AEIOU" else "a"
+            expected = " or ".join(spec_type.__name__ for spec_type in reversed(self.specs))
+            article = "an" if expected[0] in "AEIOU" else "a"
             raise InvalidSetting(
                 f"model_fn {_name(self.model_fn)} returned {type(spec).__name__}. Return "
-                f"{article} {wanted}."
+                f"{article} {expected}."
             )
         if spec.mode != mode:
             raise InvalidSetting(
@@ -128,7 +135,7 @@ class ModelProgram:
         return spec
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """What input_fn returns for one mode: a Dataset, or tensors."""
+        """Call an input_fn for one mode; return its Dataset or tensors."""
         available = {"params": self.input_params(mode), "config": self.config, "mode": mode}
         names = unbound_argument_names(input_fn)
         return input_fn(**{name: available[name] for name in names if name in available})
@@ -136,19 +143,19 @@ class ModelProgram:
 
 @dataclass(frozen=True)
 class TPUModelProgram(ModelProgram):
-    """A program whose functions find more in params, so that they can run on a TPU.
+    """A program whose functions also find use_tpu and the batch size in params.
 
     Attributes:
-      batch_sizes: mode → global batch size, in rows; None where none was given.
-      onto_tpu: takes what an input_fn returned for a TPU, the batch size that it was told, and the
-        mode, and gives what is fed; None feeds it as it is.
+      batch_sizes: mode → global batch size in rows; None if the user passed none.
+      encode_input: takes the return value of input_fn, input_fn's batch size and the mode, and
+        returns the input to feed to a TPU; None feeds the input unchanged.
     """
 
     batch_sizes: Mapping[str, int | None] = field(default_factory=dict)
     encode_input: Callable[[Any, int, str], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """How many steps a training loop makes."""
+        """Return the plan for training loops."""
         return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)
@@ -165,19 +172,19 @@ class TPUModelProgram(ModelProgram):
             validation.check_integer(_batch_size_argument(mode), size, least=1, optional=True)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """The hyperparameters with use_tpu and, but in an export, the batch size."""
+        """Return the hyperparameters with use_tpu and, except in an export, the batch size."""
         added = {} if is_export else self._batch_size(mode)
         return hyperparameters.with_hyperparameters(self.params, {"use_tpu": for_tpu, **added})
 
     def input_params(self, mode: str) -> Any:
-        """The hyperparameters with the batch size, the global one: off the TPU there is but one."""
+        """Return the hyperparameters with the global batch size."""
         return hyperparameters.with_hyperparameters(self.params, self._batch_size(mode))
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """What input_fn returns for one mode: a Dataset, or tensors.
+        """Call an input_fn for one mode; return its Dataset or tensors.
 
         Raises:
-          InvalidSetting: input_fn wants a batch size and none was given for the mode.
+          InvalidSetting: input_fn reads params['batch_size'], and the mode has no batch size.
         """
         try:
             return super().call_input_fn(input_fn, mode)
@@ -199,19 +206,23 @@ def _batch_size_argument(mode: str) -> str:
 
 
 def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
-    """The names that a function's caller is to fill, without those that a partial has bound.
+    """Return the argument names of a function, without those that functools.partial has bound.
 
     Raises:
-      InvalidSetting: it cannot be called.
+      InvalidSetting: the value cannot be called.
     """
     if not callable(function):
         raise InvalidSetting(f"{function!r} cannot be called. Pass a function.")
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    # An argument that functools.partial has bound by name stays in the signature as
-    # keyword-only with a default; it is not for us to fill.
+    # An argument that functools.partial has bound by name stays in the signature, as keyword-only
+    # with a default.
     bound = _bound(function)
-    return [each.name for each in parameters if each.kind in kinds and each.name not in bound]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in kinds and parameter.name not in bound
+    ]
 
 
 def _bound(function: Callable[..., Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Attributes that are others for a while."""
+"""Temporary replacement of attributes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,15 +7,20 @@ from typing import Any
 
 @contextmanager
 def patched_attributes(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Within it a class or a module has these values; afterwards its own again."""
-    own = {name: vars(owner)[name] for name in values if name in vars(owner)}
+    """Replace attributes of a class or module inside a context, and restore them afterwards.
+
+    Args:
+      owner: the class or module.
+      values: attribute name → value inside the context.
+    """
+    originals = {name: vars(owner)[name] for name in values if name in vars(owner)}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
         for name in values:
-            if name in own:
-                setattr(owner, name, own[name])
+            if name in originals:
+                setattr(owner, name, originals[name])
             else:
                 delattr(owner, name)

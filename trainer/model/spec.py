@@ -1,4 +1,4 @@
-"""What a model_fn returns."""
+"""EstimatorSpec and TPUEstimatorSpec, which a model_fn returns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from typing import Any
 from tpuserve.errors import InvalidSetting
 from trainer.config.namedtuple_compat import NamedTupleMixin
 from trainer.hooks.training_hooks import HostCallHook
-from trainer.model import host_call as host_calls
 from trainer.model import spec_validation
 from trainer.model.host_call import call_on_host as call_on_host
+from trainer.model.host_call import validate_host_function
 
 
 class ModeKeys:
-    """What a model_fn is asked to build; the values are tf.estimator's."""
+    """The modes of a model_fn; the values are those of tf.estimator."""
 
     TRAIN = "train"
     EVAL = "eval"
     PREDICT = "infer"
 
 
-_NEEDED = {
+_REQUIRED_FIELDS = {
     ModeKeys.TRAIN: ("loss", "train_op"),
     ModeKeys.EVAL: ("loss",),
     ModeKeys.PREDICT: ("predictions",),
@@ -33,19 +33,21 @@ class EstimatorSpec(NamedTupleMixin):
 
     Attributes:
       mode: one of `ModeKeys`.
-      predictions: a tensor, or a dict of tensors with one first dimension; PREDICT needs it.
-      loss: a scalar; TRAIN and EVAL need it.
-      train_op: makes one step, the global step included; TRAIN needs it.
+      predictions: a tensor, or a dict of tensors with equal first dimensions; required in PREDICT.
+      loss: a scalar; required in TRAIN and EVAL.
+      train_op: makes one step and increments the global step; required in TRAIN.
       eval_metric_ops: name → (value, update op), or a tf_keras Metric that was updated.
       export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
-        `RegressionOutput`; in PREDICT the default signature is filled in.
-      training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks of
-        each mode; a chief is the only one of a run on one machine.
+        `RegressionOutput`; in PREDICT the default signature is added.
+      training_chief_hooks: SessionRunHooks for TRAIN on the chief; a single machine is a chief.
+      training_hooks: SessionRunHooks for TRAIN.
       scaffold: a tf.compat.v1.train.Scaffold.
+      evaluation_hooks: SessionRunHooks for EVAL.
+      prediction_hooks: SessionRunHooks for PREDICT.
 
     Raises:
-      InvalidSetting: a part is missing, does not fit, or is of another graph.
-      InvalidType: a part is of a wrong type.
+      InvalidSetting: a field is missing or invalid, or is a tensor of another graph.
+      InvalidType: a field has a wrong type.
     """
 
     mode: str
@@ -61,7 +63,7 @@ class EstimatorSpec(NamedTupleMixin):
     prediction_hooks: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
-        _check_what_both_have(self)
+        _check_common_fields(self)
         _set(self, "predictions", {} if self.predictions is None else self.predictions)
         _set(
             self,
@@ -79,12 +81,12 @@ class EstimatorSpec(NamedTupleMixin):
         spec_validation.validate_scaffold(_name(self), self.scaffold)
 
     def as_estimator_spec(self) -> "EstimatorSpec":
-        """Itself."""
+        """Return the spec itself."""
         return self
 
     def _replace(self, **changes: Any) -> "EstimatorSpec":
-        """A spec with some fields changed; the mode is not one of them."""
-        _refuse_other_mode(self, changes)
+        """Return a copy with some fields replaced; the mode cannot be replaced."""
+        _check_same_mode(self, changes)
         return super()._replace(**changes)
 
 
@@ -94,21 +96,22 @@ class TPUEstimatorSpec(NamedTupleMixin):
 
     Attributes:
       mode: one of `ModeKeys`.
-      predictions: a tensor, or a dict of tensors with one first dimension; PREDICT needs it.
-      loss: a scalar; TRAIN and EVAL need it.
-      train_op: makes one step, the global step included; TRAIN needs it.
-      eval_metrics: (metric_fn, tensors): metric_fn takes the tensors, a list as its arguments
-        or a dict as its keyword arguments, and returns name → (value, update op). It runs on
-        the host.
+      predictions: a tensor, or a dict of tensors with equal first dimensions; required in PREDICT.
+      loss: a scalar; required in TRAIN and EVAL.
+      train_op: makes one step and increments the global step; required in TRAIN.
+      eval_metrics: (metric_fn, tensors): metric_fn runs on the host, takes the tensors (a list by
+        position, a dict by keyword), and returns name → (value, update op).
       export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
         `RegressionOutput`; None exports the predictions.
-      scaffold_fn: returns a tf.compat.v1.train.Scaffold.
-      host_call: (function, tensors): runs on the host, once a training loop.
-      training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks of each mode.
+      scaffold_fn: function that returns a tf.compat.v1.train.Scaffold.
+      host_call: (function, tensors): the function runs on the host with the tensors of each step.
+      training_hooks: SessionRunHooks for TRAIN.
+      evaluation_hooks: SessionRunHooks for EVAL.
+      prediction_hooks: SessionRunHooks for PREDICT.
 
     Raises:
-      InvalidSetting: a part is missing, does not fit, or is of another graph.
-      InvalidType: a part is of a wrong type.
+      InvalidSetting: a field is missing or invalid, or is a tensor of another graph.
+      InvalidType: a field has a wrong type.
     """
 
     mode: str
@@ -124,19 +127,19 @@ class TPUEstimatorSpec(NamedTupleMixin):
     prediction_hooks: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
-        _check_what_both_have(self)
+        _check_common_fields(self)
         if self.mode == ModeKeys.PREDICT and self.export_outputs is not None:
             spec_validation.validate_export_outputs(
                 _name(self), self.export_outputs, self.predictions
             )
         for name in ("eval_metrics", "host_call"):
-            host_calls.validate_host_function(f"{_name(self)} {name}", getattr(self, name))
+            validate_host_function(f"{_name(self)} {name}", getattr(self, name))
         _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """The spec off the TPU: host functions are called in the default graph.
+        """Return the spec for a CPU or GPU: host functions are called in the default graph.
 
-        A host_call becomes a hook that runs it once in each `session.run`.
+        A host_call becomes a hook that runs its ops once in each `session.run`.
         """
         metrics = call_on_host(self.eval_metrics) if self.eval_metrics else None
         host_call = (HostCallHook(call_on_host(self.host_call)),) if self.host_call else ()
@@ -154,19 +157,21 @@ class TPUEstimatorSpec(NamedTupleMixin):
         )
 
     def _replace(self, **changes: Any) -> "TPUEstimatorSpec":
-        """A spec with some fields changed; the mode is not one of them."""
-        _refuse_other_mode(self, changes)
+        """Return a copy with some fields replaced; the mode cannot be replaced."""
+        _check_same_mode(self, changes)
         return super()._replace(**changes)
 
 
 AnySpec = EstimatorSpec | TPUEstimatorSpec
 
 
-def _check_what_both_have(spec: AnySpec) -> None:
+def _check_common_fields(spec: AnySpec) -> None:
     name = _name(spec)
-    if spec.mode not in _NEEDED:
-        raise InvalidSetting(f"{name} mode is {spec.mode!r}. Give one of {', '.join(_NEEDED)}.")
-    missing = [each for each in _NEEDED[spec.mode] if getattr(spec, each) is None]
+    if spec.mode not in _REQUIRED_FIELDS:
+        raise InvalidSetting(
+            f"{name} mode is {spec.mode!r}. Give one of {', '.join(_REQUIRED_FIELDS)}."
+        )
+    missing = [field for field in _REQUIRED_FIELDS[spec.mode] if getattr(spec, field) is None]
     if missing:
         raise InvalidSetting(
             f"Missing {' and '.join(missing)} in the {name} of mode {spec.mode!r}. Return it from "
@@ -178,13 +183,13 @@ def _check_what_both_have(spec: AnySpec) -> None:
 
 
 def _set_hooks(spec: AnySpec, *names: str) -> None:
-    for each in names:
+    for name in names:
         _set(
-            spec, each, spec_validation.validate_spec_hooks(_name(spec), each, getattr(spec, each))
+            spec, name, spec_validation.validate_spec_hooks(_name(spec), name, getattr(spec, name))
         )
 
 
-def _refuse_other_mode(spec: AnySpec, changes: Mapping[str, Any]) -> None:
+def _check_same_mode(spec: AnySpec, changes: Mapping[str, Any]) -> None:
     if changes.get("mode", spec.mode) != spec.mode:
         raise InvalidSetting(
             f"the mode of an {_name(spec)} cannot be changed, from {spec.mode!r} to "

@@ -1,4 +1,4 @@
-"""What the parts of an EstimatorSpec and of a TPUEstimatorSpec have to be."""
+"""Checks of the fields of an EstimatorSpec or a TPUEstimatorSpec."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,26 +10,34 @@ from trainer.tensorflow_internals import model_utils
 
 
 def validate_train_op(owner: str, value: Any) -> None:
-    """Refuses a train_op that is no op of this graph.
+    """Check that a train_op is an op or a tensor of the default graph, or None.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      value: the train_op.
 
     Raises:
-      InvalidType: it is neither a tensor nor an operation.
-      InvalidSetting: it is of another graph.
+      InvalidType: the value is neither a tensor nor an operation.
+      InvalidSetting: the value belongs to another graph.
     """
     if value is not None:
-        _demand_operation(f"{owner} train_op", value)
+        _check_operation(f"{owner} train_op", value)
 
 
 def validate_scalar_loss(owner: str, value: Any) -> Any:
-    """The loss as a scalar, where it has one element.
+    """Return a loss reshaped to a scalar; None stays None.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      value: the loss, a tensor with one element.
 
     Raises:
-      InvalidType: it is no tensor.
-      InvalidSetting: it has another number of elements, or is of another graph.
+      InvalidType: the value is not a tensor.
+      InvalidSetting: the loss has several elements or none, or belongs to another graph.
     """
     if value is None:
         return None
-    _demand_tensor(f"{owner} loss", value)
+    _check_tensor(f"{owner} loss", value)
     if value.shape.num_elements() not in (None, 1):
         raise InvalidSetting(
             f"{owner} loss has shape {value.shape.as_list()}. Give a scalar, such as "
@@ -39,33 +47,42 @@ def validate_scalar_loss(owner: str, value: Any) -> Any:
 
 
 def validate_predictions(owner: str, value: Any) -> None:
-    """Refuses predictions that are no tensors of this graph.
+    """Check that predictions are tensors of the default graph, or None.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      value: a tensor, or name → tensor.
 
     Raises:
-      InvalidType: one is no tensor.
-      InvalidSetting: one is of another graph.
+      InvalidType: a prediction is not a tensor.
+      InvalidSetting: a prediction belongs to another graph.
     """
     if isinstance(value, Mapping):
-        for name, each in value.items():
-            _demand_tensor(f"{owner} predictions[{name!r}]", each)
+        for name, tensor in value.items():
+            _check_tensor(f"{owner} predictions[{name!r}]", tensor)
     elif value is not None:
-        _demand_tensor(f"{owner} predictions", value)
+        _check_tensor(f"{owner} predictions", value)
 
 
 def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str, Any]:
-    """The outputs by signature name, the default one included.
+    """Return the export outputs by signature name, with the default signature.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      value: signature name → ExportOutput; None exports the predictions.
+      predicted: the predictions.
 
     Raises:
-      InvalidType: they are no dict, or one is no ExportOutput.
-      InvalidSetting: there are several and none is the default, or predictions have no form as
-        a signature.
+      InvalidType: the value is not a dict, or an output is not an ExportOutput.
+      InvalidSetting: there are several outputs and none is the default, or the predictions cannot
+        be exported as a signature.
     """
     if value is not None and not isinstance(value, Mapping):
         raise InvalidType(f"{owner} export_outputs is {value!r}. Give a dict, name → output.")
-    for name, each in (value or {}).items():
-        if not isinstance(each, model_utils.ExportOutput):
+    for name, output in (value or {}).items():
+        if not isinstance(output, model_utils.ExportOutput):
             raise InvalidType(
-                f"{owner} export_outputs[{name!r}] is {each!r}. Give a trainer.PredictOutput, "
+                f"{owner} export_outputs[{name!r}] is {output!r}. Give a trainer.PredictOutput, "
                 f"ClassificationOutput or RegressionOutput."
             )
     try:
@@ -76,11 +93,15 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
 
 
 def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
-    """Metrics by name, each a pair (value, update) or a Keras metric.
+    """Return metrics by name, each a pair (value, update op) or a Keras metric.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      value: name → metric; None for no metrics.
 
     Raises:
-      InvalidType: they are no dict, or one is neither.
-      InvalidSetting: a Keras metric was never updated, or a tensor is of another graph.
+      InvalidType: the value is not a dict, or a metric is neither a pair nor a Keras metric.
+      InvalidSetting: a Keras metric was never updated, or a tensor belongs to another graph.
     """
     if value is None:
         return {}
@@ -99,35 +120,44 @@ def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
         elif not isinstance(metric, tuple) or len(metric) != 2:
             raise InvalidType(f"{title} is {metric!r}. Give a pair (value, update op).")
         else:
-            for each in metric:
-                _demand_operation(title, each)
+            for part in metric:
+                _check_operation(title, part)
     return dict(value)
 
 
 def is_keras_metric(value: Any) -> bool:
-    """Whether it is a tf_keras Metric; told by what it does, which needs no import of Keras."""
+    """Return whether a value has the methods of a tf_keras Metric; no Keras is imported."""
     return all(hasattr(value, name) for name in ("update_state", "result", "updates"))
 
 
 def validate_spec_hooks(owner: str, name: str, value: Any) -> tuple[Any, ...]:
-    """Hooks as a tuple.
+    """Return the hooks of a spec's field as a tuple.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      name: name of the field, for errors.
+      value: the hooks, or None.
 
     Raises:
-      InvalidType: one is no SessionRunHook.
+      InvalidType: a hook is not a SessionRunHook.
     """
     return validate_hooks(f"{owner} {name}", value)
 
 
 def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Hooks as a tuple; the title says whose they are.
+    """Return hooks as a tuple.
+
+    Args:
+      title: names the hooks in errors.
+      value: the hooks, or None.
 
     Raises:
-      InvalidType: one is no SessionRunHook, or it is no list of them.
+      InvalidType: the value is not a list, or a hook is not a SessionRunHook.
     """
     if value is not None and not isinstance(value, Iterable):
         raise InvalidType(
-            f"{title} is {value!r}. Give a list of tf.compat.v1.train.SessionRunHooks; what stands "
-            f"behind it, as steps=, is given by its name."
+            f"{title} is {value!r}. Give a list of tf.compat.v1.train.SessionRunHooks, and pass "
+            f"the arguments after hooks by name, for example steps=."
         )
     for hook in value or ():
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
@@ -139,43 +169,47 @@ def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def validate_scaffold(owner: str, value: Any) -> None:
-    """Refuses what is no Scaffold.
+    """Check that a value is a Scaffold, or None.
+
+    Args:
+      owner: name of the spec's class, for errors.
+      value: the scaffold.
 
     Raises:
-      InvalidType: shows what it is.
+      InvalidType: the value is something else.
     """
     if value is not None and not isinstance(value, tf.compat.v1.train.Scaffold):
         raise InvalidType(f"{owner} scaffold is {value!r}. Give a tf.compat.v1.train.Scaffold.")
 
 
-def _demand_tensor(title: str, value: Any) -> None:
+def _check_tensor(title: str, value: Any) -> None:
     if not tf.is_tensor(value):
-        raise InvalidType(f"{title} is {value!r}, which is no tensor. Give a Tensor.")
-    _demand_default_graph(title, value)
+        raise InvalidType(f"{title} is {value!r}, which is not a tensor. Give a Tensor.")
+    _check_default_graph(title, value)
 
 
-def _demand_operation(title: str, value: Any) -> None:
+def _check_operation(title: str, value: Any) -> None:
     if not (tf.is_tensor(value) or isinstance(value, (tf.Operation, tf.Variable))):
         raise InvalidType(f"{title} is {value!r}. Give a Tensor or an Operation.")
-    _demand_default_graph(title, value)
+    _check_default_graph(title, value)
 
 
-def _demand_default_graph(title: str, value: Any) -> None:
-    # A function's body, such as a TPU computation, may use what the graphs around it hold.
+def _check_default_graph(title: str, value: Any) -> None:
+    # The body of a function, such as a TPU computation, may use tensors of its outer graphs.
     allowed = [tf.compat.v1.get_default_graph()]
     while getattr(allowed[-1], "outer_graph", None) is not None:
         allowed.append(allowed[-1].outer_graph)
-    for each in tf.nest.flatten(value, expand_composites=True):
-        graph = _graph_of(each)
-        if graph is not None and not any(graph is one for one in allowed):
+    for tensor in tf.nest.flatten(value, expand_composites=True):
+        graph = _get_graph(tensor)
+        if graph is not None and not any(graph is allowed_graph for allowed_graph in allowed):
             raise InvalidSetting(
-                f"{title}, {each.name}, is of another graph than the default one. Build it "
+                f"{title}, {tensor.name}, belongs to another graph than the default one. Build it "
                 f"inside model_fn."
             )
 
 
-def _graph_of(value: Any) -> Any:
-    # Eager tensors refuse to be asked.
+def _get_graph(value: Any) -> Any:
+    # An eager tensor raises an error.
     try:
         return getattr(value, "graph", None)
     except AttributeError:

@@ -54,7 +54,7 @@ def test_reserved_params_are_refused(tmp_path: Path, key: str) -> None:
 def test_a_model_fn_is_checked_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="has no argument 'features'"):
         programs.estimator(tmp_path, model_fn=lambda x: None)
-    with pytest.raises(InvalidSetting, match="has arguments extra that nobody fills"):
+    with pytest.raises(InvalidSetting, match="has arguments extra that get no value"):
         programs.estimator(tmp_path, model_fn=lambda features, extra: None)
     with pytest.raises(InvalidSetting, match="cannot be called"):
         programs.estimator(tmp_path, model_fn=3)

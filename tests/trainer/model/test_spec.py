@@ -77,7 +77,7 @@ def test_a_tensor_of_another_graph_is_refused() -> None:
         loss = tf.constant(1.0)
     with (
         tf.Graph().as_default(),
-        pytest.raises(InvalidSetting, match="loss, Const:0, is of another graph"),
+        pytest.raises(InvalidSetting, match="loss, Const:0, belongs to another graph"),
     ):
         EstimatorSpec("eval", loss=loss)
 
