@@ -50,6 +50,11 @@ def test_model_returns_its_outputs(model: LoadedModel) -> None:
     assert y.tolist() == [[2.5], [3.0], [4.5]]
 
 
+def test_model_has_the_interface_of_all_runtimes(model: LoadedModel) -> None:
+    assert isinstance(model, LoadedModel)
+    assert model.choice.runtime == "session"
+
+
 def test_choice_names_the_metagraph_and_the_device(directory: Path) -> None:
     assert str(loader.load(directory, hardware=NO_TPU).choice).startswith("{serve} on CPU (")
     choice = loader.load(directory, hardware=EMULATED).choice
