@@ -43,7 +43,7 @@ class InferenceRunner(Protocol):
 
 
 class Model(InferenceRunner, Protocol):
-    """A loaded model, such as a `tpuserve.runtime.LoadedModel`."""
+    """A loaded model, such as a `tpuserve.loader.LoadedModel`."""
 
     @property
     def choice(self) -> object:

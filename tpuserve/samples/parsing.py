@@ -78,8 +78,9 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
         for node, position in scope.consumers.get(name, []):
             read = _PARSERS.get(node.op)
             if read is not None:
-                for feature in read(node, scope) if position == 0 else []:
-                    features.setdefault(feature.key, feature)
+                parsed = read(node, scope) if position == 0 else []
+                for key, feature in {feature.key: feature for feature in parsed}.items():
+                    features.setdefault(key, feature)
                 continue
             is_number |= node.op == "StringToNumber"
             pending.append((scope, node.name))
