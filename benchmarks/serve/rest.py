@@ -1,9 +1,10 @@
-"""Predict over REST against a bare ASGI echo under the same uvicorn.
+"""Compares predict over REST with a bare ASGI echo, with and without the fast path.
 
     python -m benchmarks.serve.rest [--rounds 5]
 
-The sides take turns, so that what else the machine does falls on all of them alike. A server's
-own processor time is told too: on a small machine the client takes the rest.
+The echo runs under the same uvicorn. The servers take turns, so that other programs affect all of
+them alike. The output includes the processor time of each server: on a small machine the client
+takes the rest.
 
 Needs h2load (Debian: nghttp2-client).
 """
@@ -22,17 +23,25 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SIDES = ("echo", "ours in threads", "ours")
+WITHOUT_FAST_PATH = "%s without fast path"
+SIDES = (
+    "echo",
+    "ours",
+    WITHOUT_FAST_PATH % "ours",
+    "ours batched",
+    WITHOUT_FAST_PATH % "ours batched",
+)
 BASELINE = "echo"
 TARGET = 0.6
 REQUESTS = 40_000
+CLIENTS = 8
 BODY = b'{"instances": [1.0, 2.0, 5.0]}'
 REPLY = b'{\n    "predictions": [2.5, 3.0, 4.5\n    ]\n}'
 
 
 @dataclass
 class Side:
-    """A server in a process of its own."""
+    """A server in another process."""
 
     name: str
     port: int
@@ -40,18 +49,18 @@ class Side:
 
     @property
     def url(self) -> str:
-        """Where it predicts."""
+        """The URL of predict."""
         return f"http://127.0.0.1:{self.port}/v1/models/half:predict"
 
     def cpu_seconds(self) -> float:
-        """The processor time it has taken so far."""
+        """Return the processor time of the server so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def serving(name: str, program: str = "rest_program") -> Iterator[Side]:
-    """A running side, ended for certain on leaving."""
+    """Run a server, and kill it on exit."""
     process = subprocess.Popen(
         [sys.executable, "-m", f"benchmarks.serve.{program}", name],
         stdin=subprocess.PIPE,
@@ -68,24 +77,24 @@ def serving(name: str, program: str = "rest_program") -> Iterator[Side]:
 
 
 def measure(side: Side, requests: int, body: Path) -> tuple[float, float]:
-    """Requests a second, and microseconds of the server's processors per request."""
-    check(side)
+    """Return requests/s, and microseconds of the server's processor time per request."""
+    check_responses(side)
     before = side.cpu_seconds()
-    done = subprocess.run(
-        ["h2load", "--h1", "-n", str(requests), "-c", "16", "-d", str(body), side.url],
+    finished = subprocess.run(
+        ["h2load", "--h1", "-n", str(requests), "-c", str(CLIENTS), "-d", str(body), side.url],
         capture_output=True,
         text=True,
         check=True,
     )
     cpu = (side.cpu_seconds() - before) / requests * 1e6
-    found = re.search(r"([\d.]+) req/s", done.stdout)
-    assert found is not None
-    assert f"{requests} 2xx" in done.stdout, done.stdout
-    return float(found[1]), cpu
+    match = re.search(r"([\d.]+) req/s", finished.stdout)
+    assert match is not None
+    assert f"{requests} 2xx" in finished.stdout, finished.stdout
+    return float(match[1]), cpu
 
 
-def check(side: Side) -> None:
-    """Fails unless replies are right."""
+def check_responses(side: Side) -> None:
+    """Raise AssertionError if a response is wrong."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for _ in range(20):
         with opener.open(side.url, BODY, timeout=30) as reply:
@@ -93,7 +102,7 @@ def check(side: Side) -> None:
 
 
 def main() -> None:
-    """Measures, and prints ratios."""
+    """Measure, and print ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -103,28 +112,35 @@ def main() -> None:
     if shutil.which("h2load") is None:
         sys.exit("h2load is not there. Install it: apt-get install nghttp2-client")
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
-        sides = [stack.enter_context(serving(each)) for each in SIDES]
+        sides = [stack.enter_context(serving(name)) for name in SIDES]
         body = Path(temporary) / "body"
         body.write_bytes(BODY)
-        found: dict[str, list[tuple[float, float]]] = {each: [] for each in SIDES}
+        turns: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
         for _ in range(arguments.rounds):
             for side in sides:
-                found[side.name].append(measure(side, arguments.requests, body))
-        report(found)
+                turns[side.name].append(measure(side, arguments.requests, body))
+        print_report(turns)
 
 
-def report(found: dict[str, list[tuple[float, float]]]) -> None:
-    """Prints medians, and the ratios to the baseline in the same round."""
-    print(f"half-plus-two over REST, 3 floats; wanted: {TARGET:.0%} of the echo's requests/s")
-    for name, turns in found.items():
-        pairs = list(zip(turns, found[BASELINE], strict=True))
-        rate = statistics.median(each[0] for each in turns)
-        cpu = statistics.median(each[1] for each in turns)
+def print_report(results: dict[str, list[tuple[float, float]]]) -> None:
+    """Print medians, and the ratios of figures of the same round.
+
+    Args:
+      results: Name of a side → requests/s and microseconds per request, for each round.
+    """
+    print(f"half-plus-two over REST, 3 floats; target: {TARGET:.0%} of the echo's requests/s")
+    for name, turns in results.items():
+        pairs = list(zip(turns, results[BASELINE], strict=True))
+        rate = statistics.median(turn[0] for turn in turns)
+        cpu = statistics.median(turn[1] for turn in turns)
         print(
-            f"  {name:16} {rate:7.0f} requests/s, ratio {_spread([m[0] / b[0] for m, b in pairs])}"
+            f"  {name:32} {rate:7.0f} requests/s, ratio {_spread([m[0] / b[0] for m, b in pairs])}"
             f"; {cpu:4.0f} us of processor each, echo's over it "
             f"{_spread([b[1] / m[1] for m, b in pairs])}"
         )
+    for name in ("ours", "ours batched"):
+        pairs = list(zip(results[name], results[WITHOUT_FAST_PATH % name], strict=True))
+        print(f"  {name}: the fast path gives {_spread([m[0] / b[0] for m, b in pairs])}")
 
 
 def _spread(ratios: list[float]) -> str:

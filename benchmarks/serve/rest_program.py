@@ -1,6 +1,6 @@
 """One server of the comparison: prints its port, and serves until its input ends.
 
-Argument: "echo", "ours" or "ours in threads".
+The argument is one of `benchmarks.serve.rest.SIDES`.
 """
 
 import sys
@@ -17,34 +17,37 @@ _HOST = "127.0.0.1"
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """The least that an ASGI application can do with a request's body."""
+    """Answer a request with its body. An ASGI application."""
     await send_json(send, await read_body(receive))
 
 
 async def read_body(receive: Any) -> bytes:
-    """The whole body of a request."""
-    pieces = []
+    """Read the whole body of a request."""
+    chunks = []
     while True:
         message = await receive()
-        pieces.append(message["body"])
+        chunks.append(message["body"])
         if not message["more_body"]:
-            return b"".join(pieces)
+            return b"".join(chunks)
 
 
 async def send_json(send: Any, body: bytes) -> None:
-    """Answers with a body."""
+    """Send a response with a body."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def ours(directory: Path, in_threads: bool) -> Any:
-    """Our application, with what a request passes through in it.
+def build_app(directory: Path, is_batched: bool) -> Any:
+    """Build the REST application of half_plus_two, with admission control and metrics.
 
     Args:
-      in_threads: whether every request is handed to a thread, as where it may wait for others.
+      directory: The place of the SavedModel, which is written.
+      is_batched: Whether the server batches requests.
     """
     from server.admission.admission import AdmissionController
+    from server.batching.runner import BatchingRunnerFactory
+    from server.config.batching_parameters import BatchingParameters
     from server.config.settings import Settings
     from server.dataplane import DataPlane
     from server.frontends.rest.app import build_rest_app
@@ -53,26 +56,35 @@ def ours(directory: Path, in_threads: bool) -> Any:
     from tpuserve.runtime import loader
 
     save_model(directory)
-    manager = Manager(lambda path: loader.load(path))
+    options: dict[str, Any] = {}
+    if is_batched:
+        parameters = BatchingParameters(num_batch_threads=2, batch_timeout_micros=0)
+        options["make_runner"] = BatchingRunnerFactory(parameters).wrap
+    manager = Manager(lambda path: loader.load(path), **options)
     manager.set_aspired_versions("half", {1: directory})
     manager.wait(lambda: manager.matches_aspired("half"))
     manager.wait(lambda: manager.is_available("half"))
     metrics = Metrics()
-    # The data plane runs the model as it is: only where it runs is another.
-    settings = Settings(directory.parent, enable_batching=in_threads)
+    settings = Settings(directory.parent, enable_batching=is_batched)
     plane = DataPlane(manager, metrics=metrics)
     return build_rest_app(plane, settings, metrics=metrics, admission=AdmissionController(1000))
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     side = sys.argv[1]
     with (
         tempfile.TemporaryDirectory() as temporary,
         ports.bind_port(_HOST, 0, "--rest_api_port") as listener,
     ):
-        app = echo if side == "echo" else ours(Path(temporary) / "1", "threads" in side)
-        server = RestServer(app, listener, 1, partial(print, file=sys.stderr))
+        app = echo if side == "echo" else build_app(Path(temporary) / "1", "batched" in side)
+        server = RestServer(
+            app,
+            listener,
+            1,
+            partial(print, file=sys.stderr),
+            use_fast_path="without fast path" not in side,
+        )
         server.start()
         print(listener.getsockname()[1], flush=True)
         sys.stdin.read()

@@ -28,6 +28,7 @@ class RestServer:
         on_failure: Callable[[str], None],
         tls: TlsConfig | None = None,
         timeouts: ConnectionTimeouts | None = None,
+        use_fast_path: bool = True,
     ) -> None:
         """Create a server that does not accept connections yet.
 
@@ -38,11 +39,12 @@ class RestServer:
           on_failure: Called with the reason if the server ends before `stop`.
           tls: The key and certificates. None means plain HTTP.
           timeouts: The limits for slow clients. None means the defaults.
+          use_fast_path: Whether small requests may bypass uvicorn. False serves benchmarks.
 
         Raises:
           InvalidConfig: The key or a certificate cannot be used.
         """
-        find_fast_path = getattr(app, "find_fast_path", None)
+        find_fast_path = getattr(app, "find_fast_path", None) if use_fast_path else None
         config = uvicorn.Config(
             app,
             http=build_protocol_class(timeouts or ConnectionTimeouts(), find_fast_path),
