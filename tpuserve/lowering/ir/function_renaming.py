@@ -1,10 +1,10 @@
 """Renaming of functions, so that two versions of a function can be in one graph."""
 
-import itertools
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuserve.graph.graph_walk import called_functions
+from tpuserve.lowering.ir.graph_ir import unused_name
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -41,7 +41,7 @@ def rename_changed_functions(
         unchanged -= callers
         changed |= callers
     new_names = {
-        name: _unused_name(name + suffix, taken) if name in before else name for name in changed
+        name: unused_name(name + suffix, taken) if name in before else name for name in changed
     }
     remaining = [after[name] for name in after if name in changed]
     del graph.library.function[:]
@@ -63,13 +63,6 @@ def rename_functions(graph: "GraphDef", new_names: Mapping[str, str]) -> None:
         function.signature.name = new_names.get(name, name)
         for node in function.node_def:
             _rename_calls(node, new_names)
-
-
-def _unused_name(name: str, taken: Set[str]) -> str:
-    numbered = (f"{name}_{number}" for number in itertools.count(1))
-    return next(
-        candidate for candidate in itertools.chain([name], numbered) if candidate not in taken
-    )
 
 
 def _rename_calls(node: Any, new_names: Mapping[str, str]) -> None:

@@ -4,7 +4,8 @@ GraphDefs and FunctionDefs spell the references between nodes in two ways. The I
 that the passes work on both.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -227,3 +228,11 @@ def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
 def predecessors(node: Node) -> list[str]:
     """Return the names of the nodes and arguments that a node refers to."""
     return [*(value.producer for value in node.inputs), *node.controls]
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken, with a number appended if necessary."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return next(
+        candidate for candidate in itertools.chain([name], numbered) if candidate not in taken
+    )

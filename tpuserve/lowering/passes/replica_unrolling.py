@@ -1,9 +1,7 @@
 """Replica unrolling: turns the graph that N replicas run into one graph that a CPU runs."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from tpuserve.errors import LoweringError
 from tpuserve.lowering.ir import graph_ir, op_defs, outlining
@@ -12,67 +10,12 @@ from tpuserve.lowering.passes import clustering, cross_replica_control_flow
 from tpuserve.lowering.passes.canonicalize import canonicalize_graph
 from tpuserve.lowering.passes.clustering import Cluster, ClusterClosure, ClusterKind
 from tpuserve.lowering.passes.replica_invariance import invariant_values, must_split
+from tpuserve.lowering.passes.unrolled_graph import ReplicaContext, UnrolledGraph
 from tpuserve.lowering.passes.variable_ordering import VariableOrdering
 from tpuserve.lowering.rules import op_traits
 from tpuserve.lowering.rules.op_spec import ReplicatedLowering, ReplicatedOp
 from tpuserve.lowering.rules.op_table import op_spec
 from tpuserve.saved_model import dtypes
-
-if TYPE_CHECKING:
-    from tensorflow.core.framework.function_pb2 import FunctionDef
-
-
-@dataclass
-class ReplicaContext:
-    """The replicas of a computation, and the functions that they call.
-
-    Attributes:
-      cores: cores[r] is the ordinal of the core whose infeed and outfeed replica r uses.
-      library: function name → function; the lowering adds functions.
-      compiled: whether XLA compiles each cluster.
-    """
-
-    cores: Sequence[int]
-    library: "dict[str, FunctionDef]"
-    compiled: bool = True
-
-    @property
-    def num_replicas(self) -> int:
-        """The number of replicas."""
-        return len(self.cores)
-
-    def add_function(self, body: GraphIR, name: str, *, must_compile: bool = False) -> str:
-        """Add a function to the library.
-
-        Args:
-          body: the function's body.
-          name: the function's name; a number is appended if the library has the name.
-          must_compile: whether XLA must compile the function.
-
-        Returns:
-          The function's name.
-        """
-        name = _unused_name(name, self.library)
-        function = graph_ir.to_function_def(body, name, self.library)
-        if must_compile:
-            function.attr[outlining.MUST_COMPILE].b = True
-        self.library[name] = function
-        return name
-
-
-@dataclass
-class UnrolledGraph:
-    """The one graph that does the work of all replicas.
-
-    Attributes:
-      nodes: in the order in which they were added; not sorted.
-      values: argument or value of the original graph → the value of each replica.
-      awaited: node of the original graph → the nodes to wait for in its place.
-    """
-
-    nodes: list[Node] = field(default_factory=list)
-    values: dict[Value, list[Value]] = field(default_factory=dict)
-    awaited: dict[str, list[str]] = field(default_factory=dict)
 
 
 def unroll_replicas(
@@ -113,8 +56,7 @@ class _ReplicaUnroller:
         self._library = context.library
         self._num_replicas = context.num_replicas
         self._prefix = prefix
-        self._taken = {*taken, *graph.arguments}
-        self._out = UnrolledGraph(values=dict(values))
+        self._out = UnrolledGraph(values=dict(values), taken={*taken, *graph.arguments})
         known = {
             value for value, copies in values.items() if all(copy == copies[0] for copy in copies)
         }
@@ -154,7 +96,7 @@ class _ReplicaUnroller:
             if node is not None and op_traits.is_constant(node.definition):
                 # A user of the result waits for the nodes that the constant had to wait for.
                 controls = self._awaited(node.controls)
-                copy = Value(self._add_node(node.name, node.definition, [], controls))
+                copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas
             else:
                 self._out.values[original] = self._replica_values(result)
@@ -198,7 +140,7 @@ class _ReplicaUnroller:
                 self._graph.nodes,
                 lambda index: self._replica_values(node.inputs[index]),
                 self._context.cores,
-                self._node_maker(node.name, controls),
+                self._out.node_maker(node.name, controls),
             )
         )
         for index, copies in enumerate(results):
@@ -214,7 +156,7 @@ class _ReplicaUnroller:
         for replica in range(1 if is_single else self._num_replicas):
             name = node.name if is_single else f"{node.name}/replica_{replica}"
             inputs = [self._replica_values(value)[replica] for value in node.inputs]
-            names.append(self._add_node(name, node.definition, inputs, controls))
+            names.append(self._out.add_node(name, node.definition, inputs, controls))
         if is_single:
             names *= self._num_replicas
         for index in range(num_outputs):
@@ -229,7 +171,7 @@ class _ReplicaUnroller:
             self._library,
             self._unroll_function,
         )
-        name = self._add_node(node.name, definition, inputs, controls)
+        name = self._out.add_node(node.name, definition, inputs, controls)
         next_output = itertools.count()
         for index, is_single in enumerate(is_invariant):
             copies = [
@@ -370,7 +312,7 @@ class _ReplicaUnroller:
             call = outlining.make_call(function, self._library[function], must_compile=must_compile)
             name = f"{label}/replica_{replica}" if num_calls > 1 else label
             inputs = [self._replica_values(value)[replica] for value in closure.inputs]
-            calls.append(self._add_node(name, call, inputs, controls))
+            calls.append(self._out.add_node(name, call, inputs, controls))
         return calls
 
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
@@ -382,7 +324,7 @@ class _ReplicaUnroller:
         )
         return not is_trivial and not has_tensor_lists
 
-    # Values, control inputs and nodes.
+    # Values and control inputs.
 
     def _replica_values(self, value: Value) -> list[Value]:
         """Return the value of each replica; emit it first if it is a constant."""
@@ -393,7 +335,7 @@ class _ReplicaUnroller:
                     f"output {value.output_index} of {value.producer!r} is used, but no node of "
                     f"the computation produces it. Report this graph as a bug of tpuserve."
                 )
-            name = self._add_node(node.name, node.definition, [], [])
+            name = self._out.add_node(node.name, node.definition, [], [])
             self._out.values[value] = [Value(name)] * self._num_replicas
         return self._out.values[value]
 
@@ -405,59 +347,3 @@ class _ReplicaUnroller:
             for name in names
             for awaited in self._out.awaited.get(name, [] if name in self._graph.nodes else [name])
         ]
-
-    def _node_maker(self, prefix: str, controls: list[str]) -> Callable[..., Value]:
-        """Return a function that adds nodes; see `ReplicatedOp.make_node`."""
-        from tensorflow.core.framework.node_def_pb2 import NodeDef
-
-        from tpuserve.tensorflow_internals import tensor_util
-
-        def make_node(
-            op: Any, inputs: Sequence[Value], replica: int | None = None, **attributes: Any
-        ) -> Value:
-            definition = op if isinstance(op, NodeDef) else NodeDef(op=op)
-            if definition.op == "Const" and attributes:
-                value = tensor_util.make_tensor_proto(attributes.pop("value"))
-                definition.attr["dtype"].type = value.dtype
-                definition.attr["value"].tensor.CopyFrom(value)
-            for name, attribute in attributes.items():
-                _set_attribute(definition.attr[name], name, attribute)
-            scope = prefix if replica is None else f"{prefix}/replica_{replica}"
-            return Value(
-                self._add_node(f"{scope}/{definition.op}", definition, list(inputs), controls)
-            )
-
-        return make_node
-
-    def _add_node(
-        self, name: str, definition: Any, inputs: list[Value], controls: list[str]
-    ) -> str:
-        """Add a node; return its name, which may have a number appended."""
-        name = _unused_name(name, self._taken)
-        self._taken.add(name)
-        # A control input from a node that the node reads anyway is redundant.
-        producers = {value.producer for value in inputs}
-        remaining = [
-            control
-            for control in dict.fromkeys(controls)
-            if control not in producers and control != name
-        ]
-        self._out.nodes.append(Node(name, definition, inputs, remaining))
-        return name
-
-
-def _unused_name(name: str, taken: Iterable[str]) -> str:
-    numbered = (f"{name}_{number}" for number in itertools.count(1))
-    return next(
-        candidate for candidate in itertools.chain([name], numbered) if candidate not in taken
-    )
-
-
-def _set_attribute(attribute: Any, name: str, value: Any) -> None:
-    """Set an attribute to a list of DataTypes, to a DataType or to an integer."""
-    if isinstance(value, list):
-        attribute.list.type.extend(value)
-    elif name in ("T", "Tidx", "dtype"):
-        attribute.type = value
-    else:
-        attribute.i = value

@@ -12,11 +12,8 @@ from tpuserve.graph.graph_walk import CLUSTER_ATTRIBUTE, REPLICATE_METADATA
 from tpuserve.lowering.ir import graph_ir
 from tpuserve.lowering.ir.core_placement import first_cores
 from tpuserve.lowering.ir.graph_ir import GraphIR, Node, Value
-from tpuserve.lowering.passes.replica_unrolling import (
-    ReplicaContext,
-    UnrolledGraph,
-    unroll_replicas,
-)
+from tpuserve.lowering.passes.replica_unrolling import unroll_replicas
+from tpuserve.lowering.passes.unrolled_graph import ReplicaContext, UnrolledGraph
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
