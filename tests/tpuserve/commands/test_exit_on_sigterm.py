@@ -1,4 +1,4 @@
-"""A signal ends what is going on, wherever it comes."""
+"""A signal ends a command at any time."""
 
 import signal
 import sys
@@ -19,7 +19,7 @@ def sigint_handler() -> Iterator[None]:
 
 
 class Signalled:
-    """Gets a signal while it is freed."""
+    """Raises a signal when it is freed."""
 
     def __init__(self, number: int) -> None:
         self._number = number

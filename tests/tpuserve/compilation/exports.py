@@ -1,4 +1,4 @@
-"""SavedModelLoader with a TPU metagraph, each of a function of one input."""
+"""Writes SavedModels with a TPU metagraph of a function with one input."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def variable(name: str, shape: list[int]) -> Any:
-    """A variable of the default graph."""
+    """Create a variable of ones in the default graph."""
     return v1.get_variable(name, shape, use_resource=True, initializer=v1.ones_initializer())
 
 
@@ -24,13 +24,13 @@ def write(
     *,
     saved: Callable[[], list[Any]] = lambda: v1.global_variables() or [variable("unused", [])],
 ) -> Path:
-    """The version directory of a SavedModel whose TPU metagraph is the model as it is given.
+    """Write a SavedModel with a TPU metagraph; return its version directory.
 
     Args:
-      directory: the base directory.
-      model: x → y; places on the TPU what it wants to be there.
-      shape: of x, a float32.
-      saved: the variables that are written; the others have no value.
+      directory: The base directory.
+      model: x → y; puts its own parts on the TPU.
+      shape: Shape of x, a float32.
+      saved: Returns the variables to save; the others have no value.
     """
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, shape, name="x")
@@ -46,7 +46,7 @@ def write(
                     tags.SERVE_TPU,
                     graph,
                     {"serving_default": signature},
-                    lambda session: session.run([each.initializer for each in variables]),
+                    lambda session: session.run([variable.initializer for variable in variables]),
                     saver=v1.train.Saver(variables),
                 )
             )
@@ -54,10 +54,10 @@ def write(
 
 
 def whole(computation: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A model that is on the TPU as a whole."""
-    return lambda x: on_tpu(lambda given: [computation(given)], x)[0]
+    """Return a model that runs a computation on the TPU as a whole."""
+    return lambda x: on_tpu(lambda inputs: [computation(inputs)], x)[0]
 
 
 def linear(x: Any) -> Any:
-    """16 features to 4 outputs: 128 floating point operations a row."""
+    """Map 16 features to 4 outputs: 128 floating point operations for each row."""
     return x @ variable("w", [16, 4])

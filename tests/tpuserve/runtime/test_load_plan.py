@@ -1,4 +1,4 @@
-"""A load plan holds what a session needs, and refuses damaged SavedModelLoader."""
+"""A load plan holds what a session needs, and refuses damaged SavedModels."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""SavedModelLoader with two metagraphs, each of a model of a few ops."""
+"""Writes SavedModels with two metagraphs of a model of a few ops."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,15 +26,16 @@ def write(
     warm_up: WarmUp | None = None,
     on_host: bool = False,
 ) -> Path:
-    """The directory of a SavedModel.
+    """Write a SavedModel; return its version directory.
 
     Args:
-      base: where to write it.
-      baseline, candidate: the model on the CPU and on the TPU; None for the same on both.
-      inputs: of each signature, by alias.
-      signatures: further models, the same on both.
-      warm_up: the warm-up records to write.
-      on_host: leave the candidate without a TPU computation.
+      base: The base directory.
+      baseline: The model of the {serve} metagraph.
+      candidate: The model of the {serve, tpu} metagraph; None for the baseline's.
+      inputs: The inputs of each signature, by alias.
+      signatures: Further signatures, whose models are the same in both metagraphs.
+      warm_up: The warm-up records to write.
+      on_host: Whether to leave the candidate without a TPU computation.
     """
     with SavedModelWriter(str(base), warm_up=warm_up) as writer:
         for tag_set, model in (

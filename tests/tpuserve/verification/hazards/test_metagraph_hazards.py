@@ -1,4 +1,4 @@
-"""What a TPU would refuse or do otherwise, found in a TPU metagraph."""
+"""Hazards of TPU metagraphs: what a TPU would refuse or do differently."""
 
 from collections.abc import Mapping
 from pathlib import Path

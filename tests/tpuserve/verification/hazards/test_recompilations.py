@@ -1,4 +1,4 @@
-"""What is told of open batches, by what the batch functions and the warm-up file have."""
+"""Hazards of open batch sizes, with and without batch functions and a warm-up file."""
 
 import pytest
 import tensorflow as tf
@@ -15,7 +15,7 @@ OPEN = Signature({"x": TensorSpec("x:0", "float32", (None, 2))}, {})
 ON_TPU = [PlacedNode(NodeDef(name="y", op="Mul"), "f", "f", on_tpu=True)]
 
 
-def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -> list[str]:
+def messages(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -> list[str]:
     records = [
         WarmUpRecord("predict", name, {"x": TensorSpec("x", tf.float32.name, (size, 2))})
         for name in names
@@ -28,13 +28,13 @@ def told(allowed: list[int], warm: list[int], names: tuple[str, ...] = ("a",)) -
 
 
 def test_an_open_batch_is_reported_once_for_all_signatures() -> None:
-    (text,) = told([], [], ("a", "b"))
+    (text,) = messages([], [], ("a", "b"))
     assert text.startswith("warning: signatures 'a', 'b' accept any batch size: a TPU recompiles")
     assert text.endswith("export with a warm-up file.")
 
 
 def test_the_sizes_of_a_warm_up_file_are_reported() -> None:
-    (text,) = told([], [1, 8])
+    (text,) = messages([], [1, 8])
     assert "accepts any batch size, and the warm-up file has 1, 8: " in text
     assert "export with a warm-up file" not in text
 
@@ -49,5 +49,5 @@ def test_the_sizes_of_a_warm_up_file_are_reported() -> None:
     ids=str,
 )
 def test_allowed_sizes_are_a_note(warm: list[int], end: str) -> None:
-    (text,) = told([1, 8], warm)
+    (text,) = messages([1, 8], warm)
     assert text == f"note: signature 'a' is compiled for batch sizes 1, 8{end}"

@@ -1,4 +1,4 @@
-"""Inputs from an .npz file: which are for which signature, and which are refused."""
+"""Inputs from an .npz file: how they are assigned to signatures, and which are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -95,32 +95,32 @@ def test_an_array_that_no_signature_uses_is_refused() -> None:
         chosen("n", "a/x")
 
 
-def fitted(spec: TensorSpec, array: Any) -> Any:
+def converted(spec: TensorSpec, array: Any) -> Any:
     arrays, notes = cast_inputs({"x": np.asarray(array)}, Signature({"x": spec}, {}), "f.npz")
     return arrays["x"], notes
 
 
 def test_a_float_of_another_width_is_converted_with_a_note() -> None:
-    array, notes = fitted(X, np.ones([1, 2]))
+    array, notes = converted(X, np.ones([1, 2]))
     assert array.dtype == np.float32
     assert notes == ["f.npz: input 'x' was converted from float64 to float32"]
 
 
 def test_whole_numbers_are_converted_if_they_fit() -> None:
-    array, _ = fitted(N, np.array([7], np.int64))
+    array, _ = converted(N, np.array([7], np.int64))
     assert array.dtype == np.int32
     with pytest.raises(InvalidTensor, match="do not fit into"):
-        fitted(N, np.array([2**31], np.int64))
+        converted(N, np.array([2**31], np.int64))
 
 
 def test_a_float_that_would_become_infinite_is_refused() -> None:
     with pytest.raises(InvalidTensor, match="do not fit into"):
-        fitted(X, np.full([1, 2], 1e39))
+        converted(X, np.full([1, 2], 1e39))
 
 
 def test_text_and_bytes_become_bytes() -> None:
     for array in (["ä", "b"], [b"\xc3\xa4", b"b"]):
-        assert fitted(WORD, np.array(array))[0].tolist() == [b"\xc3\xa4", b"b"]
+        assert converted(WORD, np.array(array))[0].tolist() == [b"\xc3\xa4", b"b"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_text_and_bytes_become_bytes() -> None:
 )
 def test_another_type_or_shape_is_refused(spec: TensorSpec, array: Any, message: str) -> None:
     with pytest.raises(InvalidTensor, match=message):
-        fitted(spec, array)
+        converted(spec, array)
 
 
 def test_inputs_have_the_same_number_of_rows() -> None:
