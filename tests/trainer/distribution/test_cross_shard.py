@@ -19,7 +19,7 @@ def gradient_step() -> tuple[Any, Any]:
     return w, optimizer.minimize(w * 4.0, var_list=[w])
 
 
-def test_off_the_tpu_it_is_the_wrapped_optimizer_and_adds_no_tpu_op() -> None:
+def test_off_the_tpu_only_the_wrapped_optimizer_works() -> None:
     with tf.Graph().as_default() as graph, v1.Session() as session:
         w, step = gradient_step()
         session.run(v1.global_variables_initializer())
@@ -42,7 +42,7 @@ def test_on_several_shards_the_mean_over_them_is_applied() -> None:
 
 
 @pytest.mark.parametrize(("makes_its_own", "warnings"), [(True, 1), (False, 0)])
-def test_gradients_from_elsewhere_are_told_to_be_summed(
+def test_unscaled_gradients_are_summed_with_a_warning(
     makes_its_own: bool, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     def step() -> list[Any]:

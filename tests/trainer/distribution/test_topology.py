@@ -116,7 +116,7 @@ def test_replicas_of_each_host_are_counted_where_a_host_has_some() -> None:
         _ = topology(FOUR_HOSTS, V2, cores=16).replicas_per_host
 
 
-def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_shard_uses_one_core_and_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     one = topology(FOUR_HOSTS, V1, "infer", shards=1)
     with caplog.at_level(logging.WARNING, "tensorflow.trainer"):
         one.check()
@@ -149,19 +149,21 @@ def test_one_shard_takes_one_core_and_says_so(caplog: pytest.LogCaptureFixture) 
         (topology(ONE_HOST, batch_size=0), "train_batch_size is 0"),
     ],
 )
-def test_what_cannot_run_is_refused(wrong: BatchTopology, message: str) -> None:
+def test_settings_that_do_not_fit_the_system_are_refused(
+    wrong: BatchTopology, message: str
+) -> None:
     with pytest.raises(InvalidSetting, match=message):
         wrong.check()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_batch_that_every_replica_takes_whole_need_not_divide(mode: str) -> None:
+def test_a_broadcast_batch_need_not_be_divisible(mode: str) -> None:
     found = topology(ONE_HOST, BROADCAST, mode, batch_size=9)
     found.check()
     assert found.batch_size_for_model_fn == 9
 
 
-def test_replicas_of_one_core_that_were_asked_for_use_the_whole_system_with_one_shard() -> None:
+def test_explicit_replicas_of_one_core_are_model_parallel_and_use_all_cores() -> None:
     settings = topology(ONE_HOST, shards=1, cores=1)
     assert settings.is_model_parallel
     assert not settings.is_one_core

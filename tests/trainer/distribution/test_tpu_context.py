@@ -21,7 +21,7 @@ def context_of_host(host: int, found: BatchTopology) -> TPUContext:
     return TPUContext.for_input_fn(found, found.pipelines[host])
 
 
-def test_input_fn_learns_where_its_call_stands() -> None:
+def test_input_fn_learns_its_host_and_the_number_of_its_call() -> None:
     context = context_of_host(2, topology())
     assert context.current_host == 2
     deployment = ("/job:worker/task:2/device:CPU:0", 2, 4, 8)
@@ -58,12 +58,12 @@ def test_replicas_and_hosts_have_devices() -> None:
 
 
 @pytest.mark.parametrize("which", [{}, {"replica_id": 0, "host_id": 0}, {"host_id": 4}])
-def test_a_host_is_asked_for_by_one_number_that_exists(which: dict[str, Any]) -> None:
+def test_a_host_must_be_named_by_one_existing_number(which: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting, match="Give"):
         TPUContext.for_model_fn(topology()).tpu_host_placement_function(**which)
 
 
-def test_replicas_across_hosts_have_no_number_on_each() -> None:
+def test_replicas_across_hosts_have_no_count_per_host() -> None:
     context = TPUContext.for_model_fn(topology(cores_per_replica=16))
     with pytest.raises(ValueError, match="one replica takes several hosts"):
         _ = context.num_of_replicas_per_host

@@ -47,7 +47,7 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
     assert programs.variable(tmp_path, "global_step") == 4 * loops
 
 
-def test_after_sigkill_the_same_command_goes_on_to_the_same_step(tmp_path: Path) -> None:
+def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
     # It is in one of the loops after the 10th when it is killed, or waits after the 40th.
     process = started(tmp_path, 200, 40)
     after_loops(process, 10, signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_a_second_sigterm_ends_at_once() -> None:
     assert "still there" not in done.stdout
 
 
-def test_asked_to_end_the_process_ends_in_peace() -> None:
+def test_sigterm_ends_the_process_with_code_0() -> None:
     said = []
 
     def train() -> None:
@@ -118,7 +118,7 @@ def test_asked_to_end_the_process_ends_in_peace() -> None:
     assert tf.executing_eagerly()
 
 
-def test_where_nothing_trains_the_process_ends_at_once() -> None:
+def test_sigterm_without_a_training_ends_the_process_at_once() -> None:
     def train_and_wait() -> None:
         with graceful_shutdown.sigterm_watcher():
             with graceful_shutdown.sigterm_watcher() as ending:
@@ -132,7 +132,7 @@ def test_where_nothing_trains_the_process_ends_at_once() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_sigterm_during_an_evaluation_gives_it_up_and_saves(tmp_path: Path) -> None:
+def test_sigterm_during_an_evaluation_abandons_it_and_saves(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, save_checkpoints_steps=4)
     batches = []
 

@@ -2,7 +2,7 @@ from trainer.config.run_config import TPUConfig
 from trainer.execution import iterations_per_loop
 
 
-def test_a_number_of_steps_is_made_until_fewer_are_left() -> None:
+def test_a_fixed_plan_is_limited_by_the_steps_left() -> None:
     plan = iterations_per_loop.build_iteration_plan(TPUConfig(10))
     assert (
         plan.max_iterations,
@@ -12,7 +12,7 @@ def test_a_number_of_steps_is_made_until_fewer_are_left() -> None:
     ) == (10, 10, 10, 3)
 
 
-def test_a_time_starts_with_one_step_and_then_fits_as_many_as_it_can() -> None:
+def test_a_timed_plan_starts_with_one_step_and_then_fills_the_duration() -> None:
     plan = iterations_per_loop.build_iteration_plan(TPUConfig("30s"))
     assert plan.next_iterations(None) == 1
     # A slow first step, then steps of a tenth of a second.

@@ -49,7 +49,7 @@ def test_steps_in_one_run_are_the_same_as_one_by_one() -> None:
     assert looped.state() == pytest.approx(one_by_one.state(), rel=1e-6)
 
 
-def test_each_run_makes_as_many_steps_as_it_is_fed() -> None:
+def test_each_run_makes_the_number_of_steps_that_is_fed() -> None:
     looped = Momentum(10)
     for steps, total in ((1, 1), (10, 11), (2, 13)):
         looped.run(steps, [])
@@ -89,7 +89,7 @@ def test_reference_variables_are_stepped_one_by_one_and_the_log_says_why(
     assert single.state()[1] == 1
 
 
-def test_a_loop_without_a_number_of_steps_is_told_of_without_one(
+def test_the_warning_for_an_unlimited_loop_names_no_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     Momentum(iteration_count.UNBOUNDED, use_resource=False)
@@ -145,7 +145,7 @@ def test_a_variable_gathered_by_constant_indices_is_that_of_the_last_step() -> N
     assert made_of(build, steps=5)[0] == [160.0]
 
 
-def test_what_only_a_summary_reads_is_not_from_before_the_loop() -> None:
+def test_a_summary_reads_variables_after_the_loop() -> None:
     def build() -> tuple[Any, Any]:
         count = v1.get_variable("count", initializer=0)
         return count.assign_add(1), count.read_value()

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 import tensorflow as tf
 
-from tests.trainer.infeed.feeding import fed, topology
+from tests.trainer.infeed.queue_infeed import dequeue_batches, topology
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
 from trainer.infeed.final_batch_padding import FinalBatchPadding, PadFinalBatch, SpreadFinalBatch
@@ -29,7 +29,7 @@ def _features(replicas: Any) -> Any:
 
 def test_per_host_v1_splits_each_hosts_batch() -> None:
     two_by_two = topology(2, 2, Mode.PER_HOST_V1, batch_size=8)
-    found = fed(lambda pipeline: _numbers(10 * pipeline.host, 4), two_by_two, 2)
+    found = dequeue_batches(lambda pipeline: _numbers(10 * pipeline.host, 4), two_by_two, 2)
     assert _features(found) == [
         [[0, 1], [4, 5]],
         [[2, 3], [6, 7]],
@@ -45,14 +45,14 @@ def test_per_shard_v1_calls_input_fn_for_each_replica() -> None:
         calls.append((pipeline.index, pipeline.host))
         return _numbers(10 * pipeline.index, 1)
 
-    found = fed(input_fn, topology(2, 2, Mode.PER_SHARD_V1, batch_size=4), 2)
+    found = dequeue_batches(input_fn, topology(2, 2, Mode.PER_SHARD_V1, batch_size=4), 2)
     assert calls == [(0, 0), (1, 0), (2, 1), (3, 1)]
     assert _features(found) == [[[0], [1]], [[10], [11]], [[20], [21]], [[30], [31]]]
 
 
 def test_per_host_v2_gives_the_first_batch_to_the_first_replica() -> None:
     two_by_two = topology(2, 2, Mode.PER_HOST_V2, batch_size=8)
-    found = fed(lambda pipeline: _numbers(10 * pipeline.host, 2), two_by_two, 2)
+    found = dequeue_batches(lambda pipeline: _numbers(10 * pipeline.host, 2), two_by_two, 2)
     assert _features(found) == [
         [[0, 1], [4, 5]],
         [[2, 3], [6, 7]],
@@ -63,46 +63,48 @@ def test_per_host_v2_gives_the_first_batch_to_the_first_replica() -> None:
 
 def test_per_host_v2_in_parallel_gives_each_batch_once() -> None:
     one_by_four = topology(1, 4, Mode.PER_HOST_V2, batch_size=4)
-    found = fed(lambda _: _numbers(0, 1), one_by_four, 3, parallel_get_next=True)
+    found = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, parallel_get_next=True)
     assert sorted(batch.features for each in found for batch in each) == [[n] for n in range(12)]
 
 
 def test_broadcast_gives_all_to_all() -> None:
-    found = fed(lambda _: _numbers(0, 4), topology(2, 2, Mode.BROADCAST, batch_size=4), 2)
+    found = dequeue_batches(
+        lambda _: _numbers(0, 4), topology(2, 2, Mode.BROADCAST, batch_size=4), 2
+    )
     assert _features(found) == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 4
 
 
 def test_sliced_splits_one_batch_for_all_hosts() -> None:
-    found = fed(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4), 2)
+    found = dequeue_batches(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4), 2)
     assert _features(found) == [[[0], [4]], [[1], [5]], [[2], [6]], [[3], [7]]]
 
 
-def test_runs_go_on_where_the_last_one_ended() -> None:
+def test_a_run_continues_where_the_previous_run_ended() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
-    found = fed(lambda _: _numbers(0, 2), one_by_two, 2, 1)
+    found = dequeue_batches(lambda _: _numbers(0, 2), one_by_two, 2, 1)
     assert _features(found) == [[[0], [2], [4]], [[1], [3], [5]]]
 
 
-def test_both_kinds_of_control_flow_will_do() -> None:
+def test_both_kinds_of_control_flow_are_supported() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
     was_enabled = v1.control_flow_v2_enabled()
     try:
         for choose in (v1.enable_control_flow_v2, v1.disable_control_flow_v2):
             choose()
-            found = fed(lambda _: _numbers(0, 2), one_by_two, 2)
+            found = dequeue_batches(lambda _: _numbers(0, 2), one_by_two, 2)
             assert _features(found) == [[[0], [2]], [[1], [3]]]
     finally:
         (v1.enable_control_flow_v2 if was_enabled else v1.disable_control_flow_v2)()
 
 
-def test_batch_axis_says_where_the_rows_are() -> None:
+def test_batch_axis_names_the_axis_of_the_rows() -> None:
     def input_fn(_: Any) -> Any:
         image = tf.constant([[[1, 2]], [[3, 4]]])  # Height, channels, rows.
         return tf.data.Dataset.from_tensors(({"image": image}, tf.constant([10, 20])))
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
     for axes in ([2, 0], ({"image": 2}, 0)):
-        found = fed(input_fn, one_by_two, batch_axis=axes)
+        found = dequeue_batches(input_fn, one_by_two, batch_axis=axes)
         assert found[0][0].features == {"image": [[[1]], [[3]]]}
         assert found[1][0].features == {"image": [[[2]], [[4]]]}
         assert [each[0].labels for each in found] == [[10], [20]]
@@ -119,7 +121,7 @@ def test_nests_come_out_as_they_went_in() -> None:
         features = {"b": (n, Point(n + 10, n + 20)), "a": n + 30}
         return tf.data.Dataset.from_tensors((features, None))
 
-    (batch,) = fed(input_fn, topology(1, 1, Mode.PER_HOST_V1, batch_size=2))[0]
+    (batch,) = dequeue_batches(input_fn, topology(1, 1, Mode.PER_HOST_V1, batch_size=2))[0]
     assert batch.features == {"b": ([1, 2], Point([11, 12], [21, 22])), "a": [31, 32]}
     assert batch.labels is None
     assert batch.mask is None
@@ -137,7 +139,7 @@ def test_tensors_are_another_batch_in_each_iteration() -> None:
         batch = v1.data.make_one_shot_iterator(_numbers(10 * pipeline.host, 2)).get_next()
         return {"x": batch}, [batch + 50]
 
-    found = fed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4), 2, 1)
+    found = dequeue_batches(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4), 2, 1)
     assert _features(found) == [
         [{"x": [0]}, {"x": [2]}, {"x": [4]}],
         [{"x": [1]}, {"x": [3]}, {"x": [5]}],
@@ -168,14 +170,14 @@ def test_a_dataset_has_no_limit_to_a_run() -> None:
 def test_predictions_keep_their_order_whatever_is_allowed() -> None:
     one_by_four = topology(1, 4, Mode.PER_HOST_V2, batch_size=4)
     options = {"parallel_get_next": True, "padding": PadFinalBatch()}
-    found = fed(lambda _: _numbers(0, 1), one_by_four, 3, **options)
+    found = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, **options)
     assert _features(found) == [[[r], [4 + r], [8 + r]] for r in range(4)]
 
 
 def test_a_dataset_at_its_end_says_so() -> None:
     one = topology(1, 1, Mode.PER_HOST_V1, batch_size=2)
     with pytest.raises(tf.errors.OutOfRangeError):
-        fed(lambda _: _numbers(1, 2, last=4), one, 3)
+        dequeue_batches(lambda _: _numbers(1, 2, last=4), one, 3)
 
 
 def _tasks(nodes: Any, op: str) -> list[tuple[str, str, int]]:
@@ -212,9 +214,9 @@ def _uneven(last: int, batch_size: int) -> Any:
     return numbers.batch(batch_size).map(lambda n: ({"x": n}, n + 50))
 
 
-def test_tiling_counts_each_row_of_a_smaller_batch_once() -> None:
+def test_spreading_counts_each_row_of_a_partial_batch_once() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
-    found = fed(lambda _: _uneven(7, 4), one_by_two, 4, padding=SpreadFinalBatch())
+    found = dequeue_batches(lambda _: _uneven(7, 4), one_by_two, 4, padding=SpreadFinalBatch())
     assert _features(found) == [
         [{"x": [1, 2]}, {"x": [5, 5]}, {"x": [7, 7]}, {"x": [7, 7]}],
         [{"x": [3, 4]}, {"x": [6, 6]}, {"x": [7, 7]}, {"x": [7, 7]}],
@@ -226,9 +228,9 @@ def test_tiling_counts_each_row_of_a_smaller_batch_once() -> None:
     assert found[1][1].labels == [56, 56]
 
 
-def test_padding_is_told_in_the_features() -> None:
+def test_padding_is_marked_in_the_features() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
-    found = fed(lambda _: _uneven(3, 4), one_by_two, 2, padding=PadFinalBatch())
+    found = dequeue_batches(lambda _: _uneven(3, 4), one_by_two, 2, padding=PadFinalBatch())
     assert _features(found) == [
         [{"x": [1, 2], "is_padding": [0, 0]}, {"x": [1, 2], "is_padding": [1, 1]}],
         [{"x": [3, 1], "is_padding": [0, 1]}, {"x": [3, 1], "is_padding": [1, 1]}],
@@ -236,12 +238,12 @@ def test_padding_is_told_in_the_features() -> None:
     assert [each[0].mask for each in found] == [[1, 1], [1, 0]]
 
 
-def test_a_feature_that_is_named_is_padding_is_the_users() -> None:
+def test_a_users_feature_named_is_padding_is_kept() -> None:
     def input_fn(_: Any) -> Any:
         return tf.data.Dataset.from_tensors({"is_padding": tf.constant([3.5])})
 
     one = topology(1, 1, Mode.PER_HOST_V1, batch_size=1)
-    (batch,) = fed(input_fn, one, padding=PadFinalBatch())[0]
+    (batch,) = dequeue_batches(input_fn, one, padding=PadFinalBatch())[0]
     assert batch.features == {"is_padding": [3.5]}
 
 
@@ -249,16 +251,18 @@ def test_a_feature_that_is_named_is_padding_is_the_users() -> None:
 def test_steps_cut_the_dataset(mode: Any, rows: int) -> None:
     one_by_two = topology(1, 2, mode, batch_size=4)
     options = {"padding": SpreadFinalBatch(), "steps": 1}
-    found = fed(lambda _: _uneven(8, rows), one_by_two, 2, **options)
+    found = dequeue_batches(lambda _: _uneven(8, rows), one_by_two, 2, **options)
     assert _features(found)[1][0] == {"x": [3, 4]}
     assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
 
 
-def test_per_host_v2_tiles_for_one_replica_at_a_time() -> None:
+def test_per_host_v2_spreads_the_final_batch_of_each_replica() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
-    found = fed(lambda _: _uneven(4, 2).skip(1), one_by_two, 1, padding=SpreadFinalBatch())
+    found = dequeue_batches(
+        lambda _: _uneven(4, 2).skip(1), one_by_two, 1, padding=SpreadFinalBatch()
+    )
     assert [each[0].mask for each in found] == [[1, 1], [0, 0]]
-    found = fed(lambda _: _uneven(3, 2), one_by_two, 1, padding=SpreadFinalBatch())
+    found = dequeue_batches(lambda _: _uneven(3, 2), one_by_two, 1, padding=SpreadFinalBatch())
     assert _features(found) == [[{"x": [1, 2]}], [{"x": [3, 3]}]]
     assert [each[0].mask for each in found] == [[1, 1], [1, 0]]
 
@@ -269,15 +273,15 @@ def test_per_host_v2_takes_rows_on_the_last_axis(padding: FinalBatchPadding) -> 
         return _numbers(1, 2, last=4).map(lambda n: (tf.stack([n, n * 10, -n]), n))
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
-    found = fed(input_fn, one_by_two, 2, padding=padding)
+    found = dequeue_batches(input_fn, one_by_two, 2, padding=padding)
     assert found[1][0].features == [[3, 4], [30, 40], [-3, -4]]
     assert [each[0].labels for each in found] == [[1, 2], [3, 4]]
     assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
 
 
-def test_the_longest_host_is_waited_for() -> None:
+def test_evaluation_waits_for_the_host_with_the_longest_input() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
-    found = fed(
+    found = dequeue_batches(
         lambda pipeline: _uneven(2 + pipeline.host, 2), two_by_one, 2, padding=SpreadFinalBatch()
     )
     assert [[batch.mask for batch in each] for each in found] == [
@@ -291,5 +295,5 @@ def test_tensors_can_be_evaluated_too() -> None:
         return tf.constant([1, 2]), tf.constant([3, 4])
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
-    found = fed(input_fn, one_by_two, 1, padding=SpreadFinalBatch())
+    found = dequeue_batches(input_fn, one_by_two, 1, padding=SpreadFinalBatch())
     assert [(each[0].labels, each[0].mask) for each in found] == [([3], [1]), ([4], [1])]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 
-from tests.trainer.infeed.feeding import session, topology
+from tests.trainer.infeed.queue_infeed import session, topology
 from tpuserve.errors import InvalidSetting
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
@@ -91,7 +91,7 @@ def test_the_dequeued_tensors_are_whole_and_say_how_they_are_spread() -> None:
     assert replicated.type == xla_data_pb2.OpSharding.REPLICATED
 
 
-def test_one_core_can_be_fed_all_of_it() -> None:
+def test_the_first_core_can_be_fed_whole_tensors() -> None:
     found = _build(_image(), [[1, 2]], only_first_core_computes=True)
     assert _queued(found, [(tf.int32, [2, 4])]) == [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
 

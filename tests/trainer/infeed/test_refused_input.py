@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.trainer.infeed.feeding import topology
+from tests.trainer.infeed.queue_infeed import topology
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer import infeed
 from trainer.config.run_config import InputPipelineConfig
@@ -53,7 +53,7 @@ def test_a_type_that_no_tpu_has_is_refused_with_the_cast(name: str, cast: str) -
         _build({"age": tf.ones([4, 1], name)})
 
 
-def test_labels_are_looked_at_too() -> None:
+def test_labels_are_checked_as_well() -> None:
     with pytest.raises(InvalidType, match=r"labels \(int64\[4\]\)"):
         _build((tf.ones([4]), tf.ones([4], tf.int64)))
 
@@ -63,7 +63,7 @@ def test_strings_are_refused() -> None:
         _build({"id": (tf.ones([4]), tf.constant(["a"] * 4))})
 
 
-def test_tensors_are_held_to_the_same_types() -> None:
+def test_tensors_are_checked_for_the_same_dtypes() -> None:
     with pytest.raises(InvalidType, match=r"features\['x'\] \(int64\[4\]\)"):
         infeed.build_infeed(
             lambda _: {"x": tf.ones([4], tf.int64)},
@@ -72,7 +72,7 @@ def test_tensors_are_held_to_the_same_types() -> None:
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "int32", "uint32", "bool", "int8", "uint8"])
-def test_the_types_of_a_tpu_are_taken(name: str) -> None:
+def test_the_dtypes_of_a_tpu_are_accepted(name: str) -> None:
     assert _build(tf.ones([4], name)).dequeue().features.dtype == name
 
 
@@ -91,7 +91,7 @@ def test_an_unknown_number_of_rows_is_refused_with_drop_remainder() -> None:
 
 
 @pytest.mark.usefixtures("_first_dimensions")
-def test_tensorflow_1_has_unknown_dimensions_refused_as_well() -> None:
+def test_unknown_dimensions_of_tensorflow_1_are_refused() -> None:
     test_an_unknown_number_of_rows_is_refused_with_drop_remainder()
     test_any_other_unknown_dimension_is_refused(SpreadFinalBatch())
     test_rows_that_do_not_divide_are_refused(SpreadFinalBatch())
@@ -114,7 +114,7 @@ def test_rows_that_do_not_divide_are_refused(padding: FinalBatchPadding) -> None
         _build({"x": tf.ones([3, 2])}, padding=padding)
 
 
-def test_a_batch_of_another_size_that_divides_is_taken() -> None:
+def test_a_divisible_batch_of_another_size_is_accepted() -> None:
     assert _build(tf.ones([6])).dequeue().features.shape == [3]
 
 
@@ -201,7 +201,7 @@ def test_batch_axis_must_fit_the_input(axes: Any, expected: str) -> None:
         _build((tf.ones([4, 2]), tf.ones([4])), batch_axis=axes)
 
 
-def test_batch_axis_is_not_looked_at_in_other_modes(caplog: Any) -> None:
+def test_batch_axis_is_ignored_in_other_input_modes(caplog: Any) -> None:
     found = _build(tf.ones([4, 2]), Mode.SLICED, batch_axis=[1])
     assert found.dequeue().features.shape == [2, 2]
     assert "batch_axis=[1] is ignored" in caplog.text

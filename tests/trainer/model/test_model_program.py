@@ -37,7 +37,7 @@ def test_a_batch_size_that_nobody_gave_is_asked_for_by_its_name(tmp_path: Path) 
         programs.estimator(tmp_path).train(input_fn, max_steps=1)
 
 
-def test_a_key_error_of_the_input_fn_itself_is_its_own(tmp_path: Path) -> None:
+def test_a_key_error_of_input_fn_is_not_replaced(tmp_path: Path) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         return params["rte"]
 

@@ -17,7 +17,7 @@ SCALAR = tf.constant(1.0)
     ("mode", "missing"),
     [("train", "loss and train_op"), ("eval", "loss"), ("infer", "predictions")],
 )
-def test_each_mode_names_what_it_misses(mode: str, missing: str) -> None:
+def test_each_mode_names_its_missing_fields(mode: str, missing: str) -> None:
     with pytest.raises(InvalidSetting, match=f"Missing {missing} in the TPUEstimatorSpec"):
         TPUEstimatorSpec(mode)
 
@@ -126,6 +126,6 @@ def test_a_tpu_spec_is_an_estimator_spec_with_its_host_functions_called() -> Non
     assert len(spec.evaluation_hooks or ()) == len(spec.training_hooks or ()) == 1
 
 
-def test_what_is_no_list_of_hooks_is_refused_with_what_to_give() -> None:
+def test_hooks_that_are_not_a_list_are_refused() -> None:
     with pytest.raises(InvalidType, match=r"train\(\) hooks is 40\. Give a list .* steps="):
         spec_validation.validate_hooks("train() hooks", 40)  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def test_evaluation_ends_with_its_input(trained: trainer.TPUEstimator) -> None:
 
 
 @pytest.mark.numeric
-def test_the_last_smaller_batch_counts_row_by_row_in_a_metric(
+def test_a_metric_weights_a_partial_batch_by_its_rows(
     trained: trainer.TPUEstimator,
 ) -> None:
     def input_fn() -> Any:
@@ -76,7 +76,7 @@ def test_a_metric_named_loss_is_refused(tmp_path: Path) -> None:
         estimator.evaluate(programs.ones(), steps=1)
 
 
-def test_a_model_that_was_never_trained_is_evaluated_as_it_starts(
+def test_an_untrained_model_is_evaluated_with_initial_values(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     results = programs.estimator(tmp_path).evaluate(programs.ones(), steps=1)
@@ -84,13 +84,13 @@ def test_a_model_that_was_never_trained_is_evaluated_as_it_starts(
     assert f"Could not find trained model in {tmp_path}" in caplog.text
 
 
-def test_a_checkpoint_that_is_not_there_is_an_error(trained: trainer.TPUEstimator) -> None:
+def test_a_missing_checkpoint_is_an_error(trained: trainer.TPUEstimator) -> None:
     with pytest.raises(CheckpointNotFound, match="no checkpoint nowhere"):
         trained.evaluate(programs.ones(), steps=1, checkpoint_path="nowhere")
 
 
 @pytest.mark.numeric
-def test_the_loss_counts_each_row_alike_in_a_last_smaller_batch(
+def test_the_loss_weights_a_partial_batch_by_its_rows(
     trained: trainer.TPUEstimator,
 ) -> None:
     def input_fn() -> Any:

@@ -22,19 +22,19 @@ def trained(tmp_path: Path) -> trainer.TPUEstimator:
     return programs.estimator(tmp_path).train(programs.ones(), max_steps=1)
 
 
-def test_predictions_come_row_by_row_in_order_the_last_batch_included(
+def test_predictions_come_row_by_row_in_order_up_to_the_last_batch(
     trained: trainer.TPUEstimator,
 ) -> None:
     rows = [row["y"].item() for row in trained.predict(counted)]
     assert rows == [0.5, 1.0, 1.5, 2.0, 2.5]
 
 
-def test_whole_batches_can_be_had(trained: trainer.TPUEstimator) -> None:
+def test_whole_batches_can_be_yielded(trained: trainer.TPUEstimator) -> None:
     batches = trained.predict(counted, yield_single_examples=False)
     assert [len(batch["y"]) for batch in batches] == [2, 2, 1]
 
 
-def test_predict_works_twice_and_between_two_rows_of_another(
+def test_two_predictions_can_be_read_alternately(
     trained: trainer.TPUEstimator,
 ) -> None:
     first = trained.predict(counted)
@@ -44,7 +44,7 @@ def test_predict_works_twice_and_between_two_rows_of_another(
     assert len(list(first)) == 4
 
 
-def test_a_generator_that_is_not_used_up_closes(trained: trainer.TPUEstimator) -> None:
+def test_an_unfinished_generator_can_be_closed(trained: trainer.TPUEstimator) -> None:
     predictions = trained.predict(counted)
     next(predictions)
     predictions.close()
@@ -57,7 +57,7 @@ def test_keys_select_predictions(trained: trainer.TPUEstimator) -> None:
         next(trained.predict(counted, predict_keys="z"))
 
 
-def test_a_model_that_was_never_trained_predicts_as_it_starts(
+def test_an_untrained_model_predicts_with_initial_values(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     predictions = programs.estimator(tmp_path).predict(counted)
@@ -65,7 +65,7 @@ def test_a_model_that_was_never_trained_predicts_as_it_starts(
     assert f"Could not find trained model in {tmp_path}" in caplog.text
 
 
-def test_a_checkpoint_that_is_not_there_is_an_error(trained: trainer.TPUEstimator) -> None:
+def test_a_missing_checkpoint_is_an_error(trained: trainer.TPUEstimator) -> None:
     with pytest.raises(CheckpointNotFound, match="no checkpoint nowhere"):
         next(trained.predict(counted, checkpoint_path="nowhere"))
 
@@ -80,7 +80,7 @@ class StepAtEnd(tf.compat.v1.train.SessionRunHook):
         self.step = session.run(tf.compat.v1.train.get_global_step())
 
 
-def test_hooks_find_their_graph_as_the_default_one_to_the_end(
+def test_hooks_have_their_graph_as_the_default_graph_until_the_end(
     trained: trainer.TPUEstimator,
 ) -> None:
     hook = StepAtEnd()

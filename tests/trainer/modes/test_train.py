@@ -25,7 +25,7 @@ def test_training_moves_the_model_as_worked_out_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("iterations_per_loop", [1, 3, 7, 100])
-def test_training_ends_at_the_very_step_whatever_the_loop(
+def test_training_ends_at_the_exact_step_for_every_loop_length(
     tmp_path: Path, iterations_per_loop: int
 ) -> None:
     estimator = programs.estimator(tmp_path, iterations_per_loop=iterations_per_loop)
@@ -33,7 +33,7 @@ def test_training_ends_at_the_very_step_whatever_the_loop(
     assert state(tmp_path) == (1 - 0.5**10, 10)
 
 
-def test_loops_of_a_given_time_end_at_the_very_step_too(tmp_path: Path) -> None:
+def test_timed_loops_end_at_the_exact_step(tmp_path: Path) -> None:
     config = trainer.RunConfig(trainer.TPUConfig("1s"), model_dir=str(tmp_path))
     trainer.TPUEstimator(
         programs.slope_model_fn, config=config, params={"rate": 0.5}, use_tpu=False
@@ -41,23 +41,21 @@ def test_loops_of_a_given_time_end_at_the_very_step_too(tmp_path: Path) -> None:
     assert state(tmp_path) == (1 - 0.5**10, 10)
 
 
-def test_training_goes_on_from_the_newest_checkpoint(tmp_path: Path) -> None:
+def test_training_continues_from_the_newest_checkpoint(tmp_path: Path) -> None:
     programs.estimator(tmp_path).train(programs.ones(), max_steps=3)
     programs.estimator(tmp_path).train(programs.ones(), steps=2)
     assert state(tmp_path) == (1 - 0.5**5, 5)
 
 
 @pytest.mark.parametrize("stop", [{"last_step": 10}, {"num_steps": 7}])
-def test_a_hook_that_stops_at_a_step_is_obeyed_to_the_step(
-    tmp_path: Path, stop: dict[str, int]
-) -> None:
+def test_a_stop_hook_stops_at_its_exact_step(tmp_path: Path, stop: dict[str, int]) -> None:
     estimator = programs.estimator(tmp_path, iterations_per_loop=4)
     estimator.train(programs.ones(), steps=3)
     estimator.train(programs.ones(), hooks=[v1.train.StopAtStepHook(**stop)], max_steps=100)
     assert state(tmp_path) == (1 - 0.5**10, 10)
 
 
-def test_a_hook_of_the_model_that_stops_at_a_step_is_obeyed_to_the_step(tmp_path: Path) -> None:
+def test_a_stop_hook_of_the_model_stops_at_its_exact_step(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
         spec = programs.slope_model_fn(features, labels, mode, params)
         return dataclasses.replace(spec, training_hooks=[v1.train.StopAtStepHook(num_steps=6)])
@@ -66,7 +64,7 @@ def test_a_hook_of_the_model_that_stops_at_a_step_is_obeyed_to_the_step(tmp_path
     assert state(tmp_path) == (1 - 0.5**6, 6)
 
 
-def test_the_log_says_where_and_with_which_batch(
+def test_the_log_names_the_device_and_the_batch_size(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tensorflow.trainer")
@@ -144,7 +142,7 @@ def test_log_lines_say_loss_step_speed_and_time_left(
     assert all("steps/s)" in line for line in lines)
 
 
-def test_a_loss_that_is_no_number_stops_training(tmp_path: Path) -> None:
+def test_a_nan_loss_stops_training(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, rate=float("nan"))
     with pytest.raises(v1.train.NanLossDuringTrainingError):
         estimator.train(programs.ones(), max_steps=8)
@@ -184,7 +182,7 @@ def test_impossible_numbers_of_steps_are_refused(tmp_path: Path) -> None:
         estimator.train(programs.ones(), max_steps=0)
 
 
-def test_a_tpu_that_is_not_there_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_tpu_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, use_tpu=True, train_batch_size=8)
     for method in (estimator.train, estimator.evaluate, estimator.predict):
         with pytest.raises(TpuNotFound, match="no TPU found, and .* Pass use_tpu=False"):
@@ -240,7 +238,7 @@ def test_a_model_with_a_loss_summary_of_its_own_keeps_the_name(tmp_path: Path) -
     assert written["loss"][4] == 0.5**6
 
 
-def test_listeners_without_checkpoints_to_hear_of_are_refused(tmp_path: Path) -> None:
+def test_saving_listeners_without_checkpoints_are_refused(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, save_checkpoints_steps=None)
     listener = tf.compat.v1.train.CheckpointSaverListener()
     with pytest.raises(InvalidSetting, match="saving_listeners are given"):
@@ -253,7 +251,7 @@ def test_model_fn_sees_the_model_directory_in_its_config(tmp_path: Path) -> None
     assert estimator.config.model_dir == estimator.model_dir == str(tmp_path)
 
 
-def test_a_train_op_that_counts_no_steps_is_told_about_once(
+def test_a_train_op_that_counts_no_steps_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:

@@ -63,7 +63,7 @@ def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -
 
 
 @pytest.mark.numeric
-def test_steps_beyond_the_input_take_what_there_is(trained: Path) -> None:
+def test_more_steps_than_batches_evaluate_the_whole_input(trained: Path) -> None:
     with slope.emulated():
         found = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
     assert found["mean"] == pytest.approx(3.5 / 2)
@@ -83,6 +83,6 @@ def test_training_needs_whole_batches(tmp_path: Path) -> None:
         slope.estimator(tmp_path).train(_squares(6), steps=1)
 
 
-def test_a_batch_size_that_does_not_divide_is_refused(tmp_path: Path) -> None:
+def test_a_batch_size_not_divisible_by_the_replicas_is_refused(tmp_path: Path) -> None:
     with slope.emulated(3), pytest.raises(InvalidSetting, match=r"train_batch_size \(4\)"):
         slope.estimator(tmp_path).train(slope.ones(), steps=1)

@@ -183,7 +183,7 @@ def test_an_op_that_fails_in_the_step_raises_its_own_error(
     run(estimator(tmp_path, device), mode, programs.ones(4), 2)
 
 
-def test_a_loss_that_is_no_number_stops_training(tmp_path: Path, device: str) -> None:
+def test_a_nan_loss_stops_training(tmp_path: Path, device: str) -> None:
     model = estimator(tmp_path, device, rate=1e30, iterations_per_loop=4)
     outcome = Outcome(lambda: model.train(programs.ones(), steps=40))
     assert_says(outcome, "NaN")
@@ -272,7 +272,7 @@ class LosingOnce(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "a worker was started anew")
 
 
-def test_training_goes_on_from_the_last_checkpoint_when_a_session_is_lost(
+def test_training_continues_from_the_last_checkpoint_after_a_lost_session(
     tmp_path: Path, device: str
 ) -> None:
     model = estimator(tmp_path, device, save_checkpoints_steps=8)
@@ -286,7 +286,7 @@ def test_training_goes_on_from_the_last_checkpoint_when_a_session_is_lost(
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
-def test_what_cannot_go_on_in_another_session_raises_what_it_lost_its_own_by(
+def test_evaluation_and_prediction_raise_the_error_that_lost_their_session(
     tmp_path: Path, device: str, mode: str
 ) -> None:
     trained(tmp_path)
@@ -328,7 +328,7 @@ def test_an_op_that_xla_refuses_is_named_with_the_line_that_made_it(
 
 
 @pytest.mark.parametrize("leave", ["close", "break", "raise", "collect"])
-def test_a_generator_that_is_left_early_leaves_nothing_behind(
+def test_a_generator_that_is_closed_early_leaves_no_thread_behind(
     tmp_path: Path, device: str, leave: str
 ) -> None:
     trained(tmp_path)

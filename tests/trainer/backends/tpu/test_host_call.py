@@ -61,7 +61,7 @@ def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Pa
 
 
 @pytest.mark.numeric
-def test_a_host_call_of_every_third_step_counts_from_each_loops_first(tmp_path: Path) -> None:
+def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_path: Path) -> None:
     with slope.emulated():
         every = {"experimental_host_call_every_n_steps": 3}
         more = _summaries(tmp_path / "host")
@@ -99,7 +99,7 @@ def test_a_host_call_gets_the_rows_of_all_replicas_in_order(tmp_path: Path) -> N
     assert taken == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_every_replica_drops_out_units_of_its_own(tmp_path: Path) -> None:
+def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
     taken: list[Any] = []
 
     def more(features: Any, **_: Any) -> dict[str, Any]:

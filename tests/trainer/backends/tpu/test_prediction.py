@@ -97,7 +97,7 @@ def test_predict_needs_no_train_batch_size(trained: Path) -> None:
 @pytest.mark.parametrize(
     "per_host", [InputPipelineConfig.BROADCAST, InputPipelineConfig.PER_HOST_V2]
 )
-def test_other_ways_of_input_predict_every_row(per_host: int, trained: Path) -> None:
+def test_every_input_mode_predicts_every_row(per_host: int, trained: Path) -> None:
     with slope.emulated():
         made = slope.estimator(trained, tpu_config={"per_host_input_for_training": per_host})
         assert _x(made.predict(_numbers(7))) == [1, 2, 3, 4, 5, 6, 7]

@@ -59,7 +59,7 @@ def test_without_a_master_and_a_tpu_it_says_how_to_emulate_one() -> None:
         resolve_runtime(config(), "train")
 
 
-def test_an_emulated_system_goes_before_a_master() -> None:
+def test_an_emulated_system_is_preferred_to_a_master() -> None:
     with tpuserve.emulated_tpu(cores=8, hosts=2):
         runtime = resolve_runtime(config("grpc://somewhere:1"), "train")
     system = EmulatedTpuSlice(2, 8)
@@ -67,7 +67,7 @@ def test_an_emulated_system_goes_before_a_master() -> None:
 
 
 @pytest.mark.parametrize(("asked", "configured"), [(True, False), (False, True)])
-def test_compiling_is_off_if_either_the_config_or_the_system_says_so(
+def test_compiling_is_off_if_the_config_or_the_system_switches_it_off(
     asked: bool, configured: bool
 ) -> None:
     with tpuserve.emulated_tpu(cores=2, compiled=asked):
@@ -103,7 +103,7 @@ def test_a_session_on_a_master_runs_there(master: str) -> None:
     assert device == b"here"
 
 
-def test_the_replicas_of_an_emulated_system_have_cores_of_their_own() -> None:
+def test_each_replica_of_an_emulated_system_has_its_own_cores() -> None:
     settings = trainer.TPUConfig(num_cores_per_replica=2)
     emulated = EmulatedTpuSlice(1, 8)
     topology = BatchTopology(emulated, settings, "train", 8)
@@ -112,7 +112,7 @@ def test_the_replicas_of_an_emulated_system_have_cores_of_their_own() -> None:
     assert [cores.coordinates(3, core)[0] for core in range(2)] == [6, 7]
 
 
-def test_a_session_that_is_lost_has_the_system_initialised_again(master: str) -> None:
+def test_the_system_is_initialised_again_after_a_lost_session(master: str) -> None:
     runtime = TensorFlowRuntime(TpuSlice(1, 8, job="worker"), master)
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     resolved = trainer.RunConfig(trainer.TPUConfig(), cluster=local)

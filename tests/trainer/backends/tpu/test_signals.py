@@ -78,7 +78,7 @@ def test_sigterm_saves_a_checkpoint_and_exits_with_0(tmp_path: Path) -> None:
     assert programs.variable(tmp_path, "global_step") == 4 * (3 + said.count("loop"))
 
 
-def test_after_sigkill_the_same_command_goes_on_to_the_same_step(tmp_path: Path) -> None:
+def test_after_sigkill_the_same_command_continues_to_the_same_step(tmp_path: Path) -> None:
     # It is in one of the loops after the 6th when it is killed, or waits after the 15th.
     process = started("train", tmp_path, iterations=4, max_steps=80, loops=15)
     read_until(process, "loop", times=6)

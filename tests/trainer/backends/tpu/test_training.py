@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 
 @pytest.mark.parametrize("iterations", [1, 3, 100, "1s"])
 @pytest.mark.numeric
-def test_steps_are_exact_whatever_a_loop_makes(iterations: int | str, tmp_path: Path) -> None:
+def test_step_counts_are_exact_for_every_loop_length(iterations: int | str, tmp_path: Path) -> None:
     with slope.emulated():
         made = slope.estimator(tmp_path, tpu_config={"iterations_per_loop": iterations})
         made.train(slope.ones(), steps=5)
@@ -55,7 +55,7 @@ def test_cores_beyond_the_first_of_a_replica_stay_idle(
 
 
 @pytest.mark.numeric
-def test_input_partition_dims_leave_a_replica_its_whole_rows(tmp_path: Path) -> None:
+def test_input_partition_dims_do_not_change_the_training(tmp_path: Path) -> None:
     def input_fn(params: Any) -> Any:
         batch = tf.ones([params["batch_size"], 2])
         return tf.data.Dataset.from_tensors(({"x": batch}, batch)).repeat()
@@ -70,7 +70,7 @@ def test_input_partition_dims_leave_a_replica_its_whole_rows(tmp_path: Path) -> 
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
-def test_batch_axis_says_where_the_rows_are(tmp_path: Path) -> None:
+def test_batch_axis_names_the_axis_of_the_rows(tmp_path: Path) -> None:
     rows: list[Any] = []
 
     def build(features: Any, labels: Any, mode: str) -> Any:
@@ -208,7 +208,7 @@ def test_a_hook_of_train_logs_the_loss_by_name(tmp_path: Path) -> None:
     assert [each["loss"] for each in lines] == pytest.approx(_LOGGED)
 
 
-def test_a_loss_that_is_no_number_ends_training(tmp_path: Path) -> None:
+def test_a_nan_loss_ends_training(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
         hook = v1.train.NanTensorHook(loss)
         return {"loss": tf.math.log(loss - 10.0), "training_hooks": [hook]}
@@ -217,7 +217,7 @@ def test_a_loss_that_is_no_number_ends_training(tmp_path: Path) -> None:
         slope.estimator(tmp_path, more).train(slope.ones(), steps=8)
 
 
-def test_a_variable_that_is_no_number_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_nan_variable_is_named_with_what_to_do(tmp_path: Path) -> None:
     def more(mode: str, loss: Any, w: Any, **_: Any) -> dict[str, Any]:
         with tf.control_dependencies([w.assign(np.nan)]):
             return {"train_op": v1.train.get_global_step().assign_add(1)}
@@ -251,7 +251,7 @@ def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
 
 
 @pytest.mark.numeric
-def test_an_estimator_spec_will_do_in_training(tmp_path: Path) -> None:
+def test_training_accepts_an_estimator_spec(tmp_path: Path) -> None:
     with slope.emulated():
         made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec)
         made.train(slope.ones(), steps=2)
@@ -269,7 +269,7 @@ def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.numeric
-def test_a_scaffold_fn_is_called_outside(tmp_path: Path) -> None:
+def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
     def more(mode: str, w: Any, **_: Any) -> dict[str, Any]:
         def scaffold_fn() -> Any:
             assert not isinstance(v1.get_default_graph(), tf.__internal__.FuncGraph), (
@@ -285,7 +285,7 @@ def test_a_scaffold_fn_is_called_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.numeric
-def test_training_starts_warm(tmp_path: Path) -> None:
+def test_training_applies_a_warm_start(tmp_path: Path) -> None:
     with slope.emulated():
         slope.estimator(tmp_path / "first").train(slope.ones(), steps=2)
         made = slope.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
@@ -319,7 +319,7 @@ def test_replicas_sum_in_groups(tmp_path: Path) -> None:
     ("dtype", "cast"), [(tf.int64, "tf.cast(x, tf.int32)"), (tf.string, "Keep strings out")]
 )
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-def test_types_that_no_tpu_takes_are_refused_by_name(
+def test_dtypes_that_no_tpu_supports_are_refused_by_name(
     dtype: Any, cast: str, mode: str, tmp_path: Path
 ) -> None:
     def input_fn(params: Any) -> Any:

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 v1 = tf.compat.v1
 
 
-def test_a_saver_that_model_fn_makes_saves_from_outside_of_the_computation(tmp_path: Path) -> None:
+def test_a_saver_of_model_fn_saves_on_the_host(tmp_path: Path) -> None:
     def with_saver(mode: str, **of_step: Any) -> dict[str, Any]:
         saver = v1.train.Saver(max_to_keep=1)
         v1.add_to_collection(v1.GraphKeys.SAVERS, saver)

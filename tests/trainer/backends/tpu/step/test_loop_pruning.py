@@ -48,7 +48,7 @@ def test_an_evaluation_does_not_train(tmp_path: Path, use_tpu: bool) -> None:
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_an_update_that_train_op_leaves_out_is_not_made(tmp_path: Path, use_tpu: bool) -> None:
+def test_an_update_op_outside_train_op_does_not_run(tmp_path: Path, use_tpu: bool) -> None:
     model = estimator(tmp_path, that_leaves_an_update_out, use_tpu=use_tpu)
     with tpuserve.emulated_tpu(cores=2, compiled=False):
         model.train(programs.ones(batch_size=4), max_steps=4)
@@ -56,7 +56,7 @@ def test_an_update_that_train_op_leaves_out_is_not_made(tmp_path: Path, use_tpu:
     assert programs.variable(tmp_path, "w") == 1 - 0.5**4
 
 
-def test_replicas_that_sum_nothing_are_refused(tmp_path: Path) -> None:
+def test_a_model_without_sums_over_replicas_is_refused(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
         loss = tf.reduce_mean((features["x"] * w - labels) ** 2)

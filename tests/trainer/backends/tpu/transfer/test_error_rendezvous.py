@@ -39,20 +39,20 @@ def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
         (None, (), None),
     ],
 )
-def test_the_first_cause_is_raised(
+def test_the_root_cause_is_raised(
     main: Exception | None, recorded: tuple[Exception, ...], wanted: Exception | None
 ) -> None:
     assert raised(main, *recorded) is wanted
 
 
-def test_what_came_of_a_cause_is_not_told() -> None:
+def test_consequences_of_an_error_are_not_raised() -> None:
     error = raised(CANCELLED, CAUSE)
     assert error is not None
     assert error.__cause__ is None
     assert error.__suppress_context__
 
 
-def test_ctrl_c_is_nobodys_error() -> None:
+def test_ctrl_c_is_not_recorded_as_an_error() -> None:
     rendezvous = ErrorRendezvous()
     ended: list[str] = []
     rendezvous.on_exit(lambda: ended.append("thread"))

@@ -43,7 +43,7 @@ class Counting(InfeedOutfeedHook):
         super().send_next_batch_signal(iterations)
 
 
-def test_a_feed_hook_of_the_users_takes_the_place_of_ours(tmp_path: Path) -> None:
+def test_a_feed_hook_of_the_user_replaces_the_default(tmp_path: Path) -> None:
     Counting.announced = []
     model = estimator(tmp_path, experimental_feed_hook=Counting)
     model.train(programs.ones(), steps=10)
@@ -51,13 +51,15 @@ def test_a_feed_hook_of_the_users_takes_the_place_of_ours(tmp_path: Path) -> Non
     assert programs.variable(tmp_path, "w") == 1 - 0.5**10
 
 
-def test_a_first_batch_that_waits_comes_all_the_same(tmp_path: Path) -> None:
+def test_a_delayed_first_batch_is_fed(tmp_path: Path) -> None:
     estimator(tmp_path, initial_infeed_sleep_secs=1).train(programs.ones(), steps=5)
     assert programs.variable(tmp_path, "global_step") == 5
 
 
 @pytest.mark.parametrize("batches", [1, 4, 6, 9])
-def test_results_are_taken_of_every_step_when_the_input_ends(tmp_path: Path, batches: int) -> None:
+def test_the_results_of_every_step_are_received_when_the_input_ends(
+    tmp_path: Path, batches: int
+) -> None:
     seen: list[float] = []
 
     def see(x: Any) -> Any:

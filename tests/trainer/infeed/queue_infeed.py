@@ -34,7 +34,7 @@ def topology(
     return BatchTopology(system, config, "train", batch_size)
 
 
-def fed(
+def dequeue_batches(
     input_fn: Callable[..., Any], topology: BatchTopology, *runs: int, **options: Any
 ) -> list[list[infeed.Batch]]:
     """What each replica dequeues, batch by batch.
