@@ -1,1 +1,1 @@
-"""Serves SavedModelLoader to TensorFlow Serving clients: one data plane, a REST and a gRPC face."""
+"""Serves SavedModels to TensorFlow Serving clients: one data plane, a REST and a gRPC face."""

@@ -1,4 +1,4 @@
-"""Builds a server out of its parts, runs it and stops it."""
+"""The composition root: builds a server from its parts, runs the server and stops it."""
 
 import logging
 import os
@@ -34,37 +34,39 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# A load runs Python for long. At the usual 5 ms a turn, requests wait for it again and again.
-_SWITCH_SECONDS = 0.0005
+# How long a thread keeps the GIL. With Python's default of 5 ms a model load delays requests.
+_SWITCH_INTERVAL_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
 
 
 class Server:
-    """The models, what keeps them up to date, a data plane and its frontends."""
+    """A server: the models, the pollers that update them, a data plane and its frontends."""
 
     def __init__(
         self,
         settings: Settings,
         load: Load,
         on_failure: Callable[[str], None],
-        aside: Callable[[Callable[[], None]], None] = lambda work: work(),
+        warm_up_executor: Callable[[Callable[[], None]], None] = lambda work: work(),
         platform: "PlatformConfig | None" = None,
     ) -> None:
-        """Takes what to serve and how to load it.
+        """Create a server that does not listen yet.
 
         Args:
-          platform: how batches and warm-ups are run, in the place of what flags say of it; the
-            settings have the rest of it.
-          aside: runs the warm-up of a version.
-          on_failure: called with the reason, from any thread, should a frontend end by itself.
+          settings: the settings, with the platform config file applied.
+          load: a version's directory → its model.
+          on_failure: called with the reason, from any thread, if a frontend ends by itself.
+          warm_up_executor: runs the warm-up of a version.
+          platform: the batching and warm-up settings of the platform config file; None without
+            such a file.
 
         Raises:
           TpuserveError: a file that the settings name cannot be used.
         """
         self._settings = settings
         self._frontends: list[Frontend] = []
-        secrets = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
+        tls_config = _read_tls(settings.ssl_config_file) if settings.ssl_config_file else None
         keys = ApiKeys(Path(settings.api_keys_file)) if settings.api_keys_file else None
         monitoring_file = settings.monitoring_config_file
         metrics_path = (
@@ -74,20 +76,22 @@ class Server:
         self._admission = AdmissionController(settings.max_requests_in_flight)
         self._metrics.watch_in_flight(lambda: self._admission.in_flight)
         self._request_log = RequestLog(self._metrics)
-        make_runner, self._close_batching = runner_factory.batching(
+        make_runner, self._close_batching = runner_factory.make_runner_factory(
             settings, platform, self._metrics
         )
         self._manager = Manager(
             load,
             make_runner=make_runner,
-            warm_up=runner_factory.warm_up(settings, platform, self._metrics, aside),
+            warm_up=runner_factory.make_warm_up(
+                settings, platform, self._metrics, warm_up_executor
+            ),
             retries=Retries(
                 settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6
             ),
             load_threads=settings.num_load_threads,
             unload_threads=settings.num_unload_threads,
-            during_move=malloc.of_models,
-            after_unload=malloc.give_back,
+            during_move=malloc.large_tensor_allocation,
+            after_unload=malloc.trim_heap,
         )
         self._source = FileSystemSource(self._manager)
         self._config_manager = ModelConfigManager(
@@ -110,33 +114,35 @@ class Server:
             metrics=self._metrics,
             admission=self._admission,
             keys=keys,
-            tls=secrets,
+            tls=tls_config,
             metrics_path=metrics_path,
             on_failure=on_failure,
         )
         self._config_text = ""
-        self._told_of_config = ""
+        self._last_config_error = ""
         self._pollers = [
             PeriodicFunction(
                 "base paths", self._source.poll_once, settings.file_system_poll_wait_seconds
             ),
             PeriodicFunction(
                 "model config file",
-                self.reload_file,
+                self.reload_config_file,
                 settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
             ),
         ]
 
     def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
-        """Takes the ports, loads the models, and only then begins to answer.
+        """Bind the ports, load the models and then accept connections.
 
         Args:
-          before_serving: called between the two.
+          before_serving: called after the models are loaded and before connections are accepted.
 
         Raises:
-          PortInUse, InvalidSetting: a port or a socket that cannot be listened on.
-          InvalidConfig: the model config file is wrong.
-          BasePathNotFound, VersionNotFound: the only model is not there.
+          PortInUse: another process listens on a port or a socket.
+          InvalidSetting: the server cannot listen on a port or a socket.
+          InvalidConfig: the model config file is invalid.
+          BasePathNotFound: the base path of the only model does not exist.
+          VersionNotFound: the only model has no version.
           ModelsNotAvailable: no model can be loaded.
         """
         settings = self._settings
@@ -148,7 +154,7 @@ class Server:
             if settings.grpc_socket_path:
                 ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
-                # Told before TensorFlow is waited for.
+                # Checked before the slow import of TensorFlow.
                 Repository(settings.model_base_path).aspired_versions()
             base.preload_modules(settings)
             self._config_manager.start(self._first_config())
@@ -159,25 +165,25 @@ class Server:
                 names = self._config_manager.config.names()
                 self._frontends.append(base.start_rest(self._frontend_context, rest, names))
             on_error.pop_all()
-        for each in self._pollers:
-            each.start()
+        for poller in self._pollers:
+            poller.start()
         self._admission.mark_ready()
 
     def stop(self) -> bool:
-        """Stops serving, and closes the models.
+        """Stop serving and close the models.
 
-        Readiness goes first, and new requests are refused while those in flight finish; then no
-        connection is accepted any more.
+        The server first reports that it is not ready and refuses new requests while the requests in
+        flight finish. Then it stops accepting connections.
 
         Returns:
-          Whether all is closed: False where a request outlasts the grace period, or a load is
-          still under way.
+          Whether everything is closed; False if a request outlasts the grace period or a load is
+          still in progress.
         """
         self._admission.drain()
         for frontend in self._frontends:
             frontend.drain()
-        for each in self._pollers:
-            each.stop()
+        for poller in self._pollers:
+            poller.stop()
         deadline = time.monotonic() + self._settings.shutdown_grace_seconds
         is_idle = self._admission.wait_until_idle(self._settings.shutdown_grace_seconds)
         for frontend in self._frontends:
@@ -189,24 +195,26 @@ class Server:
         self._request_log.close(LAST_SECONDS)
         return self._manager.close(LAST_SECONDS if is_idle else 0) and is_idle
 
-    def reload_file(self) -> None:
-        """Puts the model config file in force, if it has changed; what is wrong is logged."""
+    def reload_config_file(self) -> None:
+        """Apply the model config file if it has changed; log an error if it is invalid."""
         path = Path(self._settings.model_config_file)
         try:
             text = textproto.read_text(path)
             if text == self._config_text or model_file.is_empty(text):
-                # A file that is being written is empty at first: that is no wish to unload all.
-                self._told_of_config = ""
+                # An editor may empty the file before it writes: do not unload every model then.
+                self._last_config_error = ""
                 return
             self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
         except TpuserveError as error:
-            # Tried again the next time: what is missing may have come by then. Told once.
-            if str(error) != self._told_of_config:
-                logger.error("%s is not in force: %s", path, error)
-            self._told_of_config = str(error)
+            # The next poll tries again, because missing files may appear. Log each error once.
+            if str(error) != self._last_config_error:
+                logger.error(
+                    "%s was not applied; still using the previous version: %s", path, error
+                )
+            self._last_config_error = str(error)
         else:
-            self._config_text, self._told_of_config = text, ""
-            logger.info("%s has changed, and is in force", path)
+            self._config_text, self._last_config_error = text, ""
+            logger.info("applied the new %s", path)
 
     def _first_config(self) -> ModelServerConfig:
         settings = self._settings
@@ -218,7 +226,7 @@ class Server:
 
     def _configure_request_log(self, config: ModelServerConfig) -> None:
         self._request_log.configure(
-            {each.name: each.logging for each in config.models if each.logging is not None}
+            {model.name: model.logging for model in config.models if model.logging is not None}
         )
 
 
@@ -228,44 +236,50 @@ def run(
     ignored: Sequence[str] = (),
     signals: StopSignals | None = None,
 ) -> None:
-    """Serves until a signal says to stop, and returns once everything is closed.
+    """Serve until a signal arrives, and return once everything is closed.
 
-    Where a request outlasts the grace period, the process ends without it: with status 0 after a
-    signal, and 1 after a failure.
+    If a request outlasts the grace period, the process exits without waiting for the request: with
+    status 0 after a signal, and with status 1 after a failure.
 
     Args:
-      load: turns a version's directory into a model; None loads SavedModelLoader.
-      ignored: flags that were given and have no effect, which the log is to say.
-      signals: those that are listened to already; None to begin with it here.
+      settings: the settings of the server.
+      load: a version's directory → its model; None loads SavedModels.
+      ignored: given flags that have no effect; they are logged.
+      signals: installed signal handlers; None to install new ones.
 
     Raises:
-      TpuserveError: the server cannot start, or has failed.
+      TpuserveError: the server cannot start, or failed.
     """
     logs.configure_logging()
-    malloc.be_returnable()
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    malloc.configure_malloc()
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     if signals is None:
         signals = StopSignals()
         signals.install()
-    stop, serving = signals.request_stop, signals.mark_serving
+    request_stop, mark_serving = signals.request_stop, signals.mark_serving
     failures: list[str] = []
 
     def on_failure(reason: str) -> None:
         failures.append(reason)
-        stop(reason)
+        request_stop(reason)
 
     if ignored:
-        logger.warning("without effect here: %s", ", ".join(f"--{name}" for name in ignored))
-    settings, platform = _with_platform(settings)
+        logger.warning("ignored flags: %s", ", ".join(f"--{name}" for name in ignored))
+    settings, platform = _apply_platform_config(settings)
     if settings.mixed_precision not in ("", "bfloat16"):
-        logger.warning("--mixed_precision=%s: only bfloat16 is known", settings.mixed_precision)
-    saved_models = SavedModelLoader(settings, platform.session_config if platform else b"")
-    server = Server(settings, load or saved_models, on_failure, saved_models.executor, platform)
+        logger.warning(
+            "--mixed_precision=%s is ignored: the only supported value is bfloat16",
+            settings.mixed_precision,
+        )
+    saved_model_loader = SavedModelLoader(settings, platform.session_config if platform else b"")
+    server = Server(
+        settings, load or saved_model_loader, on_failure, saved_model_loader.executor, platform
+    )
     is_closed = False
 
     def before_serving() -> None:
-        serving()
-        saved_models.mark_serving()
+        mark_serving()
+        saved_model_loader.mark_serving()
 
     try:
         server.start(before_serving)
@@ -275,34 +289,37 @@ def run(
         is_closed = server.stop()
     logger.info("stopped")
     if not is_closed:
-        # The threads of those requests would keep the process alive for as long as they like.
+        # The threads of the unfinished requests would keep the process alive.
         logging.shutdown()
         os._exit(1 if failures else 0)
     if failures:
-        raise Unavailable(f"{failures[0]}; the log says why. Start the server again.")
+        raise Unavailable(f"{failures[0]}; see the log for the cause. Start the server again.")
 
 
-def _with_platform(settings: Settings) -> "tuple[Settings, PlatformConfig | None]":
-    """The settings as the platform config file has them, and the file; it tells what is in vain."""
+def _apply_platform_config(settings: Settings) -> "tuple[Settings, PlatformConfig | None]":
+    """Return the settings with the platform config file applied, and the file's content.
+
+    Logs the fields of the file that have no effect, and the flags that the file overrides.
+    """
     file = settings.platform_config_file
     if not file:
         return settings, None
     from server.config import platform_config
 
-    found = platform_config.read_platform_config(Path(file))
-    if found.fields_without_effect:
-        logger.warning("%s: without effect here: %s", file, ", ".join(found.fields_without_effect))
-    overridden_flags = found.overridden_flags(settings)
+    platform = platform_config.read_platform_config(Path(file))
+    if platform.fields_without_effect:
+        logger.warning("%s: ignored fields: %s", file, ", ".join(platform.fields_without_effect))
+    overridden_flags = platform.overridden_flags(settings)
     if overridden_flags:
         names = ", ".join(f"--{name}" for name in overridden_flags)
-        logger.warning("--platform_config_file is in the place of %s", names)
-    return found.apply_to(settings), found
+        logger.warning("--platform_config_file overrides %s", names)
+    return platform.apply_to(settings), platform
 
 
 def _read_tls(path: str) -> tls.TlsConfig:
     from server.frontends.rest.transport import tls as rest_tls
 
-    found = tls.read_tls_config(Path(path))
-    # Told before a model is loaded; and gRPC would not say what is wrong with its keys.
-    rest_tls.create_ssl_context(found)
-    return found
+    config = tls.read_tls_config(Path(path))
+    # Validates the keys before a model is loaded; gRPC would not report what is wrong with them.
+    rest_tls.create_ssl_context(config)
+    return config

@@ -1,9 +1,8 @@
 """The commands `tpuserve serve` and `tpuserve-model-server`.
 
-Both take the same flags. The first is this project's: a flag it does not know is an error, and an
-error is one line. The second stands in for tensorflow_model_server in scripts: REST is off unless
-asked for, unknown arguments are told and passed over, and what it prints and its status are those
-that such scripts know.
+Both take the same flags. `tpuserve serve` refuses unknown flags and reports an error in one line.
+`tpuserve-model-server` replaces tensorflow_model_server in scripts: REST is off by default, unknown
+flags are reported and ignored, and its output and exit status are those of tensorflow_model_server.
 """
 
 import os
@@ -26,37 +25,37 @@ EXIT_FAILED = 255
 
 _NAME = "tpuserve-model-server"
 _TYPES: Mapping[str, Any] = {"int": click.INT, "float": click.FLOAT, "text": click.STRING}
-_SHOWN_TYPES = {"int": "int32", "float": "float", "bool": "bool", "text": "string"}
+_TYPE_NAMES = {"int": "int32", "float": "float", "bool": "bool", "text": "string"}
 
 
-def _truth(text: str | bool) -> bool:
-    """A flag's value as TensorFlow's command lines read it; click.BadParameter for any other."""
-    known = {"true": True, "1": True, "false": False, "0": False}
-    found = known.get(str(text).lower())
-    if found is None:
-        raise click.BadParameter(f"{text!r} is neither yes nor no. Give true, false, 1 or 0.")
-    return found
+def _parse_bool(text: str | bool) -> bool:
+    """Parse a boolean as TensorFlow's command lines do; raise click.BadParameter otherwise."""
+    values = {"true": True, "1": True, "false": False, "0": False}
+    value = values.get(str(text).lower())
+    if value is None:
+        raise click.BadParameter(f"{text!r} is not a boolean. Give true, false, 1 or 0.")
+    return value
 
 
-class _Serve(click.Command):
-    """Shows its flags section by section."""
+class _ServeCommand(click.Command):
+    """A command whose help lists the flags section by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        records = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx)}
+        records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
         for section in flags.SECTIONS:
             with formatter.section(section.title):
-                found = [records.pop(each.name) for each in section.flags]
-                formatter.write_dl([each for each in found if each])
+                section_records = [records.pop(flag.name) for flag in section.flags]
+                formatter.write_dl([record for record in section_records if record])
         with formatter.section("Other"):
-            formatter.write_dl([each for each in records.values() if each])
+            formatter.write_dl([record for record in records.values() if record])
 
 
 def _option(flag: Flag) -> click.Option:
     if flag.value_type == "bool":
-        # Bare, it means true; a value may follow it in either spelling.
+        # The bare flag means true; a value may follow as "--flag=value" or "--flag value".
         return click.Option(
             [f"--{flag.name}"],
-            type=_truth,
+            type=_parse_bool,
             is_flag=False,
             flag_value="true",
             default=flag.default,
@@ -73,8 +72,8 @@ def _option(flag: Flag) -> click.Option:
     )
 
 
-def _tell_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    if is_asked and not ctx.resilient_parsing:
+def _print_version(ctx: click.Context, _: click.Parameter, is_requested: bool) -> None:
+    if is_requested and not ctx.resilient_parsing:
         click.echo(f"TensorFlow ModelServer: {__version__} (tpuserve)")
         click.echo(f"TensorFlow Library: {version_of('tensorflow')}")
         ctx.exit()
@@ -86,27 +85,27 @@ def _options() -> list[click.Parameter]:
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_tell_version,
+        callback=_print_version,
         help="Show the versions of this server and of TensorFlow.",
     )
     return [*map(_option, flags.FLAGS.values()), version]
 
 
-def _run(**values: Any) -> None:
-    # Before anything is imported that takes long: who starts it may change their mind.
+def _run_server(**values: Any) -> None:
+    # Installed before the slow imports, so that Ctrl-C works from the start.
     signals = StopSignals()
     signals.install()
     try:
-        # Imported here so that the other commands' help does not wait for web frameworks.
+        # Imported here, so that the help of other commands does not wait for web frameworks.
         from server import app
 
-        ignored = flags.ignored_flags(_given(click.get_current_context()))
+        ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
         app.run(flags.settings_from_flags(values), ignored=ignored, signals=signals)
     finally:
         signals.uninstall()
 
 
-def _given(context: click.Context) -> list[str]:
+def _flags_on_command_line(context: click.Context) -> list[str]:
     return [
         name
         for name in context.params
@@ -114,33 +113,39 @@ def _given(context: click.Context) -> list[str]:
     ]
 
 
-def _run_alone(**values: Any) -> None:
+def _serve(**values: Any) -> None:
     try:
-        _run(**values)
+        _run_server(**values)
     except ModelsNotAvailable as error:
-        # Of a single model its own error says all, and in fewer words.
+        # For a single model the model's own error is shorter and complete.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise
 
 
-serve = _Serve(
+serve = _ServeCommand(
     "serve",
-    callback=_run_alone,
+    callback=_serve,
     params=_options(),
-    help="""Serve SavedModelLoader over TensorFlow Serving's REST and gRPC.
+    help="""Serve SavedModels over TensorFlow Serving's REST and gRPC.
 
-    Flags mean what they mean to tensorflow_model_server. SIGTERM or Ctrl-C stops the server once
-    the requests in flight are answered.""",
+    Flags have the meaning that they have for tensorflow_model_server. SIGTERM or Ctrl-C stops the
+    server after the requests in flight are answered.
+
+    \b
+    Examples:
+      tpuserve serve --model_name=half --model_base_path=/models/half
+      tpuserve serve --model_config_file=/models/models.config --enable_batching
+    """,
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the stand-in for tensorflow_model_server, and exits with its statuses."""
+    """Run the replacement of tensorflow_model_server, and exit with its status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     command = click.Command(
         _NAME,
-        callback=_stand_in,
+        callback=_model_server,
         params=[*_options(), click.Option(["--help"], is_flag=True, is_eager=True)],
         add_help_option=False,
         context_settings={
@@ -153,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         status = command.main(list(arguments), prog_name=_NAME, standalone_mode=False)
     except click.UsageError as error:
-        click.echo(f"{error.format_message()}\n{usage()}")
+        click.echo(f"{error.format_message()}\n{format_usage()}")
         status = EXIT_FAILED
     except TpuserveError as error:
         click.echo(f"Failed to start server. Error: {error.code.name}: {error}")
@@ -161,17 +166,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _stand_in(help: bool, **values: Any) -> int:
+def _model_server(help: bool, **values: Any) -> int:
     context = click.get_current_context()
     if help:
-        click.echo(usage())
+        click.echo(format_usage())
         return EXIT_FAILED
     for argument in context.args:
         click.echo(f"unknown argument: {argument}")
     if context.args:
-        click.echo(usage())
+        click.echo(format_usage())
     if not values["model_base_path"] and not values["model_config_file"]:
-        click.echo(usage())
+        click.echo(format_usage())
         return EXIT_FAILED
     if values["rest_api_port"] and values["rest_api_port"] == values["port"]:
         click.echo(
@@ -180,17 +185,17 @@ def _stand_in(help: bool, **values: Any) -> int:
             err=True,
         )
         values["rest_api_port"] = 0
-    _run(**values)
+    _run_server(**values)
     return 0
 
 
-def usage() -> str:
-    """All flags with type, default and meaning, in the layout of TensorFlow's command lines."""
+def format_usage() -> str:
+    """Format all flags with type, default and meaning as TensorFlow's command lines do."""
     lines = [f"usage: {_NAME}", "Flags:"]
     for flag in flags.FLAGS.values():
         default = {"port": DEFAULT_PORT, "rest_api_port": 0}.get(flag.name, flag.default)
-        shown = str(default).lower() if flag.value_type == "bool" else default
-        value = f'"{shown}"' if flag.value_type == "text" else shown
+        default_text = str(default).lower() if flag.value_type == "bool" else default
+        value = f'"{default_text}"' if flag.value_type == "text" else default_text
         argument = f"--{flag.name}={value}"
-        lines.append(f"\t{argument:<40}\t{_SHOWN_TYPES[flag.value_type]}\t{flag.help}")
+        lines.append(f"\t{argument:<40}\t{_TYPE_NAMES[flag.value_type]}\t{flag.help}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What stands between a request and its model, and what warms a model up."""
+"""Factories of batching runners and of warm-ups, configured by the settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,66 +13,66 @@ if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
 
-def _nothing() -> None:
-    """Closes what there is none of."""
+def _close_nothing() -> None:
+    """Do nothing: without batching there is nothing to close."""
 
 
-def batching(
+def make_runner_factory(
     settings: Settings, platform: "PlatformConfig | None", metrics: Metrics
 ) -> tuple[MakeRunner, Callable[[], None]]:
-    """What batches the requests of each version, and what closes it all."""
+    """Return the factory of runners for versions, and the function that closes all runners."""
     if not settings.enable_batching:
-        # Nothing stands between a request and its model.
-        return (lambda model, directory, name: model), _nothing
+        # Without batching the model itself runs the requests.
+        return (lambda model, directory, name: model), _close_nothing
     from server.batching.runner import BatchingRunnerFactory
     from server.config import batching_parameters
 
     file = settings.batching_parameters_file
-    found = platform.batching if platform is not None else None
-    if found is None:
-        found = (
+    parameters = platform.batching if platform is not None else None
+    if parameters is None:
+        parameters = (
             batching_parameters.read_batching_parameters(Path(file))
             if file
             else batching_parameters.BatchingParameters()
         )
-    runners = BatchingRunnerFactory(
-        found,
+    factory = BatchingRunnerFactory(
+        parameters,
         metrics=metrics,
         per_model=settings.enable_per_model_batching_parameters,
     )
-    return runners.wrap, runners.close
+    return factory.wrap, factory.close
 
 
-def warm_up(
+def make_warm_up(
     settings: Settings,
     platform: "PlatformConfig | None",
     metrics: Metrics,
-    aside: Callable[[Callable[[], None]], None],
+    executor: Callable[[Callable[[], None]], None],
 ) -> WarmUp | None:
-    """What runs a version's warm-up records, by `aside`; None where they are to be left alone."""
+    """Return the warm-up of versions, which runs in `executor`; None if warm-up is off."""
     if not settings.enable_model_warmup:
         return None
-    from server.warmup import WarmUp as WarmupReplayer
+    from server.warmup import WarmUp as FileWarmUp
 
     threads = platform.warm_up_threads if platform is not None else 1
 
     def run(model: Model, directory: Path) -> None:
-        records = WarmupReplayer(
-            settings.num_request_iterations_for_warmup or _cores_to_warm(model),
+        warm_up = FileWarmUp(
+            settings.num_request_iterations_for_warmup or _num_cores_to_warm_up(model),
             metrics,
             threads=threads,
             check_method_names=settings.enable_signature_method_name_check,
         )
-        aside(lambda: records(model, directory))
+        executor(lambda: warm_up(model, directory))
 
     return run
 
 
-def _cores_to_warm(model: Model) -> int:
-    """How often a request is run so that each core of a real TPU has run it."""
+def _num_cores_to_warm_up(model: Model) -> int:
+    """Return how many times a request runs so that each core of a real TPU runs it once."""
     if getattr(model.choice, "device", "CPU") != "TPU":
         return 1
     from tpuserve import devices
 
-    hardware = devices.find_tpu_system()
-    return max(1, hardware.tpu_cores // max(1, hardware.hosts))
+    tpu_system = devices.find_tpu_system()
+    return max(1, tpu_system.tpu_cores // max(1, tpu_system.hosts))

@@ -3,7 +3,7 @@
     python -m benchmarks.serve.allocation [--runs 300] [--turns 5]
 
 CPU time of a run of a small convolutional model on a batch of images, with memory as a server has
-it (`server.process.malloc.be_returnable`) and as it is without that; each in a process of its own,
+it (`server.process.malloc.configure_malloc`) and as it is without that; each in a process of its own,
 in
 turns. Prints the medians and their ratio.
 """
@@ -41,7 +41,7 @@ def run(variant: str, directory: Path, runs: int) -> float:
     if variant == _VARIANTS[0]:
         from server.process import malloc
 
-        malloc.be_returnable()
+        malloc.configure_malloc()
     import numpy as np
 
     from tpuserve.runtime import loader

@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     # As `server.app` does; it is good for both sides.
-    malloc.be_returnable()
+    malloc.configure_malloc()
     models: dict[str, Answer] = {
         "a thousand scores": lambda x: x.reshape(1, -1)[:, :1000],
         "an image": lambda x: x,

@@ -75,7 +75,7 @@ def ours() -> Any:
 def main() -> None:
     """Serves until standard input ends."""
     # As `server.app` does.
-    malloc.be_returnable()
+    malloc.configure_malloc()
     app = plain if sys.argv[1] == "plain" else ours()
     with ports.bind_port(_HOST, 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, partial(print, file=sys.stderr))

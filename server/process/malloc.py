@@ -1,4 +1,4 @@
-"""Memory of what was unloaded, given back to the system."""
+"""Tuning of glibc's malloc, so that the memory of unloaded models returns to the operating system."""
 
 import contextlib
 import ctypes
@@ -9,58 +9,59 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-# Read by TensorFlow. With oneDNN on it keeps all memory that models ever had in a pool of its own.
+# TensorFlow reads this variable. Without it, oneDNN keeps the memory of unloaded models in a pool.
 _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 
-# Names and numbers of GNU's malloc.h.
+# Parameters of mallopt. Source: malloc.h of glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# The largest there is: tensors above it are pages got anew, which cost more than to fill them.
-_MMAP_BYTES = 32 << 20
-# What may lie free: tensors of one request and the next.
-_FREE_BYTES = 256 << 20
-# Both, while models come and go. The C library gives pieces below the first to any of its heaps,
-# and of what is free at a heap's end less than the second stays, in each, also after a trim.
-_MODEL_BYTES = 1 << 20
+# The largest mmap threshold that glibc accepts. Blocks above the threshold get new pages for each
+# allocation, which cost more time than a request's tensors cost to fill.
+_MMAP_THRESHOLD_BYTES = 32 << 20
+# How much free memory a heap keeps: the tensors of one request serve the next request.
+_TRIM_THRESHOLD_BYTES = 256 << 20
+# Both thresholds while models load or unload. glibc takes blocks below the mmap threshold from any
+# heap, and every heap keeps free memory below the trim threshold, even after malloc_trim.
+_MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()
-_models_that_move = 0
+_num_active_moves = 0
 
 
-def be_returnable() -> None:
-    """Has models' memory come from where `give_back` can return it; before TensorFlow is imported.
+def configure_malloc() -> None:
+    """Set the allocator up for serving. Call this before TensorFlow is imported.
 
-    What the environment says already has the last word.
+    Values that the environment sets already take precedence.
     """
     os.environ.setdefault(_SYSTEM_ALLOCATOR, "1")
-    _set_thresholds(_MMAP_BYTES, _FREE_BYTES)
+    _set_thresholds(_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES)
 
 
 @contextlib.contextmanager
-def of_models() -> Iterator[None]:
-    """While a model is loaded or unloaded: its large tensors get pages that nothing else is in.
+def large_tensor_allocation() -> Iterator[None]:
+    """Give large tensors pages of their own while a model is loaded or unloaded.
 
-    They are the system's again as soon as the tensors are freed. For requests, which get theirs
-    so too meanwhile, that is slower: see `be_returnable`, whose settings come back with the end
-    of the last that is in here.
+    The operating system gets these pages back as soon as a tensor is freed. Requests during this
+    time also get new pages, which is slower; the thresholds of `configure_malloc` return when the
+    last load or unload leaves the context.
     """
-    global _models_that_move
+    global _num_active_moves
     with _lock:
-        _models_that_move += 1
-        _set_thresholds(_MODEL_BYTES, _MODEL_BYTES)
+        _num_active_moves += 1
+        _set_thresholds(_MODEL_THRESHOLD_BYTES, _MODEL_THRESHOLD_BYTES)
     try:
         yield
     finally:
         with _lock:
-            _models_that_move -= 1
-            if not _models_that_move:
-                _set_thresholds(_MMAP_BYTES, _FREE_BYTES)
+            _num_active_moves -= 1
+            if not _num_active_moves:
+                _set_thresholds(_MMAP_THRESHOLD_BYTES, _TRIM_THRESHOLD_BYTES)
 
 
-def give_back() -> None:
-    """Frees what is garbage, and hands free pages back.
+def trim_heap() -> None:
+    """Collect garbage, and return the free pages of the heap to the operating system.
 
-    Graphs are full of circles that only the collector finds, and the C library keeps what it has
-    been given unless it is asked.
+    Python's graph objects form reference cycles that only the garbage collector frees, and glibc
+    keeps freed pages until malloc_trim.
     """
     gc.collect()
     trim = _malloc_trim()
@@ -77,5 +78,5 @@ def _set_thresholds(mmap_bytes: int, trim_bytes: int) -> None:
 
 @cache
 def _malloc_trim() -> Any:
-    # Only the C library of GNU has it.
+    """Return glibc's malloc_trim; None with other C libraries."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)

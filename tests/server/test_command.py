@@ -170,7 +170,7 @@ def test_stand_in_skips_rest_on_the_port_of_grpc(
 def test_what_is_no_truth_is_told_with_what_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert stand_in("--enable_batching=maybe", BASE) == 255
     said = capsys.readouterr().out
-    assert "'--enable_batching': 'maybe' is neither yes nor no. Give true, false, 1 or 0." in said
+    assert "'--enable_batching': 'maybe' is not a boolean. Give true, false, 1 or 0." in said
 
 
 def test_signals_are_those_of_before_after_the_command(runs: Runs) -> None:

@@ -21,8 +21,8 @@ def test_a_model_that_comes_and_goes_leaves_no_memory_behind() -> None:
 
 # Three at a time: what one cycle after the other leaves behind may be the same memory each time.
 _LOAD_THREE = """
-from server import memory
-memory.be_returnable()
+from server.process import malloc
+malloc.configure_malloc()
 import tempfile
 from pathlib import Path
 from benchmarks.serve.memory import write
@@ -36,13 +36,13 @@ with tempfile.TemporaryDirectory() as base:
     small, large = write(Path(base) / "1", 1), write(Path(base) / "2", 80)
     load = SavedModelLoader(Settings(Path(base)))
     load(small).close()
-    memory.give_back()
+    malloc.trim_heap()
     before = resident()
     models = [load(large) for _ in range(3)]
     during = resident()
     while models:
         models.pop().close()
-    memory.give_back()
+    malloc.trim_heap()
     print(before, during, resident())
 """
 
@@ -61,31 +61,31 @@ _TAKE_AND_FREE = """
 import ctypes
 import threading
 from pathlib import Path
-from server import memory
+from server.process import malloc
 
-memory.be_returnable()
+malloc.configure_malloc()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 
 def resident():
-    # Counted page by page: what statm tells lags behind on some kernels.
+    # Counted page by page: statm lags behind on some kernels.
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return next(int(each.split()[1]) >> 10 for each in lines if each.startswith("Rss:"))
+    return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("Rss:"))
 
 def take_and_free():
-    with memory.of_models(), memory.of_models():
-        pieces = [ctypes.c_void_p(libc.malloc(8 << 20)) for _ in range(5)]
-        for piece in pieces:
-            ctypes.memset(piece, 1, 8 << 20)
+    with malloc.large_tensor_allocation(), malloc.large_tensor_allocation():
+        blocks = [ctypes.c_void_p(libc.malloc(8 << 20)) for _ in range(5)]
+        for block in blocks:
+            ctypes.memset(block, 1, 8 << 20)
         during.append(resident())
-        for piece in pieces:
-            libc.free(piece)
+        for block in blocks:
+            libc.free(block)
 
 before, during = resident(), []
 thread = threading.Thread(target=take_and_free)
 thread.start()
 thread.join()
-memory.give_back()
+malloc.trim_heap()
 print(before, *during, resident())
 """
 

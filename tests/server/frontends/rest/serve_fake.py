@@ -18,7 +18,7 @@ from tests.server.aspiring import aspire
 from tests.server.fakes import FakeLoader
 
 if __name__ == "__main__":
-    malloc.be_returnable()
+    malloc.configure_malloc()
     manager = Manager(FakeLoader())
     aspire(manager, "half", {3: Path("/models/half/3")})
     metrics = Metrics()
