@@ -2,10 +2,8 @@
 
     python -m benchmarks.serve.allocation [--runs 300] [--turns 5]
 
-CPU time of a run of a small convolutional model on a batch of images, with memory as a server has
-it (`server.process.malloc.configure_malloc`) and as it is without that; each in a process of its own,
-in
-turns. Prints the medians and their ratio.
+Measures the CPU time of a run of a small convolutional model on a batch of images, with and without
+the server's tuning of malloc (`server.process.malloc.configure_malloc`), in alternating processes. Prints the medians and their ratio.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Tuning of glibc's malloc, so that the memory of unloaded models returns to the operating system."""
+"""Tuning of glibc's malloc: the memory of unloaded models returns to the operating system."""
 
 import contextlib
 import ctypes
