@@ -1,9 +1,10 @@
-"""What it costs a request that models' memory can be given back.
+"""The cost to requests of the malloc tuning that returns models' memory.
 
     python -m benchmarks.serve.allocation [--runs 300] [--turns 5]
 
 Measures the CPU time of a run of a small convolutional model on a batch of images, with and without
-the server's tuning of malloc (`server.process.malloc.configure_malloc`), in alternating processes. Prints the medians and their ratio.
+the server's tuning of malloc (`server.process.malloc.configure_malloc`), in alternating processes.
+Prints the medians and their ratio.
 """
 
 import argparse
