@@ -40,7 +40,7 @@ def build_inputs(returned: Any) -> Inputs:
         features, labels = split_features_and_labels(iterator.get_next())
         return Inputs(features, labels, (DatasetInitializerHook(iterator.initializer),))
     features, labels = tf.nest.map_structure(_to_tensor, split_features_and_labels(returned))
-    if not any(tf.is_to_tensor(part) for part in tf.nest.flatten(features)):
+    if not any(tf.is_tensor(part) for part in tf.nest.flatten(features)):
         raise InvalidSetting(
             f"input_fn returned {returned!r}. Return a tf.data.Dataset, or tensors as "
             f"(features, labels)."
