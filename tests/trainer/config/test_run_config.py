@@ -84,9 +84,9 @@ def test_a_loop_counted_in_steps_takes_no_seconds() -> None:
     assert (TPUConfig("10").iterations_per_loop, TPUConfig("10").loop_secs) == (10, None)
 
 
-@pytest.mark.parametrize(("given", "stored"), [(False, 1), (True, 2), (1, 1), (3, 3), (5, 5)])
-def test_input_mode_is_stored_as_its_constant(given: Any, stored: int) -> None:
-    assert TPUConfig(per_host_input_for_training=given).per_host_input_for_training == stored
+@pytest.mark.parametrize(("value", "stored"), [(False, 1), (True, 2), (1, 1), (3, 3), (5, 5)])
+def test_input_mode_is_stored_as_its_constant(value: Any, stored: int) -> None:
+    assert TPUConfig(per_host_input_for_training=value).per_host_input_for_training == stored
 
 
 @pytest.mark.parametrize(
@@ -287,14 +287,14 @@ def test_a_resolvers_cluster_joins_the_users_session_settings() -> None:
 
     spec = tf.train.ClusterSpec({"worker": ["a:1"]})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, master="grpc://a:1")
-    given = tf.compat.v1.ConfigProto(log_device_placement=True)
-    config = RunConfig(cluster=resolver, session_config=given)
+    session_config = tf.compat.v1.ConfigProto(log_device_placement=True)
+    config = RunConfig(cluster=resolver, session_config=session_config)
     assert config.session_config.log_device_placement
     assert config.session_config.HasField("cluster_def")
-    assert not given.HasField("cluster_def")
+    assert not session_config.HasField("cluster_def")
     with pytest.raises(ValueError, match="a cluster_def already"):
         RunConfig(cluster=resolver, session_config=config.session_config)
-    replaced = config.replace(session_config=given)
+    replaced = config.replace(session_config=session_config)
     assert replaced.session_config.cluster_def == spec.as_cluster_def()
 
 

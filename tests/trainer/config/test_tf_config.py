@@ -35,16 +35,19 @@ def test_a_process_without_tf_config_is_chief_of_itself() -> None:
 def test_each_task_finds_its_place(
     task_type: str, index: Any, global_id: int, address: str
 ) -> None:
-    found = task(task_type, index, CLUSTER)
-    assert (found.task_type, found.task_id) == (task_type, int(index))
-    assert (found.global_id_in_cluster, found.master) == (global_id, f"grpc://{address}")
-    assert (found.num_worker_replicas, found.num_ps_replicas) == (3, 2)
-    assert found.is_chief == (task_type == "chief")
+    cluster_task = task(task_type, index, CLUSTER)
+    assert (cluster_task.task_type, cluster_task.task_id) == (task_type, int(index))
+    assert (cluster_task.global_id_in_cluster, cluster_task.master) == (
+        global_id,
+        f"grpc://{address}",
+    )
+    assert (cluster_task.num_worker_replicas, cluster_task.num_ps_replicas) == (3, 2)
+    assert cluster_task.is_chief == (task_type == "chief")
 
 
 def test_a_master_is_the_chief_of_a_cluster_that_has_one() -> None:
-    found = task("master", 0, {"master": ["a:1"], "worker": ["b:1"]})
-    assert (found.is_chief, found.num_worker_replicas) == (True, 2)
+    cluster_task = task("master", 0, {"master": ["a:1"], "worker": ["b:1"]})
+    assert (cluster_task.is_chief, cluster_task.num_worker_replicas) == (True, 2)
 
 
 def test_a_cluster_of_one_task_runs_in_this_process() -> None:
@@ -52,20 +55,22 @@ def test_a_cluster_of_one_task_runs_in_this_process() -> None:
 
 
 def test_tasks_may_be_numbered() -> None:
-    found = task("worker", 3, {"chief": ["a:1"], "worker": {"3": "b:1"}})
-    assert (found.master, found.jobs["worker"]) == ("grpc://b:1", {3: "b:1"})
+    cluster_task = task("worker", 3, {"chief": ["a:1"], "worker": {"3": "b:1"}})
+    assert (cluster_task.master, cluster_task.jobs["worker"]) == ("grpc://b:1", {3: "b:1"})
 
 
 def test_session_masters_are_taken_as_given() -> None:
-    found = task("chief", 0, CLUSTER, session_master="one", eval_session_master="two")
-    assert (found.master, found.evaluation_master) == ("one", "two")
+    cluster_task = task("chief", 0, CLUSTER, session_master="one", eval_session_master="two")
+    assert (cluster_task.master, cluster_task.evaluation_master) == ("one", "two")
     assert task(session_master="one").master == "one"
 
 
 def test_an_evaluator_is_outside_the_cluster() -> None:
-    found = task("evaluator", 0, CLUSTER, eval_session_master="two")
-    assert (found.is_chief, found.global_id_in_cluster, found.jobs) == (False, None, {})
-    assert (found.num_worker_replicas, found.evaluation_master) == (0, "two")
+    cluster_task = task("evaluator", 0, CLUSTER, eval_session_master="two")
+    assert cluster_task.is_chief is False
+    assert cluster_task.global_id_in_cluster is None
+    assert cluster_task.jobs == {}
+    assert (cluster_task.num_worker_replicas, cluster_task.evaluation_master) == (0, "two")
 
 
 @pytest.mark.parametrize(

@@ -96,13 +96,13 @@ def test_evaluation_and_prediction_on_four_cores_are_those_of_the_plain_estimato
     before = plain(tmp_path).train(repeated, steps=4)
     after = converted(tmp_path)
     expected = before.evaluate(input_fn)
-    classes = [each["class"] for each in before.predict(input_fn)]
+    classes = [row["class"] for row in before.predict(input_fn)]
     with tpuserve.emulated_tpu(cores=4):
-        found = after.evaluate(input_fn)
-        found_classes = [each["class"] for each in after.predict(input_fn)]
-    assert found["accuracy"] == expected["accuracy"]
-    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-    assert found_classes == classes
+        metrics = after.evaluate(input_fn)
+        converted_classes = [row["class"] for row in after.predict(input_fn)]
+    assert metrics["accuracy"] == expected["accuracy"]
+    assert metrics["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert converted_classes == classes
     assert len(classes) == 22
 
 
@@ -212,15 +212,15 @@ def test_exports_have_both_metagraphs(tmp_path: Path) -> None:
     features = {"x": tf.constant([1.0], tf.float64)}
     receiver = trainer.export.build_raw_serving_input_receiver_fn(features)
     exported = converted(tmp_path / "model").export_saved_model(str(tmp_path / "out"), receiver)
-    tags = [each.tags for each in metagraph.read_metagraphs(exported.decode())]
+    tags = [graph.tags for graph in metagraph.read_metagraphs(exported.decode())]
     assert sorted(map(sorted, tags)) == [["serve"], ["serve", "tpu"]]
 
 
 @pytest.mark.parametrize("what", ["a TPUEstimator", "no estimator"])
 def test_other_things_than_a_plain_estimator_are_refused(what: str, tmp_path: Path) -> None:
-    given: Any = converted(tmp_path) if what == "a TPUEstimator" else model_fn
+    estimator: Any = converted(tmp_path) if what == "a TPUEstimator" else model_fn
     with pytest.raises(InvalidType):
-        trainer.to_tpu_estimator(given, 8)
+        trainer.to_tpu_estimator(estimator, 8)
 
 
 def test_a_batch_size_must_be_known(tmp_path: Path) -> None:

@@ -89,13 +89,13 @@ def test_a_worker_stops_when_the_chief_does() -> None:
         with tf.Graph().as_default():
             step = v1.train.create_global_step()
             train_op = v1.assign_add(step, 1, use_locking=True)
-            made = v1.train.MonitoredSession(creator(master=server.target), hooks=[hook])
+            monitored = v1.train.MonitoredSession(creator(master=server.target), hooks=[hook])
 
         def run() -> None:
-            made.run(train_op)
+            monitored.run(train_op)
             steps[name] += 1
 
-        return made, run
+        return monitored, run
 
     answers = iter([False, True])
     chief, train_chief = session(
@@ -166,8 +166,8 @@ def test_a_metric_that_no_evaluation_has_is_an_error(estimator: trainer.TPUEstim
 
 def test_results_are_read_by_step(estimator: trainer.TPUEstimator) -> None:
     directory = written(estimator, {20: 0.5, 10: 0.25})
-    found = early_stopping.read_eval_metrics(directory)
-    assert list(found.items()) == [(10, {"auc": 0.25}), (20, {"auc": 0.5})]
+    metrics = early_stopping.read_eval_metrics(directory)
+    assert list(metrics.items()) == [(10, {"auc": 0.25}), (20, {"auc": 0.5})]
 
 
 def test_what_cannot_work_is_refused(estimator: trainer.TPUEstimator) -> None:

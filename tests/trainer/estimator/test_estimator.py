@@ -55,22 +55,22 @@ def test_each_evaluation_has_its_directory(tmp_path: Path) -> None:
 
 
 def test_config_and_params_are_copies(tmp_path: Path) -> None:
-    made = estimator(tmp_path, params={"rate": 0.5, "layers": [1]})
-    made.params["layers"].append(2)
-    assert made.params["layers"] == [1]
-    assert made.config is not made.config
-    assert made.config.model_dir == str(tmp_path)
+    model = estimator(tmp_path, params={"rate": 0.5, "layers": [1]})
+    model.params["layers"].append(2)
+    assert model.params["layers"] == [1]
+    assert model.config is not model.config
+    assert model.config.model_dir == str(tmp_path)
 
 
 def test_params_stay_of_their_type(tmp_path: Path) -> None:
-    made = estimator(tmp_path, params=collections.defaultdict(int, rate=0.5))
-    assert made.params["batch_size"] == 0
+    model = estimator(tmp_path, params=collections.defaultdict(int, rate=0.5))
+    assert model.params["batch_size"] == 0
 
 
 def test_model_fn_is_bound_to_its_params(tmp_path: Path) -> None:
-    made = estimator(tmp_path)
+    model = estimator(tmp_path)
     with tf.Graph().as_default():
-        spec = made.model_fn({"x": tf.ones([2, 1])}, None, "infer", made.config)
+        spec = model.model_fn({"x": tf.ones([2, 1])}, None, "infer", model.config)
     assert list(spec.predictions) == ["y"]
 
 
@@ -81,8 +81,8 @@ def test_params_are_just_those_that_were_given(tmp_path: Path) -> None:
         seen.append(params)
         return model_fn(features, labels, mode, params)
 
-    made = estimator(tmp_path, model_fn=watching, params={"rate": 0.5, "batch_size": 7})
-    made.train(programs.ones(), steps=1)
+    model = estimator(tmp_path, model_fn=watching, params={"rate": 0.5, "batch_size": 7})
+    model.train(programs.ones(), steps=1)
     assert seen == [{"rate": 0.5, "batch_size": 7}]
 
 
@@ -111,23 +111,23 @@ def test_arguments_of_wrong_kinds_are_refused(tmp_path: Path) -> None:
         estimator(tmp_path, config=3)
     with pytest.raises(InvalidType, match="params is 3"):
         programs.estimator(tmp_path, params=3)
-    made = estimator(tmp_path)
+    model = estimator(tmp_path)
     with pytest.raises(InvalidType, match=r"train\(\) hooks holds 3"):
-        made.train(programs.ones(), steps=1, hooks=[3])
+        model.train(programs.ones(), steps=1, hooks=[3])
     with pytest.raises(InvalidType, match="saving_listeners holds 3"):
-        made.train(programs.ones(), steps=1, saving_listeners=[3])
+        model.train(programs.ones(), steps=1, saving_listeners=[3])
     with pytest.raises(InvalidType, match=r"evaluate\(\) hooks holds 3"):
-        made.evaluate(programs.ones(), steps=1, hooks=[3])
+        model.evaluate(programs.ones(), steps=1, hooks=[3])
     with pytest.raises(InvalidType, match=r"predict\(\) hooks holds 3"):
-        made.predict(programs.ones(), hooks=[3])
+        model.predict(programs.ones(), hooks=[3])
 
 
 def test_a_saver_hook_of_the_models_own_takes_the_place_of_ours(tmp_path: Path) -> None:
-    told: list[int] = []
+    saved_steps: list[int] = []
 
     class Listener(tf.compat.v1.train.CheckpointSaverListener):
         def after_save(self, session: Any, global_step_value: int) -> None:
-            told.append(global_step_value)
+            saved_steps.append(global_step_value)
 
     def with_hook(features: Any, labels: Any, mode: str, params: Any) -> Any:
         spec = model_fn(features, labels, mode, params)
@@ -135,9 +135,9 @@ def test_a_saver_hook_of_the_models_own_takes_the_place_of_ours(tmp_path: Path) 
         return spec._replace(training_chief_hooks=[hook])
 
     config = trainer.RunConfig(save_checkpoints_steps=1000)
-    made = estimator(tmp_path, model_fn=with_hook, config=config)
-    made.train(programs.ones(), steps=4, saving_listeners=[Listener()])
-    assert told == [0, 2, 4]
+    model = estimator(tmp_path, model_fn=with_hook, config=config)
+    model.train(programs.ones(), steps=4, saving_listeners=[Listener()])
+    assert saved_steps == [0, 2, 4]
 
 
 class Runs(tf.compat.v1.train.SessionRunHook):
@@ -178,5 +178,5 @@ def test_params_can_be_any_object(tmp_path: Path) -> None:
     def with_object(features: Any, labels: Any, mode: str, params: Any) -> Any:
         return model_fn(features, labels, mode, vars(params))
 
-    made = estimator(tmp_path, model_fn=with_object, params=argparse.Namespace(rate=0.5))
-    assert made.train(programs.ones(), steps=1).get_variable_value("w") == 0.5
+    model = estimator(tmp_path, model_fn=with_object, params=argparse.Namespace(rate=0.5))
+    assert model.train(programs.ones(), steps=1).get_variable_value("w") == 0.5

@@ -53,8 +53,8 @@ def test_a_chosen_checkpoint_and_a_warm_up_are_taken(tmp_path: Path) -> None:
         checkpoint_path=f"{estimator.model_dir}/model.ckpt-0",
         warm_up=True,
     ).decode()
-    found = metagraph.read_saved_model(path).metagraphs
-    assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
+    metagraphs = metagraph.read_saved_model(path).metagraphs
+    assert [graph.tags for graph in metagraphs] == [tags.SERVE, tags.SERVE_TPU]
     assert tf.train.load_variable(f"{path}/variables/variables", "w") == 0.0
     assert (Path(path) / warm_up.FILE).exists()
 

@@ -32,8 +32,8 @@ v1 = tf.compat.v1
 
 def test_both_metagraphs_have_the_same_signatures_and_answers(tmp_path: Path) -> None:
     directory = export(tmp_path)
-    found = metagraph.read_saved_model(directory).metagraphs
-    assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
+    metagraphs = metagraph.read_saved_model(directory).metagraphs
+    assert [graph.tags for graph in metagraphs] == [tags.SERVE, tags.SERVE_TPU]
     assert same_signatures(directory) == {"serving_default"}
     assert answers(directory, {"x": np.array([[3.0]], np.float32)})["y"] == 1.5
 
@@ -46,10 +46,10 @@ def test_the_version_directory_is_a_time_and_all_there_is(tmp_path: Path) -> Non
 
 
 def test_either_metagraph_can_be_left_out(tmp_path: Path) -> None:
-    found = metagraph.read_saved_model(export(tmp_path / "a", export_to_tpu=False)).metagraphs
-    assert [each.tags for each in found] == [tags.SERVE]
-    found = metagraph.read_saved_model(export(tmp_path / "b", export_to_cpu=False)).metagraphs
-    assert [each.tags for each in found] == [tags.SERVE_TPU]
+    metagraphs = metagraph.read_saved_model(export(tmp_path / "a", export_to_tpu=False)).metagraphs
+    assert [graph.tags for graph in metagraphs] == [tags.SERVE]
+    metagraphs = metagraph.read_saved_model(export(tmp_path / "b", export_to_cpu=False)).metagraphs
+    assert [graph.tags for graph in metagraphs] == [tags.SERVE_TPU]
 
 
 def test_leaving_both_out_is_an_error(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_tensorflows_own_loader_takes_each_metagraph_by_its_exact_tags(tmp_path:
 
 def test_the_line_of_model_fn_that_made_a_node_is_kept(tmp_path: Path) -> None:
     lines = inspect.getsourcelines(programs.slope_model_fn)
-    (line,) = (number for number, each in enumerate(lines[0], lines[1]) if "* w" in each)
+    (line,) = (number for number, text in enumerate(lines[0], lines[1]) if "* w" in text)
     file = os.path.relpath(programs.__file__)
     assert debug_info.load_line_lookup(export(tmp_path))("mul") == f"{file}:{line}"
 
@@ -171,7 +171,7 @@ def test_the_saver_of_the_models_scaffold_decides_what_is_saved(tmp_path: Path) 
         v1.get_variable("never_trained", [2])
 
         def scaffold_fn() -> Any:
-            kept = [each for each in v1.global_variables() if each.op.name != "never_trained"]
+            kept = [var for var in v1.global_variables() if var.op.name != "never_trained"]
             return v1.train.Scaffold(saver=v1.train.Saver(kept))
 
         return dataclasses.replace(spec, scaffold_fn=scaffold_fn)

@@ -61,25 +61,25 @@ def there_and_back(features: Any, labels: Any, mode: str, params: Any) -> Any:
     return trainer.TPUEstimatorSpec(mode, {"name": names}, export_outputs=outputs)
 
 
-WAYS = {
+VARIANTS = {
     "V1": lambda model_fn: (model_fn, 1),
     "V2": lambda model_fn: (wrapped(None, model_fn), 2),
     "V2 batched": lambda model_fn: (wrapped(BATCHES, model_fn), 2),
 }
 
 
-def export(tmp_path: Path, way: str, model_fn: Any) -> Path:
-    model_fn, version = WAYS[way](model_fn)
+def export(tmp_path: Path, variant: str, model_fn: Any) -> Path:
+    model_fn, version = VARIANTS[variant](model_fn)
     return exports.export(
         tmp_path, exports.parsing, model_fn=model_fn, export_saved_model_api_version=version
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_the_documented_example_answers_with_classes_from_the_host(
-    tmp_path: Path, way: str
+    tmp_path: Path, variant: str
 ) -> None:
-    directory = export(tmp_path, way, documented)
+    directory = export(tmp_path, variant, documented)
     assert exports.same_signatures(directory) == {"serving_default", "classes"}
     (computation,) = metagraph.read_saved_model(directory).metagraphs[1].computations
     assert {"ArgMax", "AsString"} <= set(computation.host_ops)
@@ -88,12 +88,12 @@ def test_the_documented_example_answers_with_classes_from_the_host(
     assert classes.tolist() == [b"0", b"2", b"2"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_tpu_goes_on_with_what_its_host_has_computed(tmp_path: Path, way: str) -> None:
-    directory = export(tmp_path, way, there_and_back)
-    found = exports.answers(directory, {"examples": X})
-    assert found["name"].tolist() == [[b"up"], [b"rest"], [b"rest"]]
-    assert found["rest"].tolist() == [[0.0, -3.0, -1.0], [-5.0, -2.0, 0.0], [-2.0, -2.0, 0.0]]
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_tpu_goes_on_with_what_its_host_has_computed(tmp_path: Path, variant: str) -> None:
+    directory = export(tmp_path, variant, there_and_back)
+    results = exports.answers(directory, {"examples": X})
+    assert results["name"].tolist() == [[b"up"], [b"rest"], [b"rest"]]
+    assert results["rest"].tolist() == [[0.0, -3.0, -1.0], [-5.0, -2.0, 0.0], [-2.0, -2.0, 0.0]]
     classified = exports.answers(directory, {"inputs": X}, "classes")
     assert classified["scores"].tolist() == [[1.5], [3.5], [2.0]]
-    assert classified["classes"].tolist() == found["name"].tolist()
+    assert classified["classes"].tolist() == results["name"].tolist()

@@ -41,14 +41,14 @@ def test_all_modes_are_exported_with_tags_and_signatures_of_their_own(
 ) -> None:
     functions = {PREDICT: serving, EVAL: supervised, TRAIN: supervised}
     path = trained.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
-    found = metagraph.read_saved_model(Path(path.decode())).metagraphs
-    assert [sorted(each.tags) for each in found] == [
+    metagraphs = metagraph.read_saved_model(Path(path.decode())).metagraphs
+    assert [sorted(graph.tags) for graph in metagraphs] == [
         ["train"],
         ["eval"],
         ["serve"],
         ["serve", "tpu"],
     ]
-    train, evaluation, *_ = found
+    train, evaluation, *_ = metagraphs
     assert set(train.signatures["train"].inputs) == {"x", "y"}
     assert set(train.signatures["train"].outputs) == {"loss"}
     outputs = set(evaluation.signatures["eval"].outputs)
@@ -63,8 +63,8 @@ def test_a_step_can_be_run_from_what_training_exports(
     with tf.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.load(session, ["train"], path.decode())
         (train_op,) = v1.get_collection("saved_model_train_op")
-        fed = loaded.signature_def["train"].inputs
-        session.run(train_op, {fed["x"].name: [[1.0]], fed["y"].name: [[1.0]]})
+        inputs = loaded.signature_def["train"].inputs
+        session.run(train_op, {inputs["x"].name: [[1.0]], inputs["y"].name: [[1.0]]})
         assert session.run(v1.train.get_global_step()) == 2
 
 
@@ -86,9 +86,9 @@ def test_the_modes_go_with_a_tpu_metagraph_of_version_2(
     )
     functions = {PREDICT: serving, TRAIN: supervised}
     path = estimator.experimental_export_all_saved_models(str(tmp_path / "export"), functions)
-    found = metagraph.read_saved_model(Path(path.decode())).metagraphs
-    assert [sorted(each.tags) for each in found] == [["train"], ["serve"], ["serve", "tpu"]]
-    assert [len(each.computations) for each in found] == [0, 0, 1]
+    metagraphs = metagraph.read_saved_model(Path(path.decode())).metagraphs
+    assert [sorted(graph.tags) for graph in metagraphs] == [["train"], ["serve"], ["serve", "tpu"]]
+    assert [len(graph.computations) for graph in metagraphs] == [0, 0, 1]
 
 
 def test_one_mode_can_be_exported_and_evaluates_what_it_is_fed(
@@ -98,9 +98,9 @@ def test_one_mode_can_be_exported_and_evaluates_what_it_is_fed(
     with tf.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.load(session, ["eval"], path.decode())
         signature = loaded.signature_def["eval"]
-        fed = {each.name: [[1.0]] for each in signature.inputs.values()}
+        feeds = {info.name: [[1.0]] for info in signature.inputs.values()}
         # w is 0.5, and so is the error of y = w x for x = y = 1.
-        assert session.run(signature.outputs["loss"].name, fed) == 0.125
+        assert session.run(signature.outputs["loss"].name, feeds) == 0.125
 
 
 def test_a_plain_estimator_exports_no_tpu_metagraph(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_plain_estimator_exports_no_tpu_metagraph(tmp_path: Path) -> None:
     estimator.train(programs.ones(), steps=1)
     path = estimator.export_savedmodel(str(tmp_path / "export"), serving)
     assert [
-        sorted(each.tags) for each in metagraph.read_saved_model(Path(path.decode())).metagraphs
+        sorted(graph.tags) for graph in metagraph.read_saved_model(Path(path.decode())).metagraphs
     ] == [["serve"]]
 
 

@@ -30,10 +30,10 @@ def export(tmp_path: Path, model_fn: Callable[..., Any], receiver: Any = exports
 
 def ops(directory: Path) -> set[str]:
     """Types of the ops that run on the host of the TPU metagraph."""
-    (found,) = (
+    (tpu_graph,) = (
         each for each in metagraph.read_saved_model(directory).metagraphs if "tpu" in each.tags
     )
-    return set(found.host_ops)
+    return set(tpu_graph.host_ops)
 
 
 @pytest.mark.parametrize("batches", [None, BATCHES], ids=["whole", "batched"])
@@ -141,7 +141,7 @@ def by_hand(network: Any, ids: Any) -> Any:
 
 def by_call_computation(network: Any, ids: Any) -> Any:
     (logits,) = trainer.call_computation(
-        ids, lambda given: v1.tpu.rewrite(network, [given]), BATCHES
+        ids, lambda tokens: v1.tpu.rewrite(network, [tokens]), BATCHES
     )
     return logits
 

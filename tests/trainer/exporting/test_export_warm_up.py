@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 
 def records(directory: Path) -> list[Any]:
-    found = tf.data.TFRecordDataset(str(directory / warm_up.FILE)).as_numpy_iterator()
-    return [prediction_log_pb2.PredictionLog.FromString(each) for each in found]
+    logs = tf.data.TFRecordDataset(str(directory / warm_up.FILE)).as_numpy_iterator()
+    return [prediction_log_pb2.PredictionLog.FromString(record) for record in logs]
 
 
 def requested(record: Any) -> tuple[str, dict[str, Any]]:
@@ -26,8 +26,8 @@ def requested(record: Any) -> tuple[str, dict[str, Any]]:
     request = getattr(record, kind).request
     name = request.model_spec.signature_name
     if kind == "predict_log":
-        return name, {alias: tf.make_ndarray(each) for alias, each in request.inputs.items()}
-    examples = [each.SerializeToString() for each in request.input.example_list.examples]
+        return name, {alias: tf.make_ndarray(record) for alias, record in request.inputs.items()}
+    examples = [record.SerializeToString() for record in request.input.example_list.examples]
     return name, {"inputs": exports.strings(examples)}
 
 
@@ -40,23 +40,23 @@ def test_every_record_runs_on_both_metagraphs(tmp_path: Path) -> None:
         model_fn=wrapped(batches, exports.three_outputs),
         export_saved_model_api_version=2,
     )
-    asked = [requested(each) for each in records(directory)]
-    assert [(name, len(*inputs.values())) for name, inputs in asked] == [
+    requests = [requested(record) for record in records(directory)]
+    assert [(name, len(*inputs.values())) for name, inputs in requests] == [
         (name, rows) for name in ("scores", "serving_default", "value") for rows in (2, 4)
     ]
     for tag_set, hardware in exports.HARDWARE.items():
         model = loader.load(directory, tag_set, hardware)
-        for name, inputs in asked:
+        for name, inputs in requests:
             (output,) = model.run(name, inputs).values()
             assert len(output) == len(*inputs.values())
         model.close()
 
 
 def test_a_whole_model_on_the_tpu_warms_up_for_the_sizes_that_are_given(tmp_path: Path) -> None:
-    wanted = trainer.WarmUp(batch_sizes=[1, 3], inputs={"x": [[7.0]]})
-    found = records(exports.export(tmp_path, warm_up=wanted))
-    asked = [requested(each)[1]["x"].tolist() for each in found]
-    assert asked == [[[7.0]], [[7.0]] * 3]
+    settings = trainer.WarmUp(batch_sizes=[1, 3], inputs={"x": [[7.0]]})
+    logs = records(exports.export(tmp_path, warm_up=settings))
+    requests = [requested(record)[1]["x"].tolist() for record in logs]
+    assert requests == [[[7.0]], [[7.0]] * 3]
 
 
 @pytest.mark.parametrize("no", [None, False])

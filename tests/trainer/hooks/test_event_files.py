@@ -16,8 +16,8 @@ def test_results_of_one_step_are_joined_and_the_later_counts(tmp_path: Path) -> 
 def test_only_whole_evaluations_are_results(tmp_path: Path) -> None:
     summaries.write_scalars(str(tmp_path), {"loss": 1.0, "a": 0.5}, 3)
     summaries.write_scalars(str(tmp_path), {"steps_per_second": 7.0}, 4)
-    found = event_files.read_matching_events(f"{tmp_path}/*.tfevents.*")
-    assert found == [{"loss": 1.0, "a": 0.5, "global_step": 3}]
+    results = event_files.read_matching_events(f"{tmp_path}/*.tfevents.*")
+    assert results == [{"loss": 1.0, "a": 0.5, "global_step": 3}]
 
 
 def test_a_record_that_is_cut_off_ends_its_file(tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ def batches(input_fn: Any, most: int = 10) -> list[Any]:
 
 
 def test_rows_come_in_batches_and_the_last_is_smaller() -> None:
-    found = batches(numpy_input_fn({"a": X}, Y, batch_size=2, shuffle=False))
-    assert [each["a"].tolist() for each, _ in found] == [[10.0, 11.0], [12.0, 13.0], [14.0]]
-    assert [labels.tolist() for _, labels in found] == [[0, 1], [2, 3], [4]]
+    results = batches(numpy_input_fn({"a": X}, Y, batch_size=2, shuffle=False))
+    assert [batch["a"].tolist() for batch, _ in results] == [[10.0, 11.0], [12.0, 13.0], [14.0]]
+    assert [labels.tolist() for _, labels in results] == [[0, 1], [2, 3], [4]]
 
 
 def test_a_batch_can_hold_the_end_of_one_epoch_and_the_start_of_the_next() -> None:
-    found = batches(numpy_input_fn(X, batch_size=4, num_epochs=2, shuffle=False))
-    assert [each.tolist() for each in found] == [
+    results = batches(numpy_input_fn(X, batch_size=4, num_epochs=2, shuffle=False))
+    assert [batch.tolist() for batch in results] == [
         [10.0, 11.0, 12.0, 13.0],
         [14.0, 10.0, 11.0, 12.0],
         [13.0, 14.0],
@@ -54,15 +54,15 @@ def test_the_shape_is_static_just_where_all_batches_are_full() -> None:
 def test_shuffling_gives_each_row_once_an_epoch_in_another_order() -> None:
     rows = np.arange(100)
     input_fn = numpy_input_fn(rows, batch_size=100, num_epochs=2, shuffle=True)
-    first, second = (each.tolist() for each in batches(input_fn))
+    first, second = (batch.tolist() for batch in batches(input_fn))
     assert sorted(first) == sorted(second) == rows.tolist()
     assert first != second
 
 
 def test_labels_can_be_a_dict_and_features_strings() -> None:
     features = collections.OrderedDict(name=np.array(["a", "bc"]))
-    ((found, labels),) = batches(numpy_input_fn(features, {"y": Y[:2]}, shuffle=False))
-    assert found["name"].tolist() == [b"a", b"bc"]
+    ((results, labels),) = batches(numpy_input_fn(features, {"y": Y[:2]}, shuffle=False))
+    assert results["name"].tolist() == [b"a", b"bc"]
     assert labels["y"].tolist() == [0, 1]
 
 
@@ -128,21 +128,21 @@ def table() -> Any:
 
 def test_columns_of_a_table_are_features_and_a_series_labels() -> None:
     labels = pandas.Series(Y, index=range(100, 105))
-    found = batches(pandas_input_fn(table(), labels, batch_size=3, shuffle=False))
-    assert [each["a"].tolist() for each, _ in found] == [[10.0, 11.0, 12.0], [13.0, 14.0]]
-    assert [each["name"].tolist() for each, _ in found] == [[b"p", b"q", b"r"], [b"s", b"t"]]
-    assert [each.tolist() for _, each in found] == [[0, 1, 2], [3, 4]]
+    results = batches(pandas_input_fn(table(), labels, batch_size=3, shuffle=False))
+    assert [batch["a"].tolist() for batch, _ in results] == [[10.0, 11.0, 12.0], [13.0, 14.0]]
+    assert [batch["name"].tolist() for batch, _ in results] == [[b"p", b"q", b"r"], [b"s", b"t"]]
+    assert [batch.tolist() for _, batch in results] == [[0, 1, 2], [3, 4]]
 
 
 def test_a_table_of_labels_is_a_dict_of_them() -> None:
     labels = pandas.DataFrame({"a": Y, "b": Y * 2}, index=range(100, 105))
-    ((_, found),) = batches(pandas_input_fn(table(), labels, shuffle=False))
-    assert found["b"].tolist() == [0, 2, 4, 6, 8]
+    ((_, results),) = batches(pandas_input_fn(table(), labels, shuffle=False))
+    assert results["b"].tolist() == [0, 2, 4, 6, 8]
 
 
 def test_a_table_without_labels_gives_features_alone() -> None:
-    (found,) = batches(pandas_input_fn(table(), shuffle=False))
-    assert sorted(found) == ["a", "name"]
+    (results,) = batches(pandas_input_fn(table(), shuffle=False))
+    assert sorted(results) == ["a", "name"]
 
 
 def test_rows_of_labels_must_be_those_of_the_table() -> None:

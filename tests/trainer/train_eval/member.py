@@ -36,7 +36,7 @@ class Meeting(tf.compat.v1.train.SessionRunHook):
         print("trains", self._part, flush=True)
 
     def end(self, session: Any) -> None:
-        places = {each.device for each in tf.compat.v1.global_variables()}
+        places = {variable.device for variable in tf.compat.v1.global_variables()}
         print("variables on", *places, flush=True)
         print("at", session.run(self._global_step), flush=True)
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 class Recorder(Exporter):
-    """Exports nothing, and remembers what it was asked."""
+    """Exports nothing, and records its calls."""
 
     def __init__(self, name: str = "recorder", result: bytes | None = None) -> None:
         self._name = name
@@ -65,14 +65,14 @@ def counted_ones(starts: list[int]) -> Any:
     return input_fn
 
 
-WAYS = [local.evaluate_within_training, local.evaluate_between_trainings]
+RUNNERS = [local.evaluate_within_training, local.evaluate_between_trainings]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_each_checkpoint_is_evaluated_once_and_the_last_is_final(way: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", RUNNERS)
+def test_each_checkpoint_is_evaluated_once_and_the_last_is_final(run: Any, tmp_path: Path) -> None:
     recorder = Recorder(result=b"there")
     evaluator = CheckpointEvaluator(estimator(tmp_path), eval_spec(exporters=recorder), 6)
-    way(estimator(tmp_path), TrainSpec(programs.ones(), max_steps=6), [evaluator])
+    run(estimator(tmp_path), TrainSpec(programs.ones(), max_steps=6), [evaluator])
     assert evaluated_steps(tmp_path / "eval") == [2, 4, 6]
     assert recorder.calls == [(2, False), (4, False), (6, True)]
     assert evaluator.metrics == {
@@ -100,21 +100,21 @@ def test_a_device_for_one_of_both_is_given_free_for_each_evaluation(tmp_path: Pa
     assert len(starts) == 3
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_throttled_evaluation_is_left_out_but_not_the_last(way: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", RUNNERS)
+def test_a_throttled_evaluation_is_left_out_but_not_the_last(run: Any, tmp_path: Path) -> None:
     evaluator = CheckpointEvaluator(estimator(tmp_path), eval_spec(throttle_secs=600), 6)
-    way(estimator(tmp_path), TrainSpec(programs.ones(), max_steps=6), [evaluator])
+    run(estimator(tmp_path), TrainSpec(programs.ones(), max_steps=6), [evaluator])
     assert evaluated_steps(tmp_path / "eval") == [2, 6]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_training_that_ends_early_ends_with_one_final_export(way: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", RUNNERS)
+def test_training_that_ends_early_ends_with_one_final_export(run: Any, tmp_path: Path) -> None:
     final, latest = Recorder("final"), Recorder("latest", result=b"there")
     spec = eval_spec(exporters=[final, latest])
     chief = estimator(tmp_path)
     hook = make_early_stopping_hook(chief, lambda: True, None, run_every_steps=1)
     evaluator = CheckpointEvaluator(chief, spec, 100)
-    way(chief, TrainSpec(programs.ones(), max_steps=100, hooks=[hook]), [evaluator])
+    run(chief, TrainSpec(programs.ones(), max_steps=100, hooks=[hook]), [evaluator])
     assert final.calls == latest.calls == [(1, True)]
 
 
@@ -132,12 +132,12 @@ def test_the_end_of_the_input_is_final(tmp_path: Path) -> None:
     assert exported == [b"there", None]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_an_evaluation_finds_can_stop_training(way: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", RUNNERS)
+def test_what_an_evaluation_finds_can_stop_training(run: Any, tmp_path: Path) -> None:
     chief = estimator(tmp_path, iterations_per_loop=2)
     hook = stop_if_higher_hook(chief, "mean_y", 0.9, run_every_secs=None, run_every_steps=1)
     evaluator = CheckpointEvaluator(chief, eval_spec(), 100)
-    way(chief, TrainSpec(programs.ones(), max_steps=100, hooks=[hook]), [evaluator])
+    run(chief, TrainSpec(programs.ones(), max_steps=100, hooks=[hook]), [evaluator])
     # 1 - 2**-4 is the first value above 0.9; it is seen after the next loop of two steps.
     assert evaluated_steps(tmp_path / "eval") == [2, 4, 6]
 
@@ -147,7 +147,7 @@ def test_several_evaluations_have_results_and_throttles_of_their_own(tmp_path: P
     metrics, exported = train_and_evaluate(  # type: ignore[misc]
         estimator(tmp_path), TrainSpec(programs.ones(), max_steps=6), specs
     )
-    assert {name: each["global_step"] for name, each in metrics.items()} == {
+    assert {name: values["global_step"] for name, values in metrics.items()} == {
         "often": 6,
         "seldom": 6,
     }
@@ -217,6 +217,6 @@ def test_evaluations_that_write_to_one_place_are_refused(tmp_path: Path) -> None
     train_spec = TrainSpec(programs.ones())
     with pytest.raises(InvalidSetting, match="EvalSpecs are named 'a'"):
         train_and_evaluate(estimator(tmp_path), train_spec, [eval_spec(name="a")] * 2)
-    specs = [eval_spec(name=each, exporters=Recorder()) for each in "ab"]
+    specs = [eval_spec(name=name, exporters=Recorder()) for name in "ab"]
     with pytest.raises(InvalidSetting, match="of all EvalSpecs together, are named 'recorder'"):
         train_and_evaluate(estimator(tmp_path), train_spec, specs)

@@ -54,12 +54,12 @@ def cluster(log: IO[str], *arguments: object) -> Iterator[dict[str, Any]]:
 
 def until(member: Any, line: str) -> list[str]:
     """What a process says up to a line."""
-    said = []
-    for each in member.stdout:
-        said.append(each.strip())
-        if said[-1] == line:
-            return said
-    raise AssertionError(f"it has ended with {member.wait()}, and said {said}")
+    lines = []
+    for text in member.stdout:
+        lines.append(text.strip())
+        if lines[-1] == line:
+            return lines
+    raise AssertionError(f"it has ended with {member.wait()}, and printed {lines}")
 
 
 def test_chief_and_worker_train_one_model_on_a_ps_while_an_evaluator_looks_on(
@@ -69,19 +69,19 @@ def test_chief_and_worker_train_one_model_on_a_ps_while_an_evaluator_looks_on(
     model_dir.mkdir()
     with (tmp_path / "log").open("w+") as log, cluster(log, model_dir, 60) as members:
         trainers = [members["chief"], members["worker"]]
-        for each in trainers:
-            said = until(each, "done to_max_steps")
-            assert said[:2] == ["trains to_max_steps", "variables on /job:ps/task:0"]
-            if each is members["chief"]:
+        for process in trainers:
+            lines = until(process, "done to_max_steps")
+            assert lines[:2] == ["trains to_max_steps", "variables on /job:ps/task:0"]
+            if process is members["chief"]:
                 # One may begin a loop before it sees the last of the other.
-                assert 60 <= int(said[2].removeprefix("at ")) <= 65
+                assert 60 <= int(lines[2].removeprefix("at ")) <= 65
         assert until(members["evaluator"], "done to_max_steps") == ["done to_max_steps"]
-        for each in trainers:
-            until(each, "trains until_stopped")
+        for process in trainers:
+            until(process, "trains until_stopped")
         (model_dir / "stop").touch()
-        for each in trainers:
-            until(each, "done until_stopped")
-            assert each.wait(60) == 0
+        for process in trainers:
+            until(process, "done until_stopped")
+            assert process.wait(60) == 0
         assert members["evaluator"].wait(60) == 0
         members["ps"].terminate()
         assert members["ps"].wait(60) == -signal.SIGTERM

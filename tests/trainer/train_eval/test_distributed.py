@@ -112,8 +112,8 @@ def test_a_process_evaluates_what_another_trains_until_it_stops_early(
         assert evaluator.wait(timeout=240) == 0
     finally:
         evaluator.kill()
-        _, said = evaluator.communicate()
-    assert evaluated_steps(tmp_path)[-1] == 3, said
+        _, log = evaluator.communicate()
+    assert evaluated_steps(tmp_path)[-1] == 3, log
 
 
 def test_a_worker_follows_the_chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,16 +194,16 @@ def test_a_process_of_a_cluster_serves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "complaint"),
+    ("config", "complaint"),
     [
         (config({}), "cannot start a server: the config has cluster_spec=None"),
         (config({"chief": ["host:1"]}, task_id=None), "task_id=None"),
         (config({"chief": ["host:1"], "ps": ["host:2"]}), "has no master"),
     ],
 )
-def test_a_config_that_does_not_say_who_serves_is_refused(found: Any, complaint: str) -> None:
+def test_a_config_that_does_not_say_who_serves_is_refused(config: Any, complaint: str) -> None:
     with (
         pytest.raises(InvalidSetting, match=complaint),
-        distributed.running_server(found),
+        distributed.running_server(config),
     ):
         raise AssertionError("it serves")
