@@ -22,6 +22,7 @@ DOCUMENTS = [
     "docs/migrate.md",
     "docs/train.md",
     "docs/serve.md",
+    "docs/performance.md",
 ]
 
 
