@@ -46,6 +46,7 @@ bench-serve: .venv/dev.stamp  ## Measure the server against bare echoes and plai
 	$(BIN)/python -m benchmarks.serve.json_codec
 	$(BIN)/python -m benchmarks.serve.rest
 	$(BIN)/python -m benchmarks.serve.rpc
+	$(BIN)/python -m benchmarks.serve.grpc_executor
 	$(BIN)/python -m benchmarks.serve.swap
 	$(BIN)/python -m benchmarks.serve.memory
 	$(BIN)/python -m benchmarks.serve.allocation
