@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.serve.turns import compare_in_turns
 from benchmarks.train.ratios import Comparison, ratio
 
 FASTER = Comparison("steps_per_second", "original", "here", target=3, at_least=True)
@@ -41,3 +42,18 @@ def test_at_most_is_met_up_to_the_target() -> None:
         found = ratio("emulated", comparison, rounds)
         assert found is not None
         assert found.is_met is is_met
+
+
+def test_variants_are_measured_in_alternating_order() -> None:
+    order = []
+
+    def measure(variant: float) -> dict[str, float]:
+        order.append(variant)
+        return {"calls/s": variant * len(order)}
+
+    (comparison,) = compare_in_turns(3, 1, measure, rounds=3).values()
+    assert order == [3, 1, 1, 3, 3, 1]
+    assert comparison.with_feature == [3, 12, 15]
+    assert comparison.without_feature == [2, 3, 6]
+    assert comparison.ratios == [1.5, 4, 2.5]
+    assert comparison.median_ratio == 2.5

@@ -28,10 +28,10 @@ def save_half_plus_two(directory: Path) -> None:
 
 
 def save_mnist_cnn(directory: Path) -> None:
-    """Export the CNN of TensorFlow's MNIST tutorial with random weights as a SavedModel.
+    """Export a CNN for MNIST with random weights as a SavedModel.
 
     The model has two convolutions with 32 and 64 filters of 5x5, each with max pooling, and two
-    dense layers with 1024 and 10 units. The input is x, shape [None, 28, 28, 1]; the output is y,
+    dense layers with 128 and 10 units. The input is x, shape [None, 28, 28, 1]; the output is y,
     shape [None, 10].
     """
     import tensorflow.compat.v1 as tf
@@ -45,7 +45,7 @@ def save_mnist_cnn(directory: Path) -> None:
             y = tf.nn.relu(tf.nn.conv2d(y, kernel, 1, "SAME"))
             y = tf.nn.max_pool2d(y, 2, 2, "VALID")
         y = tf.reshape(y, [-1, 7 * 7 * 64])
-        for index, (inputs, units) in enumerate([(7 * 7 * 64, 1024), (1024, 10)]):
+        for index, (inputs, units) in enumerate([(7 * 7 * 64, 128), (128, 10)]):
             weights = tf.get_variable(f"weights_{index}", [inputs, units])
             y = tf.matmul(y, weights) if index else tf.nn.relu(tf.matmul(y, weights))
         session.run(tf.global_variables_initializer())

@@ -1,4 +1,4 @@
-"""TensorProtos are read as the C++ runtime reads them, and written as old clients expect."""
+"""TensorProtos are parsed as the C++ runtime does, and serialised as old clients expect."""
 
 from typing import Any
 
@@ -14,19 +14,19 @@ DT_INVALID, DT_FLOAT, DT_INT8, DT_STRING, DT_RESOURCE = 0, 1, 6, 7, 20
 
 
 def proto(shape: tuple[int, ...] = (), dtype: int = DT_FLOAT, **fields: Any) -> Any:
-    # Imported here so that who leaves out slow tests does not wait for TensorFlow.
+    # Imported here, so that a run without slow tests does not import TensorFlow.
     from tensorflow.core.framework import tensor_pb2
 
-    made = tensor_pb2.TensorProto(dtype=dtype, **fields)
+    message = tensor_pb2.TensorProto(dtype=dtype, **fields)
     for size in shape:
-        made.tensor_shape.dim.add(size=size)
-    return made
+        message.tensor_shape.dim.add(size=size)
+    return message
 
 
-def decode(made: Any) -> np.ndarray[Any, Any]:
+def decode(message: Any) -> np.ndarray[Any, Any]:
     from server.tensors import tensor_proto
 
-    return tensor_proto.tensor_proto_to_array(made, "x")
+    return tensor_proto.tensor_proto_to_array(message, "x")
 
 
 EVERY_TYPE = [
@@ -51,14 +51,14 @@ EVERY_TYPE = [
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE, ids=lambda array: str(array.dtype))
-def test_every_type_survives_the_way_there_and_back(array: np.ndarray[Any, Any]) -> None:
+def test_every_type_survives_serialising_and_parsing(array: np.ndarray[Any, Any]) -> None:
     from server.tensors import serializer
 
-    made = serializer.array_to_tensor_proto(array)
-    assert not made.tensor_content
-    again = decode(made)
-    assert (again.dtype, again.shape) == (array.dtype, array.shape)
-    assert again.tolist() == array.tolist()
+    message = serializer.array_to_tensor_proto(array)
+    assert not message.tensor_content
+    decoded = decode(message)
+    assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+    assert decoded.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("as_content", [False, True])
@@ -67,29 +67,27 @@ def test_every_type_survives_the_way_there_and_back(array: np.ndarray[Any, Any])
     [*EVERY_TYPE, np.arange(6.0).reshape(2, 3).T, np.arange(5000, dtype=np.float32)[::2]],
     ids=lambda array: f"{array.dtype} {array.shape}",
 )
-def test_entry_of_a_map_is_what_the_api_reads(
-    array: np.ndarray[Any, Any], as_content: bool
-) -> None:
+def test_map_entry_is_read_by_the_api(array: np.ndarray[Any, Any], as_content: bool) -> None:
     from tensorflow_serving.apis import predict_pb2
 
     from server.tensors import protobuf_wire, serializer
 
-    # Twice, since some of it is kept for the next time.
+    # Twice, because the serialiser caches the prefix of an entry.
     for _ in range(2):
         raw = b"".join(
             serializer.serialize_map_entry(protobuf_wire.field_tag(1), "ä", array, as_content)
         )
-        made = predict_pb2.PredictResponse.FromString(raw).outputs["ä"]
-        assert bool(made.tensor_content) == (
+        message = predict_pb2.PredictResponse.FromString(raw).outputs["ä"]
+        assert bool(message.tensor_content) == (
             as_content and array.dtype != object and array.size > 0
         )
-        again = decode(made)
-        assert (again.dtype, again.shape) == (array.dtype, array.shape)
-        assert again.tolist() == array.tolist()
+        decoded = decode(message)
+        assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+        assert decoded.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE, ids=lambda array: str(array.dtype))
-def test_tensorflow_reads_what_is_written(array: np.ndarray[Any, Any]) -> None:
+def test_tensorflow_reads_serialised_tensors(array: np.ndarray[Any, Any]) -> None:
     import tensorflow as tf
 
     from server.tensors import serializer
@@ -98,31 +96,31 @@ def test_tensorflow_reads_what_is_written(array: np.ndarray[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("array", EVERY_TYPE[:-2], ids=lambda array: str(array.dtype))
-def test_content_is_read_too(array: np.ndarray[Any, Any]) -> None:
+def test_tensor_content_is_parsed(array: np.ndarray[Any, Any]) -> None:
     import tensorflow as tf
 
     assert decode(tf.make_tensor_proto(array)).tolist() == array.tolist()
 
 
-def test_strings_are_read_from_content_as_cpp_writes_it() -> None:
-    made = proto((2,), DT_STRING, tensor_content=b"\x01\x02abc")
-    assert decode(made).tolist() == [b"a", b"bc"]
+def test_strings_in_tensor_content_are_parsed() -> None:
+    message = proto((2,), DT_STRING, tensor_content=b"\x01\x02abc")
+    assert decode(message).tolist() == [b"a", b"bc"]
 
 
-def test_array_may_be_no_larger_than_it_is_said() -> None:
+def test_array_above_max_bytes_is_refused() -> None:
     from server.tensors import tensor_proto
 
-    made = proto((3,), float_val=[1])
-    assert tensor_proto.tensor_proto_to_array(made, "x", max_bytes=12).tolist() == [1, 1, 1]
+    message = proto((3,), float_val=[1])
+    assert tensor_proto.tensor_proto_to_array(message, "x", max_bytes=12).tolist() == [1, 1, 1]
     with pytest.raises(InvalidTensor):
-        tensor_proto.tensor_proto_to_array(made, "x", max_bytes=11)
+        tensor_proto.tensor_proto_to_array(message, "x", max_bytes=11)
 
 
-def test_numbers_are_written_as_content_where_asked() -> None:
+def test_numbers_are_serialised_as_tensor_content() -> None:
     from server.tensors import serializer
 
-    made = serializer.serialize_tensor(np.array([1, 2], np.int16), as_content=True)
-    assert type(proto()).FromString(made).tensor_content == b"\x01\x00\x02\x00"
+    message = serializer.serialize_tensor(np.array([1, 2], np.int16), as_content=True)
+    assert type(proto()).FromString(message).tensor_content == b"\x01\x00\x02\x00"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +135,7 @@ def test_numbers_are_written_as_content_where_asked() -> None:
         ((1,), {"dtype": DT_INT8, "int_val": [300]}, [44]),
     ],
 )
-def test_values_fill_the_shape(
+def test_short_values_are_extended_to_the_shape(
     shape: tuple[int, ...], fields: dict[str, Any], expected: Any
 ) -> None:
     assert decode(proto(shape, **fields)).tolist() == expected
@@ -157,7 +155,7 @@ def test_values_fill_the_shape(
         ((), {"dtype": DT_RESOURCE}),
     ],
 )
-def test_what_is_no_tensor_is_refused_by_its_alias(
+def test_invalid_tensor_is_refused_with_its_alias(
     shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidTensor, match="^tensor parsing error: x$"):
@@ -165,7 +163,7 @@ def test_what_is_no_tensor_is_refused_by_its_alias(
 
 
 def test_unknown_rank_is_refused() -> None:
-    made = proto(float_val=[1])
-    made.tensor_shape.unknown_rank = True
+    message = proto(float_val=[1])
+    message.tensor_shape.unknown_rank = True
     with pytest.raises(InvalidTensor):
-        decode(made)
+        decode(message)

@@ -91,10 +91,10 @@ def model_spec(version: int | None = None, **fields: Any) -> Any:
 def example(**features: float) -> Any:
     import tensorflow as tf
 
-    made = tf.train.Example()
+    proto = tf.train.Example()
     for name, value in features.items():
-        made.features.feature[name].float_list.value.append(value)
-    return made
+        proto.features.feature[name].float_list.value.append(value)
+    return proto
 
 
 def example_list(examples: Sequence[Any], context: Any = None) -> Any:
@@ -114,7 +114,7 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
     """A running server; options are those of RpcServer, or settings by their names."""
     from server.frontends.grpc.server import GrpcServer
 
-    ours = {
+    server_options = {
         name: options.pop(name)
         for name in (
             "tls",
@@ -128,7 +128,7 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
     }
     settings = replace(Settings(Path("/models")), **options)
     port = free_ports(1)[0] if has_port else 0
-    server = GrpcServer(dataplane, LOOPBACK, port, 10, settings, **ours)
+    server = GrpcServer(dataplane, LOOPBACK, port, 10, settings, **server_options)
     server.start()
     try:
         yield server

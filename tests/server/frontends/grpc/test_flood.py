@@ -1,4 +1,4 @@
-"""Streams that stay open, and calls that are refused, keep nobody from being answered."""
+"""Open streams and rejected calls do not block other calls."""
 
 import threading
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def code_of(channel: grpc.Channel, message: bytes, metadata: list[tuple[str, str
 
 
 @pytest.mark.parametrize("allow_direct_polling", [True, False])
-def test_many_who_watch_or_stall_or_are_refused_stop_nobody(
+def test_watchers_stalled_streams_and_rejections_do_not_block_calls(
     dataplane: DataPlane,
     loader: FakeLoader,
     tmp_path: Path,

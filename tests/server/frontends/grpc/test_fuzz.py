@@ -1,7 +1,7 @@
-"""Whatever bytes come, the server answers, and the next good request is right.
+"""The server answers any bytes, and answers the next valid request correctly.
 
-TPUSERVE_FUZZ_MESSAGES says how many messages are sent to each method: with 1429 or more it is
-ten thousand in all, and what the server's memory grows by meanwhile is looked at, too.
+TPUSERVE_FUZZ_MESSAGES sets the number of messages to each method. With 1429 or more, ten thousand
+in all, a test also bounds the growth of the server's memory.
 """
 
 import os
@@ -25,9 +25,9 @@ from tests.server.frontends.grpc import clients
 pytestmark = pytest.mark.slow
 
 MESSAGES = int(os.environ.get("TPUSERVE_FUZZ_MESSAGES", "40"))
-# A message holds a few kilobytes: what stays of many of them would show.
+# A message takes a few kilobytes, so a leak of many messages exceeds this bound.
 MOST_GROWTH_KIB = 300_000
-# By then whatever is kept once is there.
+# After this number of messages, all caches are filled.
 SETTLED = 2000
 MANY = 10_000
 
@@ -46,11 +46,11 @@ FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode
 
 
 class Model(ExamplesModel):
-    """Every signature of the two fakes but those that fail on purpose."""
+    """All signatures of the two fake models, except those that fail on purpose."""
 
     signatures = {
         **{k: v for k, v in FakeModel.signatures.items() if k not in ("failing", "broken")},
-        **{f"examples_{name}": each for name, each in ExamplesModel.signatures.items()},
+        **{f"examples_{name}": signature for name, signature in ExamplesModel.signatures.items()},
     }
     signature_defs = {}
 
@@ -79,7 +79,7 @@ def varint(number: int) -> bytes:
 
 
 def fields(values: Any) -> Any:
-    """Messages of fields that the API's messages may have, of values that may fit them."""
+    """Generate messages with the field numbers and wire types of the API's messages."""
     number = st.integers(1, 17)
     length = st.builds(lambda n, v: varint(n << 3 | 2) + varint(len(v)) + v, number, values)
     plain = st.builds(lambda n, v: varint(n << 3) + varint(v), number, st.integers(0, 2**64 - 1))
@@ -93,25 +93,25 @@ WORDS = [b"half", b"x", b"y", b"two", b"a", b"nothing", b"signature_def", b"exam
 SMALL = st.sampled_from(WORDS) | st.binary(max_size=12)
 SPEC = b"\x0a\x06\x0a\x04half"
 RANDOM = st.recursive(SMALL, fields, max_leaves=12)
-# What fits no message at all, what fits some, and what is addressed to a model that is there.
+# Bytes that fit no message, bytes that fit some message, and messages to an existing model.
 PROTOS = st.binary(max_size=200) | RANDOM | RANDOM.map(lambda rest: SPEC + rest)
 
 
-def damaged(raw: bytes) -> Any:
-    """A good message with some bytes of others' choice in it."""
-    places = st.lists(st.tuples(st.integers(0, len(raw) - 1), st.integers(0, 255)), max_size=4)
+def damaged_messages(raw: bytes) -> Any:
+    """Generate copies of a valid message with up to four changed bytes."""
+    changes = st.lists(st.tuples(st.integers(0, len(raw) - 1), st.integers(0, 255)), max_size=4)
 
-    def damage(changes: list[tuple[int, int]]) -> bytes:
-        made = bytearray(raw)
-        for place, byte in changes:
-            made[place] = byte
-        return bytes(made)
+    def damage(changed: list[tuple[int, int]]) -> bytes:
+        copy = bytearray(raw)
+        for position, byte in changed:
+            copy[position] = byte
+        return bytes(copy)
 
-    return places.map(damage)
+    return changes.map(damage)
 
 
-def good() -> dict[str, bytes]:
-    """A good message for each method."""
+def valid_messages() -> dict[str, bytes]:
+    """Return a valid message for each method."""
     from tensorflow_serving.apis import (
         classification_pb2,
         get_model_metadata_pb2,
@@ -129,7 +129,7 @@ def good() -> dict[str, bytes]:
     models.add(name="a", base_path="/a", model_platform="tensorflow", version_labels={"l": 1})
     metadata = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     metadata.model_spec.CopyFrom(spec)
-    made = {
+    messages = {
         "Predict": clients.predict_request("y", x=[1.0, 2.0, 5.0]),
         "Classify": examples,
         "Regress": examples,
@@ -138,11 +138,11 @@ def good() -> dict[str, bytes]:
         "GetModelStatus": metadata,
         "HandleReloadConfigRequest": reload,
     }
-    return {name: each.SerializeToString() for name, each in made.items()}
+    return {name: message.SerializeToString() for name, message in messages.items()}
 
 
 class Tally:
-    """The messages sent so far, and what this process held in memory after some of them."""
+    """The number of messages so far, and the memory of this process after `SETTLED` of them."""
 
     sent = 0
     settled_kib = 0
@@ -164,7 +164,9 @@ def tally() -> Tally:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_message_does_harm(client: clients.Client, tally: Tally, method: str) -> None:
+def test_arbitrary_messages_cause_no_fault(
+    client: clients.Client, tally: Tally, method: str
+) -> None:
     call = client.channel.unary_unary(METHODS[method] + method)
     before, sent_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, tally.sent
 
@@ -175,7 +177,7 @@ def test_no_message_does_harm(client: clients.Client, tally: Tally, method: str)
         derandomize=MESSAGES < 1000,
         suppress_health_check=list(HealthCheck),
     )
-    @given(raw=PROTOS | damaged(good()[method]))
+    @given(raw=PROTOS | damaged_messages(valid_messages()[method]))
     def send(raw: bytes) -> None:
         tally.count()
         reply = call.future(raw, timeout=20)
@@ -188,6 +190,6 @@ def test_no_message_does_harm(client: clients.Client, tally: Tally, method: str)
 
 
 @pytest.mark.skipif(MESSAGES * len(METHODS) < MANY, reason="TPUSERVE_FUZZ_MESSAGES is below 1429")
-def test_memory_does_not_grow_with_the_messages(tally: Tally) -> None:
+def test_memory_does_not_grow_with_the_number_of_messages(tally: Tally) -> None:
     assert tally.sent >= MANY
     assert resident_kib() < 1.15 * tally.settled_kib

@@ -1,4 +1,4 @@
-"""Each request over gRPC is counted, and written down where that is asked for."""
+"""Finished calls are in the metrics, and in the access log if the log is on."""
 
 import json
 import logging
@@ -23,13 +23,13 @@ STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
 def counts(metrics: Metrics) -> dict[tuple[str, str], int]:
     """(model, status) → requests."""
-    found = {}
+    requests = {}
     for line in metrics.exposition().decode().splitlines():
         if line.startswith(":tensorflow:serving:request_count{"):
             labels, value = line.split("{")[1].split("} ")
-            model, status = (each.split("=")[1].strip('"') for each in labels.split(","))
-            found[model, status] = int(value)
-    return found
+            model, status = (label.split("=")[1].strip('"') for label in labels.split(","))
+            requests[model, status] = int(value)
+    return requests
 
 
 def fail(client: clients.Client, message: bytes = b"", **how: Any) -> None:
@@ -37,7 +37,7 @@ def fail(client: clients.Client, message: bytes = b"", **how: Any) -> None:
         client.channel.unary_unary(PREDICT)(message, timeout=10, **how)
 
 
-def test_requests_are_counted_once_with_their_model_and_status(dataplane: DataPlane) -> None:
+def test_calls_are_counted_with_their_model_and_status(dataplane: DataPlane) -> None:
     metrics = Metrics()
     with (
         clients.serving(dataplane, metrics=metrics) as server,
@@ -57,9 +57,7 @@ def test_requests_are_counted_once_with_their_model_and_status(dataplane: DataPl
     assert f":tensorflow:serving:request_latency_count{{{labels}}} 1" in text
 
 
-def test_requests_that_never_reach_a_model_are_counted_too(
-    dataplane: DataPlane, tmp_path: Path
-) -> None:
+def test_calls_that_never_reach_a_model_are_counted(dataplane: DataPlane, tmp_path: Path) -> None:
     metrics, admission, file = Metrics(), AdmissionController(), tmp_path / "keys"
     file.write_text("secret\n")
     good = (("authorization", "Bearer secret"),)
@@ -81,7 +79,7 @@ def test_requests_that_never_reach_a_model_are_counted_too(
     }
 
 
-def test_requests_are_written_down_with_who_asked_and_what_came_of_it(
+def test_access_log_has_a_line_for_each_call(
     dataplane: DataPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     request = predict_request(spec={"name": "half", "signature_name": "serving_default"}, x=[1.0])
@@ -93,21 +91,23 @@ def test_requests_are_written_down_with_who_asked_and_what_came_of_it(
         reply = client.prediction.Predict(request, timeout=10)
         client.status(name="half", version=3)
         fail(client, b"\xff")
-    lines = [json.loads(each.message) for each in caplog.records if each.name == "server.access"]
-    wanted = ["method", "model", "version", "signature", "status", "bytes_in", "bytes_out"]
-    first, second, third = ([each[name] for name in wanted] for each in lines)
+    lines = [
+        json.loads(record.message) for record in caplog.records if record.name == "server.access"
+    ]
+    names = ["method", "model", "version", "signature", "status", "bytes_in", "bytes_out"]
+    first, second, third = ([line[name] for name in names] for line in lines)
     assert first == [
         PREDICT, "half", 3, "serving_default", "OK", request.ByteSize(), reply.ByteSize()
     ]  # fmt: skip
     assert second[:5] == [STATUS, "half", 3, "", "OK"]
     assert third == [PREDICT, "", None, "", "INVALID_ARGUMENT", 1, 0]
-    for each in lines:
-        assert each["protocol"] == "gRPC"
-        assert each["peer"] == "127.0.0.1"
-        assert each["duration_ms"] >= 0
+    for line in lines:
+        assert line["protocol"] == "gRPC"
+        assert line["peer"] == "127.0.0.1"
+        assert line["duration_ms"] >= 0
 
 
-def test_nothing_is_written_down_unless_it_is_asked_for(
+def test_access_log_is_off_by_default(
     dataplane: DataPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -116,4 +116,4 @@ def test_nothing_is_written_down_unless_it_is_asked_for(
         clients.client_of(server.address) as client,
     ):
         client.predict(x=[1.0])
-    assert "server.access" not in {each.name for each in caplog.records}
+    assert "server.access" not in {record.name for record in caplog.records}

@@ -1,4 +1,4 @@
-"""TLS, sockets, sizes, keys and limits: over real connections."""
+"""TLS, UNIX sockets, message sizes, API keys and limits, over real connections."""
 
 import socket
 import tempfile
@@ -41,7 +41,7 @@ def values(client: clients.Client) -> list[float]:
     return list(client.predict(x=X).outputs["y"].float_val)
 
 
-def test_tls_serves_who_knows_the_authority(dataplane: DataPlane) -> None:
+def test_tls_serves_clients_that_trust_the_authority(dataplane: DataPlane) -> None:
     authority = Authority()
     own = authority.identity()
     with clients.serving(dataplane, tls=TlsConfig(own.key, own.certificate)) as server:
@@ -56,7 +56,7 @@ def test_tls_serves_who_knows_the_authority(dataplane: DataPlane) -> None:
             values(plain)
 
 
-def test_mutual_tls_serves_who_has_a_certificate(dataplane: DataPlane) -> None:
+def test_mutual_tls_serves_clients_with_a_certificate(dataplane: DataPlane) -> None:
     authority, stranger = Authority(), Authority()
     own, known, unknown = authority.identity(), authority.identity(), stranger.identity()
     tls = TlsConfig(own.key, own.certificate, authority.certificate, client_verify=True)
@@ -88,7 +88,7 @@ def test_unix_socket_serves_with_and_without_a_port(dataplane: DataPlane) -> Non
                         assert values(other) == Y
 
 
-def test_channel_arguments_are_obeyed(dataplane: DataPlane) -> None:
+def test_channel_arguments_of_the_user_are_applied(dataplane: DataPlane) -> None:
     # Those that TensorFlow Serving's suite passes, and one whose effect is seen.
     arguments = (
         ("grpc.so_reuseaddr", 1),
@@ -104,7 +104,7 @@ def test_channel_arguments_are_obeyed(dataplane: DataPlane) -> None:
         values(client)
 
 
-def test_compressed_request_is_read(dataplane: DataPlane) -> None:
+def test_compressed_request_is_decompressed(dataplane: DataPlane) -> None:
     with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
         for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
             reply = client.prediction.Predict(
@@ -125,7 +125,7 @@ def test_request_beyond_the_limit_is_refused_and_the_next_is_answered(
         assert values(client) == Y
 
 
-def test_few_bytes_cannot_stand_for_more_than_the_limit(dataplane: DataPlane) -> None:
+def test_small_message_that_describes_a_large_tensor_is_refused(dataplane: DataPlane) -> None:
     request = predict_request()
     request.inputs["x"].dtype = 1
     request.inputs["x"].tensor_shape.dim.add(size=10_000)
@@ -138,7 +138,7 @@ def test_few_bytes_cannot_stand_for_more_than_the_limit(dataplane: DataPlane) ->
     assert clients.error(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
 
 
-def test_key_is_asked_for(dataplane: DataPlane, tmp_path: Path) -> None:
+def test_call_without_a_valid_api_key_is_refused(dataplane: DataPlane, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("secret\n")
     request = predict_request(x=X)
@@ -155,7 +155,7 @@ def test_key_is_asked_for(dataplane: DataPlane, tmp_path: Path) -> None:
             client.status(name="half")
 
 
-def test_health_can_be_left_open(dataplane: DataPlane, tmp_path: Path) -> None:
+def test_health_checks_can_be_exempt_from_api_keys(dataplane: DataPlane, tmp_path: Path) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     file = tmp_path / "keys"
@@ -178,7 +178,7 @@ def test_health_can_be_left_open(dataplane: DataPlane, tmp_path: Path) -> None:
                     stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
 
 
-def test_call_beyond_the_limit_is_refused_and_the_one_in_flight_unharmed(
+def test_call_beyond_the_limit_is_refused_and_the_call_in_flight_is_answered(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
     admission = AdmissionController(1)
@@ -199,7 +199,7 @@ def test_call_beyond_the_limit_is_refused_and_the_one_in_flight_unharmed(
         assert admission.wait_until_idle(10)
 
 
-def test_server_that_drains_is_unavailable(dataplane: DataPlane) -> None:
+def test_draining_server_is_unavailable(dataplane: DataPlane) -> None:
     admission = AdmissionController()
     with (
         clients.serving(dataplane, admission=admission) as server,
@@ -211,7 +211,7 @@ def test_server_that_drains_is_unavailable(dataplane: DataPlane) -> None:
             values(client)
 
 
-def test_calls_that_arrive_as_the_server_stops_are_refused_as_those_before(
+def test_calls_that_arrive_during_the_stop_are_unavailable(
     dataplane: DataPlane,
 ) -> None:
     admission, answered = AdmissionController(), threading.Semaphore(0)
@@ -229,16 +229,16 @@ def test_calls_that_arrive_as_the_server_stops_are_refused_as_those_before(
         clients.serving(dataplane, admission=admission) as server,
         ThreadPoolExecutor(8) as pool,
     ):
-        asking = [pool.submit(ask_again_and_again, server.address) for _ in range(8)]
+        client_threads = [pool.submit(ask_again_and_again, server.address) for _ in range(8)]
         for _ in range(100):
             assert answered.acquire(timeout=10)
         admission.drain()
         assert admission.wait_until_idle(10)
         server.stop()
-        assert {each.result() for each in asking} == {"UNAVAILABLE"}
+        assert {client_thread.result() for client_thread in client_threads} == {"UNAVAILABLE"}
 
 
-def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> None:
+def test_more_stalled_calls_than_threads_do_not_block_others(dataplane: DataPlane) -> None:
     end = threading.Event()
 
     def nothing() -> Iterator[bytes]:
@@ -254,8 +254,8 @@ def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> No
         stalled = [call.future(nothing(), timeout=60) for _ in range(5)]
         assert values(client) == Y
         end.set()
-        for each in stalled:
-            each.cancel()
+        for call in stalled:
+            call.cancel()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_more_stalled_calls_than_threads_stop_nobody(dataplane: DataPlane) -> No
         "/tensorflow.ProfilerService/Monitor",
     ],
 )
-def test_calls_that_stay_open_keep_neither_refusals_nor_reloads_waiting(
+def test_open_streams_block_neither_rejections_nor_reloads(
     dataplane: DataPlane, method: str
 ) -> None:
     end, admission = threading.Event(), AdmissionController()
@@ -288,11 +288,11 @@ def test_calls_that_stay_open_keep_neither_refusals_nor_reloads_waiting(
         with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
             values(client)
         end.set()
-        for each in opened:
-            each.cancel()
+        for call in opened:
+            call.cancel()
 
 
-def test_call_that_was_cancelled_while_it_waited_is_not_run(
+def test_call_that_was_cancelled_in_the_queue_is_not_run(
     dataplane: DataPlane, loader: FakeLoader
 ) -> None:
     model = loader.models[3]
@@ -319,7 +319,7 @@ def test_call_that_was_cancelled_while_it_waited_is_not_run(
 
 
 @pytest.mark.parametrize("allow_direct_polling", [True, False])
-def test_slow_model_keeps_nobody_from_asking_for_health_and_status(
+def test_slow_model_does_not_block_health_and_status(
     dataplane: DataPlane,
     loader: FakeLoader,
     allow_direct_polling: bool,
@@ -338,18 +338,18 @@ def test_slow_model_keeps_nobody_from_asking_for_health_and_status(
         clients.client_of(server.address) as client,
     ):
         # More than there are threads.
-        asked = [client.prediction.Predict.future(predict_request(x=X)) for _ in range(5)]
+        calls = [client.prediction.Predict.future(predict_request(x=X)) for _ in range(5)]
         assert model.entered.wait(10)
         stub = health_pb2_grpc.HealthStub(client.channel)
         for _ in range(3):
             assert stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
             assert client.status(name="half")[0].state == 30
         model.gate.set()
-        assert [list(each.result().outputs["y"].float_val) for each in asked] == [Y] * 5
+        assert [list(call.result().outputs["y"].float_val) for call in calls] == [Y] * 5
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_every_address_is_served_of_both_kinds_while_its_port_is_kept(
+def test_ipv4_and_ipv6_are_served_while_the_port_is_reserved(
     dataplane: DataPlane,
 ) -> None:
     from server.frontends.grpc.server import GrpcServer

@@ -145,17 +145,17 @@ def test_stalled_call_takes_no_thread_and_is_cancelled(echo: Echo) -> None:
     with serving(echo, executor) as begin:
         stalled = [begin(never()) for _ in range(3)]
         assert begin([b"a"]).result() == b"echo a"
-        # A call that is on its way may be overtaken, and would begin to wait when it is too late.
+        # A call that arrives after the clock has moved would not be late.
         assert wait_for(lambda: len(executor._reaper.calls_waiting_longer_than(-1)) == 3)
         clock.now = 61
-        assert [each.exception().code() for each in stalled] == [grpc.StatusCode.CANCELLED] * 3
+        assert [call.exception().code() for call in stalled] == [grpc.StatusCode.CANCELLED] * 3
         assert begin([b"a"]).result() == b"echo a"
         end.set()
     assert executor.size == 2
 
 
 def alive() -> set[threading.Thread]:
-    return {each for each in threading.enumerate() if each.name.startswith("grpc-")}
+    return {thread for thread in threading.enumerate() if thread.name.startswith("grpc-")}
 
 
 def wait_for(is_so: Callable[[], bool]) -> bool:
@@ -179,7 +179,7 @@ def test_cancelled_calls_leave_no_state_behind(echo: Echo) -> None:
     executor = CompletionQueueThreadPool(2)
     with serving(echo, executor) as begin:
         echo.gate.clear()
-        # Some are given up while they run, some before.
+        # The client cancels some calls while they run, and others before.
         begun = [begin([b"a"]) for _ in range(50)]
         for _ in range(2):
             assert echo.entered.acquire(timeout=10)
@@ -199,7 +199,7 @@ def test_server_without_references_ends() -> None:
     assert alive() - before
     del server
     # But for the one that looks after messages, which is the threads' own.
-    assert wait_for(lambda: {each.name for each in alive() - before} <= {"grpc-watch"})
+    assert wait_for(lambda: {thread.name for thread in alive() - before} <= {"grpc-watch"})
     executor.shutdown()
 
 

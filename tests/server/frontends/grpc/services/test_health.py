@@ -1,4 +1,4 @@
-"""Health says whether to send requests here, and stops saying so first."""
+"""Health checks report the services, and report NOT_SERVING before the server stops."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,35 +35,35 @@ def request(service: str) -> Any:
 
 
 @pytest.mark.parametrize("service", ["", "ModelService", "PredictionService"])
-def test_services_are_known_by_their_bare_names(stub: Any, service: str) -> None:
+def test_services_have_names_without_a_package(stub: Any, service: str) -> None:
     assert stub.Check(request(service), timeout=10).status == SERVING
 
 
-def test_other_services_are_not_known(stub: Any) -> None:
+def test_unknown_service_is_not_found(stub: Any) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         stub.Check(request("tensorflow.serving.ModelService"), timeout=10)
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
     assert next(stub.Watch(request("other"), timeout=10)).status == UNKNOWN
 
 
-def test_who_watches_is_told_of_the_end_before_it_comes(stub: Any, server: Any) -> None:
-    watched = stub.Watch(request(""), timeout=30)
-    assert next(watched).status == SERVING
+def test_watcher_gets_not_serving_before_the_server_stops(stub: Any, server: Any) -> None:
+    responses = stub.Watch(request(""), timeout=30)
+    assert next(responses).status == SERVING
     server.drain()
     server.stop()
-    assert [each.status for each in watched] == [NOT_SERVING]
+    assert [response.status for response in responses] == [NOT_SERVING]
     server.join()
 
 
-def test_more_watchers_than_threads_stop_nobody(stub: Any) -> None:
-    watching = [stub.Watch(request(""), timeout=30) for _ in range(20)]
-    assert {next(each).status for each in watching} == {SERVING}
+def test_more_watchers_than_threads_do_not_block_checks(stub: Any) -> None:
+    streams = [stub.Watch(request(""), timeout=30) for _ in range(20)]
+    assert {next(stream).status for stream in streams} == {SERVING}
     assert stub.Check(request(""), timeout=10).status == SERVING
-    for each in watching:
-        each.cancel()
+    for stream in streams:
+        stream.cancel()
 
 
-def test_watchers_that_leave_while_it_drains_do_not_hold_it_up(dataplane: DataPlane) -> None:
+def test_watchers_that_leave_during_the_drain_do_not_delay_it(dataplane: DataPlane) -> None:
     from grpc_health.v1 import health_pb2_grpc
 
     for _ in range(10):
@@ -72,15 +72,15 @@ def test_watchers_that_leave_while_it_drains_do_not_hold_it_up(dataplane: DataPl
             clients.client_of(server.address) as client,
         ):
             stub = health_pb2_grpc.HealthStub(client.channel)
-            watching = [stub.Watch(request(""), timeout=30) for _ in range(20)]
-            assert {next(each).status for each in watching} == {SERVING}
-            for each in watching:
-                each.cancel()
+            streams = [stub.Watch(request(""), timeout=30) for _ in range(20)]
+            assert {next(stream).status for stream in streams} == {SERVING}
+            for stream in streams:
+                stream.cancel()
             server.stop()
             server.join()
 
 
-def test_health_is_off_unless_it_is_asked_for(dataplane: DataPlane) -> None:
+def test_health_service_is_off_by_default(dataplane: DataPlane) -> None:
     from grpc_health.v1 import health_pb2_grpc
 
     with (

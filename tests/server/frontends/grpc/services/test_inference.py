@@ -21,7 +21,7 @@ CLASSIFY, REGRESS = {"name": "half"}, {"name": "half", "signature_name": "regres
 
 
 class RecordingModel(ExamplesModel):
-    """Keeps the examples that it was given."""
+    """Records the examples of the last request."""
 
     def _run(self, signature_name: str, inputs: Any) -> Any:
         self.sent = list(inputs["inputs"])
@@ -46,23 +46,23 @@ def client(model: RecordingModel) -> Iterator[Client]:
 
 
 @pytest.mark.numeric
-def test_classes_of_each_example(client: Client) -> None:
+def test_classify_returns_the_classes_of_each_example(client: Client) -> None:
     sent = example(x=1)
     reply = client.classify(example_list([sent, sent]), **CLASSIFY)
     spec = reply.model_spec
     assert (spec.name, spec.version.value, spec.signature_name) == ("half", 3, "serving_default")
     first, _ = reply.result.classifications
     score = 1 / len(sent.SerializeToString())
-    assert [each.label for each in first.classes] == ["short", "long"]
-    assert [each.score for each in first.classes] == pytest.approx([score, 1 - score])
+    assert [entry.label for entry in first.classes] == ["short", "long"]
+    assert [entry.score for entry in first.classes] == pytest.approx([score, 1 - score])
 
 
 def test_scores_alone_have_no_labels(client: Client) -> None:
     reply = client.classify(example_list([example(x=1)]), name="half", signature_name="scores")
-    assert [each.label for each in reply.result.classifications[0].classes] == ["", ""]
+    assert [entry.label for entry in reply.result.classifications[0].classes] == ["", ""]
 
 
-def test_label_that_is_no_text_is_sent_as_far_as_it_goes(
+def test_label_that_is_not_utf8_is_sent_with_replacements(
     client: Client, model: RecordingModel
 ) -> None:
     from tests.server.dataplane.models import strings
@@ -72,31 +72,31 @@ def test_label_that_is_no_text_is_sent_as_far_as_it_goes(
     assert reply.result.classifications[0].classes[0].label == "a\ufffd"
 
 
-def test_value_of_each_example(client: Client) -> None:
+def test_regress_returns_the_value_of_each_example(client: Client) -> None:
     sent = example(x=1)
     reply = client.regress(example_list([sent, sent]), **REGRESS)
-    assert [each.value for each in reply.result.regressions] == [sent.ByteSize()] * 2
+    assert [regression.value for regression in reply.result.regressions] == [sent.ByteSize()] * 2
     assert reply.model_spec.signature_name == "regress"
 
 
-def test_examples_reach_the_model_as_they_came(client: Client, model: RecordingModel) -> None:
+def test_examples_reach_the_model_unchanged(client: Client, model: RecordingModel) -> None:
     client.classify(example_list([example(x=1), example(x=2)]), **CLASSIFY)
     assert model.sent == [example(x=1).SerializeToString(), example(x=2).SerializeToString()]
 
 
-def test_context_stands_before_each_example_which_wins(
+def test_context_precedes_each_example_and_the_example_wins(
     client: Client, model: RecordingModel
 ) -> None:
     import tensorflow as tf
 
     sent = example_list([example(x=1), example(y=2)], context=example(x=7))
     client.classify(sent, **CLASSIFY)
-    merged = [tf.train.Example.FromString(each).features.feature for each in model.sent]
-    assert [each["x"].float_list.value[0] for each in merged] == [1, 7]
+    merged = [tf.train.Example.FromString(example).features.feature for example in model.sent]
+    assert [features["x"].float_list.value[0] for features in merged] == [1, 7]
     assert merged[1]["y"].float_list.value[0] == 2
 
 
-def test_tasks_are_answered_together(client: Client) -> None:
+def test_multi_inference_answers_all_tasks(client: Client) -> None:
     reply = client.multi_inference(
         example_list([example(x=1)]), (CLASSIFY, CLASSIFY_METHOD), (REGRESS, REGRESS_METHOD)
     )
@@ -117,13 +117,13 @@ def test_tasks_are_answered_together(client: Client) -> None:
         ({"name": "half", "version_label": "L"}, "Unrecognized servable version label: L"),
     ],
 )
-def test_error_of_a_model_spec(client: Client, method: str, spec: Any, text: str) -> None:
+def test_invalid_model_spec_is_refused(client: Client, method: str, spec: Any, text: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         getattr(client, method)(example_list([example(x=1)]), **spec)
     assert clients.error(caught) == ("INVALID_ARGUMENT", text)
 
 
-def test_no_examples_are_refused(client: Client) -> None:
+def test_request_without_examples_is_refused(client: Client) -> None:
     for call, spec in ((client.classify, CLASSIFY), (client.regress, REGRESS)):
         for sent in (None, example_list([]), example_list([], context=example(x=1))):
             with pytest.raises(grpc.RpcError) as caught:
@@ -162,13 +162,13 @@ UNKNOWN = {"name": "half", "signature_name": "S"}
         ),
     ],
 )
-def test_error_of_tasks(client: Client, tasks: Any, code: str, text: str) -> None:
+def test_invalid_tasks_are_refused(client: Client, tasks: Any, code: str, text: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.multi_inference(example_list([example(x=1)]), *tasks)
     assert clients.error(caught) == (code, text)
 
 
-def test_metadata_holds_signatures_whole(client: Client, model: RecordingModel) -> None:
+def test_metadata_has_the_complete_signatures(client: Client, model: RecordingModel) -> None:
     from tensorflow.core.protobuf import meta_graph_pb2
     from tensorflow_serving.apis import get_model_metadata_pb2
 
@@ -180,9 +180,9 @@ def test_metadata_holds_signatures_whole(client: Client, model: RecordingModel) 
     spec = reply.model_spec
     assert (spec.name, spec.version.value, spec.signature_name) == ("half", 3, "")
     assert list(reply.metadata) == ["signature_def"]
-    found = get_model_metadata_pb2.SignatureDefMap()
-    assert reply.metadata["signature_def"].Unpack(found)
-    assert dict(found.signature_def) == {"regress": signature, "bytes": signature}
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    assert reply.metadata["signature_def"].Unpack(signatures)
+    assert dict(signatures.signature_def) == {"regress": signature, "bytes": signature}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,9 @@ def test_metadata_holds_signatures_whole(client: Client, model: RecordingModel) 
         ),
     ],
 )
-def test_error_of_metadata(client: Client, fields: Any, spec: Any, code: str, text: str) -> None:
+def test_invalid_metadata_request_is_refused(
+    client: Client, fields: Any, spec: Any, code: str, text: str
+) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.metadata(*fields, **spec)
     assert clients.error(caught) == (code, text)

@@ -1,4 +1,4 @@
-"""The profiler's messages are handed on as they are; its server starts with the first."""
+"""The profiler service forwards messages to TensorFlow's server, which starts with the first."""
 
 from collections.abc import Iterator
 from concurrent import futures
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 MONITOR = "/tensorflow.ProfilerService/Monitor"
 
 
-class Behind:
-    """A server that stands for TensorFlow's."""
+class FakeProfilerServer:
+    """A server in the place of TensorFlow's."""
 
     def __init__(self) -> None:
         self.starts = 0
@@ -40,17 +40,17 @@ class Behind:
 
 
 @pytest.fixture
-def behind() -> Iterator[Behind]:
-    behind = Behind()
-    yield behind
-    behind.server.stop(0).wait()
+def profiler_server() -> Iterator[FakeProfilerServer]:
+    profiler_server = FakeProfilerServer()
+    yield profiler_server
+    profiler_server.server.stop(0).wait()
 
 
 @pytest.fixture
-def channel(dataplane: DataPlane, behind: Behind) -> Iterator[grpc.Channel]:
+def channel(dataplane: DataPlane, profiler_server: FakeProfilerServer) -> Iterator[grpc.Channel]:
     class Profiler(ProfilerService):
         def __init__(self, context: ServiceContext) -> None:
-            super().__init__(context, behind.start)
+            super().__init__(context, profiler_server.start)
 
     with (
         clients.serving(dataplane, service_types=[Profiler]) as server,
@@ -59,14 +59,16 @@ def channel(dataplane: DataPlane, behind: Behind) -> Iterator[grpc.Channel]:
         yield client.channel
 
 
-def test_bytes_are_forwarded_both_ways(channel: grpc.Channel, behind: Behind) -> None:
-    assert behind.starts == 0
+def test_bytes_are_forwarded_both_ways(
+    channel: grpc.Channel, profiler_server: FakeProfilerServer
+) -> None:
+    assert profiler_server.starts == 0
     for timeout in (10, None):
         assert channel.unary_unary(MONITOR)(b"\xff", timeout=timeout) == b"echo \xff"
-    assert behind.starts == 1
+    assert profiler_server.starts == 1
 
 
-def test_errors_are_forwarded_too(channel: grpc.Channel) -> None:
+def test_errors_are_forwarded(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/tensorflow.ProfilerService/Profile")(b"", timeout=10)
     assert clients.error(caught) == ("NOT_FOUND", "no profile")
@@ -77,7 +79,7 @@ def test_errors_are_forwarded_too(channel: grpc.Channel) -> None:
 def test_tensorflows_own_profiler_answers(
     dataplane: DataPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It keeps what it has seen in the working directory.
+    # The profiler writes captures to the working directory.
     monkeypatch.chdir(tmp_path)
     # A ProfileRequest for 50 ms. On a CPU there is no Monitor.
     with clients.serving(dataplane) as server, clients.client_of(server.address) as client:

@@ -1,4 +1,4 @@
-"""A tool without protos finds out what there is to call, and with what."""
+"""Server reflection lists the services and describes their messages."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SERVICES = {
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_services_and_their_messages_are_told(dataplane: DataPlane, version: str) -> None:
+def test_services_are_listed_and_described(dataplane: DataPlane, version: str) -> None:
     from google.protobuf import descriptor_pb2
     from grpc_reflection.v1alpha import reflection_pb2
 
@@ -33,21 +33,21 @@ def test_services_and_their_messages_are_told(dataplane: DataPlane, version: str
             reflection_pb2.ServerReflectionResponse.FromString,
         )
         name = "tensorflow.serving.PredictionService"
-        questions = [
+        requests = [
             reflection_pb2.ServerReflectionRequest(list_services=""),
             reflection_pb2.ServerReflectionRequest(file_containing_symbol=name),
         ]
-        listed, found = ask(iter(questions), timeout=10)
-    assert {each.name for each in listed.list_services_response.service} == SERVICES
+        listed, described = ask(iter(requests), timeout=10)
+    assert {service.name for service in listed.list_services_response.service} == SERVICES
     files = [
-        descriptor_pb2.FileDescriptorProto.FromString(each)
-        for each in found.file_descriptor_response.file_descriptor_proto
+        descriptor_pb2.FileDescriptorProto.FromString(serialized)
+        for serialized in described.file_descriptor_response.file_descriptor_proto
     ]
     methods = {m.name for file in files for service in file.service for m in service.method}
     assert {"Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata"} <= methods
 
 
-def test_service_that_is_off_is_not_listed(dataplane: DataPlane) -> None:
+def test_disabled_service_is_unimplemented(dataplane: DataPlane) -> None:
     with (
         clients.serving(dataplane, enable_profiler=False) as server,
         clients.client_of(server.address) as client,
@@ -56,7 +56,7 @@ def test_service_that_is_off_is_not_listed(dataplane: DataPlane) -> None:
         client.channel.unary_unary("/tensorflow.ProfilerService/Monitor")(b"", timeout=10)
 
 
-def test_stream_that_is_open_ends_as_the_server_drains(dataplane: DataPlane) -> None:
+def test_open_streams_end_when_the_server_drains(dataplane: DataPlane) -> None:
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
     end = threading.Event()
@@ -71,7 +71,7 @@ def test_stream_that_is_open_ends_as_the_server_drains(dataplane: DataPlane) -> 
         assert next(before).list_services_response.service
         server.drain()
         after = stub.ServerReflectionInfo(one(), timeout=10)
-        for each in (before, after):
+        for stream in (before, after):
             with pytest.raises(grpc.RpcError, match="CANCELLED"):
-                next(each)
+                next(stream)
         end.set()

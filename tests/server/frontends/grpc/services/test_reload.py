@@ -1,4 +1,4 @@
-"""HandleReloadConfigRequest hands on a configuration, and tells what became of it."""
+"""HandleReloadConfigRequest reloads a configuration and reports the outcome."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ COUNT = "/tensorflow/serving/request_count"
 
 
 class ModelConfigManager:
-    """Takes configurations; counts each as a request for the metrics' sake."""
+    """Accepts configurations, and counts each as a request in the metrics."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -58,18 +58,22 @@ def reload(client: Client, *names: str, metrics: Any = (), base_path: str = "/mo
     return client.model.HandleReloadConfigRequest(request, timeout=10)
 
 
-def test_configuration_is_put_in_force(client: Client, config_manager: ModelConfigManager) -> None:
+def test_reload_puts_the_configuration_in_force(
+    client: Client, config_manager: ModelConfigManager
+) -> None:
     reply = reload(client, "a", "b")
-    assert [each.names() for each in config_manager.configs] == [["a", "b"]]
+    assert [config.names() for config in config_manager.configs] == [["a", "b"]]
     assert reply.HasField("status")
     assert (reply.status.error_code, reply.status.error_message) == (0, "")
 
 
-def test_growth_of_metrics_is_told(client: Client, config_manager: ModelConfigManager) -> None:
+def test_response_has_the_growth_of_metrics(
+    client: Client, config_manager: ModelConfigManager
+) -> None:
     config_manager.metrics.request_done("half", "Predict", "GRPC", "OK", 1)
     reply = reload(client, "a", metrics=[COUNT, "/other"])
-    found = [(each.name, each.int64_value_increase) for each in reply.metric]
-    assert found == [(COUNT, 1), ("/other", 0)]
+    increases = [(metric.name, metric.int64_value_increase) for metric in reply.metric]
+    assert increases == [(COUNT, 1), ("/other", 0)]
 
 
 @pytest.mark.parametrize(

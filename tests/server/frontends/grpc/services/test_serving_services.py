@@ -50,7 +50,7 @@ def test_answer_names_model_version_and_signature(client: Client) -> None:
 def test_output_filter_is_honoured(client: Client) -> None:
     spec = {"name": "half", "signature_name": "two", "version": 3}
     outputs = client.predict("sum", spec=spec, a=[5], b=[2]).outputs
-    assert {name: list(each.int_val) for name, each in outputs.items()} == {"sum": [7]}
+    assert {name: list(proto.int_val) for name, proto in outputs.items()} == {"sum": [7]}
 
 
 HALF = {"name": "half"}
@@ -105,7 +105,7 @@ def test_error_has_tensorflow_servings_code_and_text(
     assert (caught.value.code().name, caught.value.details()) == (code, text)
 
 
-def test_tensor_that_cannot_be_read_is_refused(client: Client) -> None:
+def test_tensor_that_cannot_be_parsed_is_refused(client: Client) -> None:
     from tensorflow_serving.apis import predict_pb2
 
     request = predict_pb2.PredictRequest(model_spec=model_spec(name="half"))
@@ -113,16 +113,16 @@ def test_tensor_that_cannot_be_read_is_refused(client: Client) -> None:
     request.inputs["x"].tensor_shape.dim.add(size=2**40)
     with pytest.raises(grpc.RpcError) as caught:
         client.prediction.Predict(request, timeout=10)
-    assert caught.value.details() == "tensor parsing error: x"
+    assert clients.error(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
 
 
-def test_long_text_is_cut(client: Client) -> None:
+def test_long_error_text_is_truncated(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.predict(spec={"name": "n" * 2000})
     assert len(caught.value.details()) == 1024 + len("...TRUNCATED")
 
 
-def test_message_beyond_grpcs_default_limit_is_taken(client: Client) -> None:
+def test_message_beyond_the_default_limit_of_grpc_is_accepted(client: Client) -> None:
     x = np.zeros(2_000_000, np.float32)
     assert len(client.predict(x=x).outputs["y"].float_val) == 2_000_000
 
@@ -136,8 +136,8 @@ def test_status_lists_versions(client: Client, manager: Manager, loader: FakeLoa
     assert (available.version, available.state, available.status.error_code) == (3, 30, 0)
 
 
-def test_status_of_one_version_is_that_alone(client: Client) -> None:
-    assert [each.version for each in client.status(name="half", version=3)] == [3]
+def test_status_of_a_version_lists_only_the_version(client: Client) -> None:
+    assert [status.version for status in client.status(name="half", version=3)] == [3]
 
 
 def test_status_of_an_unknown_model_is_not_found(client: Client) -> None:
@@ -147,7 +147,7 @@ def test_status_of_an_unknown_model_is_not_found(client: Client) -> None:
     assert caught.value.details() == "Could not find any versions of model other"
 
 
-def test_version_that_runs_otherwise_than_wanted_says_so(dataplane: DataPlane) -> None:
+def test_note_of_a_version_is_its_error_message(dataplane: DataPlane) -> None:
     from server.frontends.grpc.call_context import CallContext
     from server.frontends.grpc.services.model_service import GetModelStatus
     from server.servables.servable import State, VersionStatus
@@ -171,10 +171,10 @@ def test_status_of_an_unknown_version_is_not_found(client: Client) -> None:
 
 
 def test_status_ignores_labels(client: Client) -> None:
-    assert [each.version for each in client.status(name="half", version_label="no")] == [3]
+    assert [status.version for status in client.status(name="half", version_label="no")] == [3]
 
 
-def test_label_leads_to_its_version(client: Client, manager: Manager) -> None:
+def test_version_label_selects_a_version(client: Client, manager: Manager) -> None:
     manager.set_version_labels("half", {"stable": 3})
     reply = client.predict(spec={"name": "half", "version_label": "stable"}, x=X)
     assert reply.model_spec.version.value == 3
@@ -188,12 +188,12 @@ def test_deadline_reaches_the_model(client: Client, loader: FakeLoader) -> None:
     assert 0 < timeout_ms <= 10_200
 
 
-def test_call_without_a_deadline_may_take_its_time(client: Client, loader: FakeLoader) -> None:
+def test_call_without_a_deadline_has_no_timeout(client: Client, loader: FakeLoader) -> None:
     client.prediction.Predict(clients.predict_request(x=X))
     assert loader.models[3].timeout_ms is None
 
 
-def test_outputs_are_content_where_that_is_asked_for(dataplane: DataPlane) -> None:
+def test_outputs_are_tensor_content_when_the_setting_says_so(dataplane: DataPlane) -> None:
     with (
         clients.serving(dataplane, enable_serialization_as_tensor_content=True) as server,
         clients.client_of(server.address) as client,
@@ -203,7 +203,7 @@ def test_outputs_are_content_where_that_is_asked_for(dataplane: DataPlane) -> No
         assert not output.float_val
 
 
-def test_message_that_is_none_is_refused(client: Client) -> None:
+def test_invalid_message_is_refused(client: Client) -> None:
     call = client.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
     with pytest.raises(grpc.RpcError) as caught:
         call(b"\xff", timeout=10)
@@ -218,7 +218,9 @@ def test_call_without_a_message_is_refused(client: Client) -> None:
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_stop_answers_the_call_in_flight(client: Client, server: Any, loader: FakeLoader) -> None:
+def test_call_in_flight_is_answered_during_the_stop(
+    client: Client, server: Any, loader: FakeLoader
+) -> None:
     model = loader.models[3]
     model.gate.clear()
     with ThreadPoolExecutor() as pool:
@@ -229,7 +231,7 @@ def test_stop_answers_the_call_in_flight(client: Client, server: Any, loader: Fa
         assert list(reply.result().outputs["y"].float_val) == [2.5, 3.0, 4.5]
 
 
-def test_port_that_another_server_has_is_refused(dataplane: DataPlane, server: Any) -> None:
+def test_port_in_use_is_refused(dataplane: DataPlane, server: Any) -> None:
     from server.frontends.grpc.server import GrpcServer
 
     host, port = server.address.split(":")
