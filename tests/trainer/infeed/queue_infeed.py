@@ -1,4 +1,4 @@
-"""Runs an infeed where there is no TPU: each core's queue is an ordinary queue."""
+"""Runs an infeed without a TPU: a FIFOQueue stands for the infeed queue of each core."""
 
 import re
 from collections.abc import Callable
@@ -16,13 +16,13 @@ v1 = tf.compat.v1
 def topology(
     hosts: int, cores: int, mode: Any, batch_size: int, cores_per_replica: int | None = None
 ) -> BatchTopology:
-    """Hosts with so many cores each, fed in one of the input modes.
+    """Return the topology of a system of worker processes.
 
     Args:
-      hosts: in a system of worker processes.
-      cores: of each.
+      hosts: number of hosts.
+      cores: number of cores of each host.
       mode: one of InputPipelineConfig.
-      batch_size: the global one.
+      batch_size: global batch size.
       cores_per_replica: see TPUConfig.
     """
     system = TpuSlice(hosts, hosts * cores, job="tpu_worker")
@@ -37,22 +37,22 @@ def topology(
 def dequeue_batches(
     input_fn: Callable[..., Any], topology: BatchTopology, *runs: int, **options: Any
 ) -> list[list[infeed.Batch]]:
-    """What each replica dequeues, batch by batch.
+    """Return the batches that each replica dequeues.
 
     Args:
-      input_fn: takes the pipeline, gives a Dataset or tensors.
-      topology: whom to feed.
-      runs: iterations of each run of `enqueue`; one run of one batch if there are none.
-      options: of `infeed.build_infeed`.
+      input_fn: takes the pipeline and returns a Dataset or tensors.
+      topology: tells which replicas to feed.
+      runs: iterations of each run of `enqueue`; by default one run of one batch.
+      options: keyword arguments of `infeed.build_infeed`.
     """
     with tf.Graph().as_default() as graph:
         built = infeed.build_infeed(input_fn, topology, **options)
-        dequeued = []
+        batches = []
         for replica in range(topology.replicas):
             with tf.name_scope(f"replica_{replica}"):
-                dequeued.append(built.dequeue())
-    parts = [(each.features, each.labels, each.mask) for each in dequeued]
-    names = tf.nest.map_structure(lambda each: None if each is None else each.name, parts)
+                batches.append(built.dequeue())
+    parts = [(batch.features, batch.labels, batch.mask) for batch in batches]
+    names = tf.nest.map_structure(lambda tensor: None if tensor is None else tensor.name, parts)
     with session(graph, topology) as run:
         for hook in built.hooks:
             run.run(hook.initializer.name)
