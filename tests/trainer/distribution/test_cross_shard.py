@@ -55,8 +55,10 @@ def test_unscaled_gradients_are_summed_with_a_warning(
 
     with tf.Graph().as_default():
         v1.tpu.shard(step, num_shards=4)
-    told = [each for each in caplog.messages if "sums the gradients of 4 replicas" in each]
-    assert len(told) == warnings
+    messages = [
+        message for message in caplog.messages if "sums the gradients of 4 replicas" in message
+    ]
+    assert len(messages) == warnings
 
 
 def test_slots_are_those_of_the_wrapped_optimizer() -> None:

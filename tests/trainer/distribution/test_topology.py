@@ -61,14 +61,14 @@ def test_batch_size_table_row(
     fed: int,
 ) -> None:
     for mode, input_size, model_size in zip(MODES, inputs, models, strict=True):
-        found = topology(system, input_mode, mode, **options)
+        result = topology(system, input_mode, mode, **options)
         if input_size is REFUSED:
             with pytest.raises(InvalidSetting, match="32 TPU cores on 4 hosts"):
-                found.check()
+                result.check()
             continue
-        found.check()
-        assert found.batch_size_for_input_fn == input_size
-        assert found.batch_size_for_model_fn == model_size
+        result.check()
+        assert result.batch_size_for_input_fn == input_size
+        assert result.batch_size_for_model_fn == model_size
     pipelines = topology(system, input_mode, **options).pipelines
     assert [len(each.replicas) for each in pipelines] == [fed] * calls
     assert [each.index for each in pipelines] == list(range(calls))
@@ -92,9 +92,9 @@ def test_a_call_for_each_replica_runs_on_the_host_of_the_replica() -> None:
 
 
 def test_predict_on_many_hosts_takes_one_replica_of_all_cores() -> None:
-    found = topology(FOUR_HOSTS, V2, "infer", cores=32)
-    found.check()
-    assert (found.replicas, found.batch_size_for_input_fn) == (1, 64)
+    result = topology(FOUR_HOSTS, V2, "infer", cores=32)
+    result.check()
+    assert (result.replicas, result.batch_size_for_input_fn) == (1, 64)
 
 
 def test_infeed_ordinals_count_the_cores_of_a_host_or_of_an_emulated_system() -> None:
@@ -158,9 +158,9 @@ def test_settings_that_do_not_fit_the_system_are_refused(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_broadcast_batch_need_not_be_divisible(mode: str) -> None:
-    found = topology(ONE_HOST, BROADCAST, mode, batch_size=9)
-    found.check()
-    assert found.batch_size_for_model_fn == 9
+    result = topology(ONE_HOST, BROADCAST, mode, batch_size=9)
+    result.check()
+    assert result.batch_size_for_model_fn == 9
 
 
 def test_explicit_replicas_of_one_core_are_model_parallel_and_use_all_cores() -> None:

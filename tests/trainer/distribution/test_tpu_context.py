@@ -17,8 +17,8 @@ def topology(cores_per_replica: int | None = None, is_emulated: bool = False) ->
     return BatchTopology(system, config, "train", 64)
 
 
-def context_of_host(host: int, found: BatchTopology) -> TPUContext:
-    return TPUContext.for_input_fn(found, found.pipelines[host])
+def context_of_host(host: int, result: BatchTopology) -> TPUContext:
+    return TPUContext.for_input_fn(result, result.pipelines[host])
 
 
 def test_input_fn_learns_its_host_and_the_number_of_its_call() -> None:
@@ -31,9 +31,9 @@ def test_input_fn_learns_its_host_and_the_number_of_its_call() -> None:
 
 
 def test_hosts_of_an_emulated_system_have_a_context_each() -> None:
-    found = topology(is_emulated=True)
-    assert [context_of_host(each, found).current_host for each in range(4)] == [0, 1, 2, 3]
-    assert context_of_host(1, found).device_for_replica(9) == ("/replica:0/task:0/device:CPU:0", 9)
+    result = topology(is_emulated=True)
+    assert [context_of_host(each, result).current_host for each in range(4)] == [0, 1, 2, 3]
+    assert context_of_host(1, result).device_for_replica(9) == ("/replica:0/task:0/device:CPU:0", 9)
 
 
 def test_what_only_input_fn_has_is_refused_in_model_fn() -> None:
@@ -80,8 +80,8 @@ def test_an_assignment_says_where_the_cores_of_a_replica_are() -> None:
         mesh, computation_shape=[1, 1, 1, 2], num_replicas=2
     )
     config = TPUConfig(num_cores_per_replica=2)
-    found = BatchTopology(TpuSlice(2, 4, job="worker"), config, "train", 8)
-    context = TPUContext.for_model_fn(found, assigned)
+    result = BatchTopology(TpuSlice(2, 4, job="worker"), config, "train", 8)
+    context = TPUContext.for_model_fn(result, assigned)
     assert context.device_assignment is assigned
     assert context.device_for_replica(0) == ("/job:worker/task:1/device:CPU:0", 0)
     assert context.device_for_replica(1) == ("/job:worker/task:0/device:CPU:0", 0)

@@ -101,8 +101,8 @@ def test_a_step_that_is_fed_is_stepped_one_by_one(caplog: pytest.LogCaptureFixtu
         fed = v1.placeholder(tf.float32, [], name="fed")
         w = v1.get_variable("w", initializer=0.0, use_resource=True)
         step = v1.train.create_global_step()
-        made = train_loop.build_train_loop(w.assign_add(fed), fed * 1.0, step, 10)
-    assert made.max_iterations == 1
+        model = train_loop.build_train_loop(w.assign_add(fed), fed * 1.0, step, 10)
+    assert model.max_iterations == 1
     assert "placeholder 'fed' is fed by each session.run" in caplog.text
 
 
@@ -117,9 +117,9 @@ def test_random_ops_control_flow_and_tensor_arrays_can_be_in_a_step() -> None:
         loss = tf.cond(noise < 2.0, lambda: counted[1], lambda: -1.0)
         step = v1.train.create_global_step()
         train_op = tf.group(total.assign_add(loss), step.assign_add(1))
-        made = train_loop.build_train_loop(train_op, loss, step, 5)
+        model = train_loop.build_train_loop(train_op, loss, step, 5)
         session.run(v1.global_variables_initializer())
-        session.run(made.train_op, {made.iterations: 5})
+        session.run(model.train_op, {model.iterations: 5})
         assert session.run([total, step]) == [15.0, 5]
 
 
@@ -129,9 +129,9 @@ def made_of(build: Callable[[], tuple[Any, Any]], steps: int) -> list[Any]:
         with v1.variable_scope("", use_resource=True):
             train_op, watched = build()
         step = v1.train.create_global_step()
-        made = train_loop.build_train_loop(train_op, tf.constant(0.0), step, 100)
+        model = train_loop.build_train_loop(train_op, tf.constant(0.0), step, 100)
         session.run(v1.global_variables_initializer())
-        return list(session.run([watched, made.train_op], {made.iterations: steps}))
+        return list(session.run([watched, model.train_op], {model.iterations: steps}))
 
 
 def test_a_variable_gathered_by_constant_indices_is_that_of_the_last_step() -> None:
@@ -192,11 +192,11 @@ def test_a_fed_value_with_a_default_holds_for_every_step_of_a_run() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         rate = v1.placeholder_with_default(1.0, [])
         w = v1.get_variable("w", initializer=0.0, use_resource=True)
-        made = train_loop.build_train_loop(
+        model = train_loop.build_train_loop(
             w.assign_add(rate), rate * 1.0, v1.train.create_global_step(), 10
         )
         session.run(v1.global_variables_initializer())
-        session.run(made.train_op, {made.iterations: 5, rate: 100.0})
+        session.run(model.train_op, {model.iterations: 5, rate: 100.0})
         assert session.run(w) == 500.0
 
 
@@ -207,7 +207,7 @@ def test_a_table_that_takes_inputs_is_the_same_one_in_every_step() -> None:
         insert = table.insert(key, table.lookup(key) + 1.0)
         with tf.control_dependencies([insert]):
             count = table.lookup(key)[0]
-        made = train_loop.build_train_loop(count, count, v1.train.create_global_step(), 10)
+        model = train_loop.build_train_loop(count, count, v1.train.create_global_step(), 10)
         session.run(v1.global_variables_initializer())
-        _, counted = session.run([made.train_op, made.loss], {made.iterations: 5})
+        _, counted = session.run([model.train_op, model.loss], {model.iterations: 5})
         assert counted == 5.0

@@ -29,8 +29,8 @@ def _features(replicas: Any) -> Any:
 
 def test_per_host_v1_splits_each_hosts_batch() -> None:
     two_by_two = topology(2, 2, Mode.PER_HOST_V1, batch_size=8)
-    found = dequeue_batches(lambda pipeline: _numbers(10 * pipeline.host, 4), two_by_two, 2)
-    assert _features(found) == [
+    result = dequeue_batches(lambda pipeline: _numbers(10 * pipeline.host, 4), two_by_two, 2)
+    assert _features(result) == [
         [[0, 1], [4, 5]],
         [[2, 3], [6, 7]],
         [[10, 11], [14, 15]],
@@ -45,15 +45,15 @@ def test_per_shard_v1_calls_input_fn_for_each_replica() -> None:
         calls.append((pipeline.index, pipeline.host))
         return _numbers(10 * pipeline.index, 1)
 
-    found = dequeue_batches(input_fn, topology(2, 2, Mode.PER_SHARD_V1, batch_size=4), 2)
+    result = dequeue_batches(input_fn, topology(2, 2, Mode.PER_SHARD_V1, batch_size=4), 2)
     assert calls == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert _features(found) == [[[0], [1]], [[10], [11]], [[20], [21]], [[30], [31]]]
+    assert _features(result) == [[[0], [1]], [[10], [11]], [[20], [21]], [[30], [31]]]
 
 
 def test_per_host_v2_gives_the_first_batch_to_the_first_replica() -> None:
     two_by_two = topology(2, 2, Mode.PER_HOST_V2, batch_size=8)
-    found = dequeue_batches(lambda pipeline: _numbers(10 * pipeline.host, 2), two_by_two, 2)
-    assert _features(found) == [
+    result = dequeue_batches(lambda pipeline: _numbers(10 * pipeline.host, 2), two_by_two, 2)
+    assert _features(result) == [
         [[0, 1], [4, 5]],
         [[2, 3], [6, 7]],
         [[10, 11], [14, 15]],
@@ -63,26 +63,26 @@ def test_per_host_v2_gives_the_first_batch_to_the_first_replica() -> None:
 
 def test_per_host_v2_in_parallel_gives_each_batch_once() -> None:
     one_by_four = topology(1, 4, Mode.PER_HOST_V2, batch_size=4)
-    found = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, parallel_get_next=True)
-    assert sorted(batch.features for each in found for batch in each) == [[n] for n in range(12)]
+    result = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, parallel_get_next=True)
+    assert sorted(batch.features for each in result for batch in each) == [[n] for n in range(12)]
 
 
 def test_broadcast_gives_all_to_all() -> None:
-    found = dequeue_batches(
+    result = dequeue_batches(
         lambda _: _numbers(0, 4), topology(2, 2, Mode.BROADCAST, batch_size=4), 2
     )
-    assert _features(found) == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 4
+    assert _features(result) == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 4
 
 
 def test_sliced_splits_one_batch_for_all_hosts() -> None:
-    found = dequeue_batches(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4), 2)
-    assert _features(found) == [[[0], [4]], [[1], [5]], [[2], [6]], [[3], [7]]]
+    result = dequeue_batches(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4), 2)
+    assert _features(result) == [[[0], [4]], [[1], [5]], [[2], [6]], [[3], [7]]]
 
 
 def test_a_run_continues_where_the_previous_run_ended() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
-    found = dequeue_batches(lambda _: _numbers(0, 2), one_by_two, 2, 1)
-    assert _features(found) == [[[0], [2], [4]], [[1], [3], [5]]]
+    result = dequeue_batches(lambda _: _numbers(0, 2), one_by_two, 2, 1)
+    assert _features(result) == [[[0], [2], [4]], [[1], [3], [5]]]
 
 
 def test_both_kinds_of_control_flow_are_supported() -> None:
@@ -91,8 +91,8 @@ def test_both_kinds_of_control_flow_are_supported() -> None:
     try:
         for choose in (v1.enable_control_flow_v2, v1.disable_control_flow_v2):
             choose()
-            found = dequeue_batches(lambda _: _numbers(0, 2), one_by_two, 2)
-            assert _features(found) == [[[0], [2]], [[1], [3]]]
+            result = dequeue_batches(lambda _: _numbers(0, 2), one_by_two, 2)
+            assert _features(result) == [[[0], [2]], [[1], [3]]]
     finally:
         (v1.enable_control_flow_v2 if was_enabled else v1.disable_control_flow_v2)()
 
@@ -104,10 +104,10 @@ def test_batch_axis_names_the_axis_of_the_rows() -> None:
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
     for axes in ([2, 0], ({"image": 2}, 0)):
-        found = dequeue_batches(input_fn, one_by_two, batch_axis=axes)
-        assert found[0][0].features == {"image": [[[1]], [[3]]]}
-        assert found[1][0].features == {"image": [[[2]], [[4]]]}
-        assert [each[0].labels for each in found] == [[10], [20]]
+        result = dequeue_batches(input_fn, one_by_two, batch_axis=axes)
+        assert result[0][0].features == {"image": [[[1]], [[3]]]}
+        assert result[1][0].features == {"image": [[[2]], [[4]]]}
+        assert [each[0].labels for each in result] == [[10], [20]]
 
 
 class Point(NamedTuple):
@@ -139,14 +139,14 @@ def test_tensors_are_another_batch_in_each_iteration() -> None:
         batch = v1.data.make_one_shot_iterator(_numbers(10 * pipeline.host, 2)).get_next()
         return {"x": batch}, [batch + 50]
 
-    found = dequeue_batches(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4), 2, 1)
-    assert _features(found) == [
+    result = dequeue_batches(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4), 2, 1)
+    assert _features(result) == [
         [{"x": [0]}, {"x": [2]}, {"x": [4]}],
         [{"x": [1]}, {"x": [3]}, {"x": [5]}],
         [{"x": [10]}, {"x": [12]}, {"x": [14]}],
         [{"x": [11]}, {"x": [13]}, {"x": [15]}],
     ]
-    assert found[3][2].labels == [[65]]
+    assert result[3][2].labels == [[65]]
 
 
 def test_tensors_that_are_fed_are_one_batch_a_run(caplog: Any) -> None:
@@ -156,8 +156,8 @@ def test_tensors_that_are_fed_are_one_batch_a_run(caplog: Any) -> None:
         )
 
     with tf.Graph().as_default():
-        found = infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
-    assert found.max_iterations == 1
+        result = infeed.build_infeed(input_fn, topology(2, 2, Mode.PER_HOST_V1, batch_size=4))
+    assert result.max_iterations == 1
     assert "each session.run feeds one batch only: placeholder" in caplog.text
 
 
@@ -170,8 +170,8 @@ def test_a_dataset_has_no_limit_to_a_run() -> None:
 def test_predictions_keep_their_order_whatever_is_allowed() -> None:
     one_by_four = topology(1, 4, Mode.PER_HOST_V2, batch_size=4)
     options = {"parallel_get_next": True, "padding": PadFinalBatch()}
-    found = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, **options)
-    assert _features(found) == [[[r], [4 + r], [8 + r]] for r in range(4)]
+    result = dequeue_batches(lambda _: _numbers(0, 1), one_by_four, 3, **options)
+    assert _features(result) == [[[r], [4 + r], [8 + r]] for r in range(4)]
 
 
 def test_a_dataset_at_its_end_says_so() -> None:
@@ -193,8 +193,10 @@ def test_enqueues_are_on_the_host_of_their_core() -> None:
     with tf.Graph().as_default() as graph:
         infeed.build_infeed(lambda _: _numbers(0, 4), topology(2, 2, Mode.SLICED, batch_size=4))
         functions = graph.as_graph_def().library.function
-        found = _tasks([node for each in functions for node in each.node_def], "InfeedEnqueueTuple")
-    assert found == [("0", "0", 0), ("1", "0", 1), ("2", "1", 0), ("3", "1", 1)]
+        result = _tasks(
+            [node for each in functions for node in each.node_def], "InfeedEnqueueTuple"
+        )
+    assert result == [("0", "0", 0), ("1", "0", 1), ("2", "1", 0), ("3", "1", 1)]
 
 
 def test_input_pipelines_are_on_their_own_hosts() -> None:
@@ -202,8 +204,8 @@ def test_input_pipelines_are_on_their_own_hosts() -> None:
         infeed.build_infeed(
             lambda _: _numbers(0, 2), topology(2, 2, Mode.PER_HOST_V1, batch_size=4)
         )
-        found = _tasks(graph.as_graph_def().node, "IteratorV2")
-    assert [task for _, task, _ in found] == ["0", "1"]
+        result = _tasks(graph.as_graph_def().node, "IteratorV2")
+    assert [task for _, task, _ in result] == ["0", "1"]
 
 
 # Batches of fewer rows than the others.
@@ -216,26 +218,26 @@ def _uneven(last: int, batch_size: int) -> Any:
 
 def test_spreading_counts_each_row_of_a_partial_batch_once() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
-    found = dequeue_batches(lambda _: _uneven(7, 4), one_by_two, 4, padding=SpreadFinalBatch())
-    assert _features(found) == [
+    result = dequeue_batches(lambda _: _uneven(7, 4), one_by_two, 4, padding=SpreadFinalBatch())
+    assert _features(result) == [
         [{"x": [1, 2]}, {"x": [5, 5]}, {"x": [7, 7]}, {"x": [7, 7]}],
         [{"x": [3, 4]}, {"x": [6, 6]}, {"x": [7, 7]}, {"x": [7, 7]}],
     ]
-    assert [[batch.mask for batch in each] for each in found] == [
+    assert [[batch.mask for batch in each] for each in result] == [
         [[1, 1], [1, 0], [1, 0], [0, 0]],
         [[1, 1], [1, 0], [0, 0], [0, 0]],
     ]
-    assert found[1][1].labels == [56, 56]
+    assert result[1][1].labels == [56, 56]
 
 
 def test_padding_is_marked_in_the_features() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=4)
-    found = dequeue_batches(lambda _: _uneven(3, 4), one_by_two, 2, padding=PadFinalBatch())
-    assert _features(found) == [
+    result = dequeue_batches(lambda _: _uneven(3, 4), one_by_two, 2, padding=PadFinalBatch())
+    assert _features(result) == [
         [{"x": [1, 2], "is_padding": [0, 0]}, {"x": [1, 2], "is_padding": [1, 1]}],
         [{"x": [3, 1], "is_padding": [0, 1]}, {"x": [3, 1], "is_padding": [1, 1]}],
     ]
-    assert [each[0].mask for each in found] == [[1, 1], [1, 0]]
+    assert [each[0].mask for each in result] == [[1, 1], [1, 0]]
 
 
 def test_a_users_feature_named_is_padding_is_kept() -> None:
@@ -251,20 +253,20 @@ def test_a_users_feature_named_is_padding_is_kept() -> None:
 def test_steps_cut_the_dataset(mode: Any, rows: int) -> None:
     one_by_two = topology(1, 2, mode, batch_size=4)
     options = {"padding": SpreadFinalBatch(), "steps": 1}
-    found = dequeue_batches(lambda _: _uneven(8, rows), one_by_two, 2, **options)
-    assert _features(found)[1][0] == {"x": [3, 4]}
-    assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
+    result = dequeue_batches(lambda _: _uneven(8, rows), one_by_two, 2, **options)
+    assert _features(result)[1][0] == {"x": [3, 4]}
+    assert [[batch.mask for batch in each] for each in result] == [[[1, 1], [0, 0]]] * 2
 
 
 def test_per_host_v2_spreads_the_final_batch_of_each_replica() -> None:
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
-    found = dequeue_batches(
+    result = dequeue_batches(
         lambda _: _uneven(4, 2).skip(1), one_by_two, 1, padding=SpreadFinalBatch()
     )
-    assert [each[0].mask for each in found] == [[1, 1], [0, 0]]
-    found = dequeue_batches(lambda _: _uneven(3, 2), one_by_two, 1, padding=SpreadFinalBatch())
-    assert _features(found) == [[{"x": [1, 2]}], [{"x": [3, 3]}]]
-    assert [each[0].mask for each in found] == [[1, 1], [1, 0]]
+    assert [each[0].mask for each in result] == [[1, 1], [0, 0]]
+    result = dequeue_batches(lambda _: _uneven(3, 2), one_by_two, 1, padding=SpreadFinalBatch())
+    assert _features(result) == [[{"x": [1, 2]}], [{"x": [3, 3]}]]
+    assert [each[0].mask for each in result] == [[1, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("padding", [SpreadFinalBatch(), PadFinalBatch()])
@@ -273,18 +275,18 @@ def test_per_host_v2_takes_rows_on_the_last_axis(padding: FinalBatchPadding) -> 
         return _numbers(1, 2, last=4).map(lambda n: (tf.stack([n, n * 10, -n]), n))
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V2, batch_size=4)
-    found = dequeue_batches(input_fn, one_by_two, 2, padding=padding)
-    assert found[1][0].features == [[3, 4], [30, 40], [-3, -4]]
-    assert [each[0].labels for each in found] == [[1, 2], [3, 4]]
-    assert [[batch.mask for batch in each] for each in found] == [[[1, 1], [0, 0]]] * 2
+    result = dequeue_batches(input_fn, one_by_two, 2, padding=padding)
+    assert result[1][0].features == [[3, 4], [30, 40], [-3, -4]]
+    assert [each[0].labels for each in result] == [[1, 2], [3, 4]]
+    assert [[batch.mask for batch in each] for each in result] == [[[1, 1], [0, 0]]] * 2
 
 
 def test_evaluation_waits_for_the_host_with_the_longest_input() -> None:
     two_by_one = topology(2, 1, Mode.PER_HOST_V1, batch_size=4)
-    found = dequeue_batches(
+    result = dequeue_batches(
         lambda pipeline: _uneven(2 + pipeline.host, 2), two_by_one, 2, padding=SpreadFinalBatch()
     )
-    assert [[batch.mask for batch in each] for each in found] == [
+    assert [[batch.mask for batch in each] for each in result] == [
         [[1, 1], [0, 0]],
         [[1, 1], [1, 0]],
     ]
@@ -295,5 +297,5 @@ def test_tensors_can_be_evaluated_too() -> None:
         return tf.constant([1, 2]), tf.constant([3, 4])
 
     one_by_two = topology(1, 2, Mode.PER_HOST_V1, batch_size=2)
-    found = dequeue_batches(input_fn, one_by_two, 1, padding=SpreadFinalBatch())
-    assert [(each[0].labels, each[0].mask) for each in found] == [([3], [1]), ([4], [1])]
+    result = dequeue_batches(input_fn, one_by_two, 1, padding=SpreadFinalBatch())
+    assert [(each[0].labels, each[0].mask) for each in result] == [([3], [1]), ([4], [1])]

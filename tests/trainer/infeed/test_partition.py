@@ -52,37 +52,37 @@ def _image() -> Any:
 
 
 def test_a_tensor_is_split_over_the_cores_and_another_is_given_to_each() -> None:
-    found = _build(({"image": _image()}, tf.constant([9, 10])), [{"image": [1, 2]}, None])
+    result = _build(({"image": _image()}, tf.constant([9, 10])), [{"image": [1, 2]}, None])
     specs = [(tf.int32, [2, 2]), (tf.int32, [2])]
-    assert _queued(found, specs, specs) == [
+    assert _queued(result, specs, specs) == [
         [[[1, 2], [5, 6]], [9, 10]],
         [[[3, 4], [7, 8]], [9, 10]],
     ]
 
 
 def test_a_dimension_that_does_not_divide_gives_the_first_core_more() -> None:
-    found = _build(_image()[:, :3], [[1, 2]])
+    result = _build(_image()[:, :3], [[1, 2]])
     first, second = [(tf.int32, [2, 2])], [(tf.int32, [2, 1])]
-    assert _queued(found, first, second) == [[[[1, 2], [5, 6]]], [[[3], [7]]]]
+    assert _queued(result, first, second) == [[[[1, 2], [5, 6]]], [[[3], [7]]]]
 
 
 def test_a_tensor_in_one_part_is_the_first_cores() -> None:
-    found = _build((_image(), tf.constant([9, 10])), [[2, 1], [1]])
-    assert _queued(found, [(tf.int32, [1, 4]), (tf.int32, [2])], [(tf.int32, [1, 4])]) == [
+    result = _build((_image(), tf.constant([9, 10])), [[2, 1], [1]])
+    assert _queued(result, [(tf.int32, [1, 4]), (tf.int32, [2])], [(tf.int32, [1, 4])]) == [
         [[[1, 2, 3, 4]], [9, 10]],
         [[[5, 6, 7, 8]]],
     ]
 
 
 def test_the_mask_goes_to_every_core() -> None:
-    found = _build(_image(), [[1, 2]], padding=SpreadFinalBatch())
+    result = _build(_image(), [[1, 2]], padding=SpreadFinalBatch())
     specs = [(tf.int32, [2, 2]), (tf.int32, [2])]
-    assert [core[1] for core in _queued(found, specs, specs)] == [[1, 1], [1, 1]]
+    assert [core[1] for core in _queued(result, specs, specs)] == [[1, 1], [1, 1]]
 
 
 def test_the_dequeued_tensors_are_whole_and_say_how_they_are_spread() -> None:
-    found = _build((_image(), tf.constant([9, 10])), [[1, 2], None])
-    batch = found.dequeue()
+    result = _build((_image(), tf.constant([9, 10])), [[1, 2], None])
+    batch = result.dequeue()
     assert batch.features.shape == [2, 4]
     sharding = xla_data_pb2.OpSharding.FromString(batch.features.op.get_attr("_XlaSharding"))
     tiled, replicated = sharding.tuple_shardings
@@ -92,8 +92,8 @@ def test_the_dequeued_tensors_are_whole_and_say_how_they_are_spread() -> None:
 
 
 def test_the_first_core_can_be_fed_whole_tensors() -> None:
-    found = _build(_image(), [[1, 2]], only_first_core_computes=True)
-    assert _queued(found, [(tf.int32, [2, 4])]) == [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
+    result = _build(_image(), [[1, 2]], only_first_core_computes=True)
+    assert _queued(result, [(tf.int32, [2, 4])]) == [[[[1, 2, 3, 4], [5, 6, 7, 8]]]]
 
 
 def test_cores_of_one_replica_may_be_on_several_hosts() -> None:

@@ -202,6 +202,6 @@ def test_batch_axis_must_fit_the_input(axes: Any, expected: str) -> None:
 
 
 def test_batch_axis_is_ignored_in_other_input_modes(caplog: Any) -> None:
-    found = _build(tf.ones([4, 2]), Mode.SLICED, batch_axis=[1])
-    assert found.dequeue().features.shape == [2, 2]
+    result = _build(tf.ones([4, 2]), Mode.SLICED, batch_axis=[1])
+    assert result.dequeue().features.shape == [2, 2]
     assert "batch_axis=[1] is ignored" in caplog.text

@@ -15,11 +15,11 @@ X = tf.feature_column.numeric_column("x")
 def logits(logit_fn: Any, mode: str = "infer") -> Any:
     with tf.Graph().as_default(), v1.Session() as session:
         features = {"x": tf.constant([[1.0], [2.0]])}
-        made = trainer.call_logit_fn(logit_fn, features, mode, None, None)
+        model = trainer.call_logit_fn(logit_fn, features, mode, None, None)
         names = [each.op.name for each in v1.trainable_variables()]
         session.run([each.assign(tf.ones_like(each)) for each in v1.trainable_variables()])
         session.run([each.initializer for each in v1.global_variables()[len(names) :]])
-        return session.run(made).tolist(), names
+        return session.run(model).tolist(), names
 
 
 @pytest.mark.filterwarnings("ignore:`layer.add_variable` is deprecated:UserWarning")

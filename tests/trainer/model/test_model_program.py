@@ -140,10 +140,10 @@ def test_hparams_stay_hparams_and_get_what_the_run_adds(tmp_path: Path) -> None:
         seen.append(params)
         return programs.slope_model_fn(features, labels, mode, {"rate": params.rate})
 
-    given = HParams(rate=0.5, use_tpu=True)
-    estimator = programs.estimator(tmp_path, model_fn=model_fn, params=given, train_batch_size=2)
+    hparams = HParams(rate=0.5, use_tpu=True)
+    estimator = programs.estimator(tmp_path, model_fn=model_fn, params=hparams, train_batch_size=2)
     estimator.train(programs.ones(), max_steps=1)
     assert (seen[0].batch_size, seen[0].use_tpu) == (2, False)
-    assert "batch_size" not in given
+    assert "batch_size" not in hparams
     with pytest.raises(InvalidSetting, match="are reserved keys"):
         programs.estimator(tmp_path, model_fn=model_fn, params=HParams(context=1))

@@ -70,7 +70,7 @@ def test_the_log_names_the_device_and_the_batch_size(
     caplog.set_level(logging.INFO, "tensorflow.trainer")
     estimator = programs.estimator(tmp_path, train_batch_size=16)
     estimator.train(programs.ones(), max_steps=1).evaluate(programs.ones(), steps=1)
-    assert [each for each in caplog.messages if " on " in each] == [
+    assert [message for message in caplog.messages if " on " in message] == [
         "train on CPU: batch 16",
         "evaluate on CPU",
     ]
@@ -241,7 +241,7 @@ def test_a_model_with_a_loss_summary_of_its_own_keeps_the_name(tmp_path: Path) -
 def test_saving_listeners_without_checkpoints_are_refused(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path, save_checkpoints_steps=None)
     listener = tf.compat.v1.train.CheckpointSaverListener()
-    with pytest.raises(InvalidSetting, match="saving_listeners are given"):
+    with pytest.raises(InvalidSetting, match="saving_listeners need checkpoints"):
         estimator.train(programs.ones(), max_steps=1, saving_listeners=[listener])
 
 
@@ -269,9 +269,9 @@ def test_a_train_op_that_counts_no_steps_is_logged_once(
                 run_context.request_stop()
 
     estimator.train(programs.ones(), hooks=[StopAtThird()], max_steps=10)
-    told = [each for each in caplog.messages if "has not moved" in each]
-    assert len(told) == 1
-    assert "Does train_op count it" in told[0]
+    messages = [message for message in caplog.messages if "has not moved" in message]
+    assert len(messages) == 1
+    assert "Does train_op count it" in messages[0]
 
 
 def test_a_checkpoint_of_another_shape_is_refused_by_every_method(tmp_path: Path) -> None:
@@ -308,9 +308,9 @@ def test_scripts_find_in_the_log_what_tf_estimator_said(
     estimator.train(programs.ones(), max_steps=4)
     # w was 1 - 0.5 ** 3 when the loss of the fourth step was taken.
     assert "Loss for final step: 0.0078125." in caplog.messages
-    found = dict(each.split(": ") for each in caplog.messages if "/sec: " in each)
-    assert float(found["examples/sec"]) == pytest.approx(
-        2 * float(found["global_step/sec"]), rel=1e-4
+    result = dict(each.split(": ") for each in caplog.messages if "/sec: " in each)
+    assert float(result["examples/sec"]) == pytest.approx(
+        2 * float(result["global_step/sec"]), rel=1e-4
     )
 
 

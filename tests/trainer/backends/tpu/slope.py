@@ -30,16 +30,16 @@ def model_fn(
         w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
         y = features["x"] * w
         if mode == trainer.ModeKeys.PREDICT:
-            found = more(mode=mode, w=w, y=y, loss=None, features=features)
-            predictions = {"y": y, "x": features["x"], **found.pop("predictions", {})}
-            return trainer.TPUEstimatorSpec(mode, predictions=predictions, **found)
+            result = more(mode=mode, w=w, y=y, loss=None, features=features)
+            predictions = {"y": y, "x": features["x"], **result.pop("predictions", {})}
+            return trainer.TPUEstimatorSpec(mode, predictions=predictions, **result)
         loss = tf.reduce_mean((y - labels) ** 2 / 2.0, name="squared_error")
         optimizer = trainer.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.5))
         step = v1.train.get_global_step()
         train_op = optimizer.minimize(loss, step) if mode == trainer.ModeKeys.TRAIN else None
-        found = more(mode=mode, w=w, y=y, loss=loss, features=features)
+        result = more(mode=mode, w=w, y=y, loss=loss, features=features)
         make = kind or trainer.TPUEstimatorSpec
-        return make(mode, **{"loss": loss, "train_op": train_op, **found})
+        return make(mode, **{"loss": loss, "train_op": train_op, **result})
 
     return build
 

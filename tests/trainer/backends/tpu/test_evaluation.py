@@ -56,26 +56,26 @@ _WAYS: list[dict[str, Any]] = [
 @pytest.mark.numeric
 def test_every_row_counts_once(way: dict[str, Any], count: int, trained: Path) -> None:
     with slope.emulated(4):
-        found = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(count))
+        result = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(count))
     x = np.arange(1, count + 1)
-    assert found["mean"] == pytest.approx(np.mean(x) / 2)
-    assert found["loss"] == pytest.approx(np.mean(x**2) / 8)
+    assert result["mean"] == pytest.approx(np.mean(x) / 2)
+    assert result["loss"] == pytest.approx(np.mean(x**2) / 8)
 
 
 @pytest.mark.numeric
 def test_more_steps_than_batches_evaluate_the_whole_input(trained: Path) -> None:
     with slope.emulated():
-        found = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
-    assert found["mean"] == pytest.approx(3.5 / 2)
+        result = slope.estimator(trained, _metrics).evaluate(_squares(6), steps=100)
+    assert result["mean"] == pytest.approx(3.5 / 2)
 
 
 @pytest.mark.numeric
 def test_hosts_evaluate_together(trained: Path) -> None:
     way = {"per_host_input_for_training": InputPipelineConfig.PER_HOST_V2}
     with tpuserve.emulated_tpu(4, 2, compiled=False):
-        found = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(6))
+        result = slope.estimator(trained, _metrics, tpu_config=way).evaluate(_squares(6))
     # Each host reads the whole input.
-    assert found["mean"] == pytest.approx(3.5 / 2)
+    assert result["mean"] == pytest.approx(3.5 / 2)
 
 
 def test_training_needs_whole_batches(tmp_path: Path) -> None:

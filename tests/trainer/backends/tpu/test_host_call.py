@@ -21,14 +21,14 @@ v2 = tf.compat.v2
 
 def _written(directory: Path) -> dict[str, dict[int, float]]:
     """Scalars of version 2: tag → step → value."""
-    found: dict[str, dict[int, float]] = {}
+    result: dict[str, dict[int, float]] = {}
     for path in sorted(directory.glob("events.out.tfevents.*")):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             event = event_pb2.Event.FromString(record)
             for value in event.summary.value:
                 array = tf.make_ndarray(value.tensor)
-                found.setdefault(value.tag, {})[event.step] = float(array)
-    return found
+                result.setdefault(value.tag, {})[event.step] = float(array)
+    return result
 
 
 def _summaries(directory: Path) -> Any:
@@ -53,8 +53,8 @@ def _summaries(directory: Path) -> Any:
 @pytest.mark.numeric
 def test_a_host_call_writes_a_summary_of_every_step(compiled: bool, tmp_path: Path) -> None:
     with slope.emulated(4, compiled=compiled):
-        made = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
-        made.train(slope.ones(), max_steps=6)
+        estimator_on_tpu = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
+        estimator_on_tpu.train(slope.ones(), max_steps=6)
     losses = _written(tmp_path / "host")["loss"]
     assert len(losses) == 6
     assert [losses[each] for each in sorted(losses)] == pytest.approx(slope.losses(6))
@@ -76,8 +76,8 @@ def test_a_host_call_every_third_step_counts_from_the_start_of_each_loop(tmp_pat
 
 def test_a_host_call_runs_in_evaluation_too(tmp_path: Path) -> None:
     with slope.emulated():
-        made = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
-        made.evaluate(slope.ones(3))
+        estimator_on_tpu = slope.estimator(tmp_path / "model", _summaries(tmp_path / "host"))
+        estimator_on_tpu.evaluate(slope.ones(3))
     assert list(_written(tmp_path / "host")["loss"].values()) == [0.5]
 
 
@@ -111,8 +111,8 @@ def test_each_replica_drops_out_different_units(tmp_path: Path) -> None:
         return {"host_call": (take, [kept])}
 
     with slope.emulated(2):
-        made = slope.estimator(tmp_path, more, config={"tf_random_seed": 1})
-        made.train(slope.ones(), steps=3)
+        estimator_on_tpu = slope.estimator(tmp_path, more, config={"tf_random_seed": 1})
+        estimator_on_tpu.train(slope.ones(), steps=3)
     masks = {tuple(row) for step in taken for row in step}
     assert np.shape(taken) == (3, 2, 64)
     assert len(masks) == 6

@@ -74,9 +74,9 @@ class Seen:
         return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
 
     def _take(self, numbers: Any) -> Any:
-        def take(found: Any) -> Any:
-            self.rows_of_steps.append(found.tolist())
-            return found
+        def take(result: Any) -> Any:
+            self.rows_of_steps.append(result.tolist())
+            return result
 
         return tf.numpy_function(take, [numbers], tf.int32)
 

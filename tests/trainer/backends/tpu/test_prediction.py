@@ -47,23 +47,23 @@ def test_every_row_is_predicted_once_in_order(compiled: bool, count: int, traine
 
 def test_predict_twice_on_one_estimator_and_leave_one_unfinished(trained: Path) -> None:
     with slope.emulated():
-        made = slope.estimator(trained)
-        unfinished: Any = made.predict(_numbers(40))
+        estimator_on_tpu = slope.estimator(trained)
+        unfinished: Any = estimator_on_tpu.predict(_numbers(40))
         assert _x([next(unfinished)]) == [1]
         unfinished.close()
         for _ in range(2):
-            assert _x(made.predict(_numbers(5))) == [1, 2, 3, 4, 5]
+            assert _x(estimator_on_tpu.predict(_numbers(5))) == [1, 2, 3, 4, 5]
 
 
 def test_batches_and_chosen_predictions(trained: Path) -> None:
     with slope.emulated():
-        found = list(
+        result = list(
             slope.estimator(trained).predict(
                 _numbers(6), predict_keys=["y"], yield_single_examples=False
             )
         )
-    assert [each.keys() for each in found] == [{"y"}, {"y"}]
-    assert [len(each["y"]) for each in found] == [4, 2]
+    assert [each.keys() for each in result] == [{"y"}, {"y"}]
+    assert [len(each["y"]) for each in result] == [4, 2]
 
 
 def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
@@ -86,12 +86,12 @@ def test_the_model_is_told_which_rows_are_padding(trained: Path) -> None:
 
 def test_predict_needs_no_train_batch_size(trained: Path) -> None:
     with slope.emulated():
-        made = trainer.TPUEstimator(
+        estimator_on_tpu = trainer.TPUEstimator(
             slope.model_fn(),
             config=trainer.RunConfig(model_dir=str(trained)),
             predict_batch_size=4,
         )
-        assert _x(made.predict(_numbers(3))) == [1, 2, 3]
+        assert _x(estimator_on_tpu.predict(_numbers(3))) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,10 @@ def test_predict_needs_no_train_batch_size(trained: Path) -> None:
 )
 def test_every_input_mode_predicts_every_row(per_host: int, trained: Path) -> None:
     with slope.emulated():
-        made = slope.estimator(trained, tpu_config={"per_host_input_for_training": per_host})
-        assert _x(made.predict(_numbers(7))) == [1, 2, 3, 4, 5, 6, 7]
+        estimator_on_tpu = slope.estimator(
+            trained, tpu_config={"per_host_input_for_training": per_host}
+        )
+        assert _x(estimator_on_tpu.predict(_numbers(7))) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_host_call_of_prediction_gets_the_real_rows(trained: Path) -> None:

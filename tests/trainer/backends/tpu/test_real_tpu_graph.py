@@ -76,10 +76,10 @@ def nodes(
     """The nodes by op, of each mode."""
     model_dir = tmp_path_factory.mktemp("model")
     programs.estimator(model_dir).train(programs.ones(), steps=1)
-    found: dict[str, list[Any]] = {}
+    result: dict[str, list[Any]] = {}
     for node in built(request.param, model_dir):
-        found.setdefault(node.op, []).append(node)
-    return found
+        result.setdefault(node.op, []).append(node)
+    return result
 
 
 def places(nodes: list[Any]) -> list[tuple[str, int]]:

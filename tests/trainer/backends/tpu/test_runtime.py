@@ -47,11 +47,11 @@ def test_a_system_without_tpu_cores_is_refused_with_what_it_has(
 
 
 def test_evaluation_asks_its_own_master(master: str) -> None:
-    asked = trainer.RunConfig(
+    two_masters = trainer.RunConfig(
         trainer.TPUConfig(), master="grpc://somewhere:1", evaluation_master=master
     )
     with pytest.raises(TpuNotFound, match=master):
-        resolve_runtime(asked, "eval")
+        resolve_runtime(two_masters, "eval")
 
 
 def test_without_a_master_and_a_tpu_it_says_how_to_emulate_one() -> None:
@@ -66,11 +66,11 @@ def test_an_emulated_system_is_preferred_to_a_master() -> None:
     assert runtime == EmulatedRuntime(system, is_compiled=True, requested_by="emulated_tpu()")
 
 
-@pytest.mark.parametrize(("asked", "configured"), [(True, False), (False, True)])
+@pytest.mark.parametrize(("compiled", "configured"), [(True, False), (False, True)])
 def test_compiling_is_off_if_the_config_or_the_system_switches_it_off(
-    asked: bool, configured: bool
+    compiled: bool, configured: bool
 ) -> None:
-    with tpuserve.emulated_tpu(cores=2, compiled=asked):
+    with tpuserve.emulated_tpu(cores=2, compiled=compiled):
         runtime = resolve_runtime(config(compile_emulated=configured), "train")
     assert isinstance(runtime, EmulatedRuntime)
     assert not runtime.is_compiled

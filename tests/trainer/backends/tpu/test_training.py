@@ -23,11 +23,11 @@ v1 = tf.compat.v1
 @pytest.mark.numeric
 def test_step_counts_are_exact_for_every_loop_length(iterations: int | str, tmp_path: Path) -> None:
     with slope.emulated():
-        made = slope.estimator(tmp_path, tpu_config={"iterations_per_loop": iterations})
-        made.train(slope.ones(), steps=5)
+        model = slope.estimator(tmp_path, tpu_config={"iterations_per_loop": iterations})
+        model.train(slope.ones(), steps=5)
         assert variable(tmp_path, "global_step") == 5
-        made.train(slope.ones(), max_steps=7)
-        made.train(slope.ones(), max_steps=6)
+        model.train(slope.ones(), max_steps=7)
+        model.train(slope.ones(), max_steps=6)
     assert variable(tmp_path, "global_step") == 7
     assert variable(tmp_path, "w") == pytest.approx(1 - 0.5**7)
 
@@ -46,10 +46,10 @@ def test_cores_beyond_the_first_of_a_replica_stay_idle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with slope.emulated(4), caplog.at_level(logging.INFO, "tensorflow.trainer"):
-        made = slope.estimator(tmp_path, tpu_config={"num_cores_per_replica": 2})
-        made.train(slope.ones(), steps=2)
-        assert made.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
-        assert len(list(made.predict(slope.ones(1)))) == 4
+        model = slope.estimator(tmp_path, tpu_config={"num_cores_per_replica": 2})
+        model.train(slope.ones(), steps=2)
+        assert model.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
+        assert len(list(model.predict(slope.ones(1)))) == 4
     assert variable(tmp_path, "w") == pytest.approx(0.75)
     assert "the first of its 2 emulated cores; the others stay idle" in caplog.text
 
@@ -123,10 +123,10 @@ def test_hooks_of_every_kind_are_called(tmp_path: Path) -> None:
         ModeKeys.PREDICT: "prediction_hooks",
     }
     with slope.emulated():
-        made = slope.estimator(tmp_path, lambda mode, **_: {names[mode]: [models[mode]]})
-        made.train(slope.ones(), steps=8, hooks=[mine["train"]])
-        made.evaluate(slope.ones(3), hooks=[mine["eval"]])
-        list(made.predict(slope.ones(3), hooks=[mine["predict"]]))
+        model = slope.estimator(tmp_path, lambda mode, **_: {names[mode]: [models[mode]]})
+        model.train(slope.ones(), steps=8, hooks=[mine["train"]])
+        model.evaluate(slope.ones(3), hooks=[mine["eval"]])
+        list(model.predict(slope.ones(3), hooks=[mine["predict"]]))
     for hook in (*mine.values(), *models.values()):
         assert (hook.begun, hook.ended) == (1, 1)
         assert hook.runs >= 1
@@ -156,10 +156,10 @@ class _OnHost(tf.compat.v1.train.SessionRunHook):
 def test_a_hook_adds_cpu_ops_in_begin(use_tpu: bool, compiled: bool, tmp_path: Path) -> None:
     hook = _OnHost()
     with slope.emulated(compiled=compiled):
-        made = slope.estimator(tmp_path, use_tpu=use_tpu)
-        made.train(slope.ones(), steps=4, hooks=[hook])
-        made.evaluate(slope.ones(1), hooks=[hook])
-        list(made.predict(slope.ones(1), hooks=[hook]))
+        model = slope.estimator(tmp_path, use_tpu=use_tpu)
+        model.train(slope.ones(), steps=4, hooks=[hook])
+        model.evaluate(slope.ones(1), hooks=[hook])
+        list(model.predict(slope.ones(1), hooks=[hook]))
     assert hook.seen[-1] == b"8"
 
 
@@ -235,11 +235,11 @@ def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
         return {}
 
     with slope.emulated():
-        made = slope.estimator(tmp_path, more, config={"save_summary_steps": 4})
-        made.train(slope.ones(), steps=8)
-    found = scalars(tmp_path)
-    assert found["loss"] == pytest.approx({4: slope.losses(8)[3], 8: slope.losses(8)[7]})
-    assert found["slope"].keys() == {4, 8}
+        model = slope.estimator(tmp_path, more, config={"save_summary_steps": 4})
+        model.train(slope.ones(), steps=8)
+    result = scalars(tmp_path)
+    assert result["loss"] == pytest.approx({4: slope.losses(8)[3], 8: slope.losses(8)[7]})
+    assert result["slope"].keys() == {4, 8}
     histograms = [
         value.histo.num
         for path in tmp_path.glob("events.out.tfevents.*")
@@ -253,19 +253,19 @@ def test_summaries_of_the_model_reach_tensorboard(tmp_path: Path) -> None:
 @pytest.mark.numeric
 def test_training_accepts_an_estimator_spec(tmp_path: Path) -> None:
     with slope.emulated():
-        made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec)
-        made.train(slope.ones(), steps=2)
+        model = slope.estimator(tmp_path, kind=trainer.EstimatorSpec)
+        model.train(slope.ones(), steps=2)
         with pytest.raises(TypeError, match="TPUEstimatorSpec"):
-            made.evaluate(slope.ones(1))
+            model.evaluate(slope.ones(1))
     assert variable(tmp_path, "w") == pytest.approx(0.75)
 
 
 @pytest.mark.numeric
 def test_evaluation_off_the_tpu_takes_an_estimator_spec(tmp_path: Path) -> None:
     with slope.emulated():
-        made = slope.estimator(tmp_path, kind=trainer.EstimatorSpec, eval_on_tpu=False)
-        made.train(slope.ones(), steps=2)
-        assert made.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
+        model = slope.estimator(tmp_path, kind=trainer.EstimatorSpec, eval_on_tpu=False)
+        model.train(slope.ones(), steps=2)
+        assert model.evaluate(slope.ones(1))["loss"] == pytest.approx(0.5**4 / 2)
 
 
 @pytest.mark.numeric
@@ -288,8 +288,8 @@ def test_a_scaffold_fn_is_called_on_the_host(tmp_path: Path) -> None:
 def test_training_applies_a_warm_start(tmp_path: Path) -> None:
     with slope.emulated():
         slope.estimator(tmp_path / "first").train(slope.ones(), steps=2)
-        made = slope.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
-        made.train(slope.ones(), steps=1)
+        model = slope.estimator(tmp_path / "second", warm_start_from=str(tmp_path / "first"))
+        model.train(slope.ones(), steps=1)
     assert variable(tmp_path / "second", "w") == pytest.approx(1 - 0.5**3)
     assert variable(tmp_path / "second", "global_step") == 1
 
@@ -329,12 +329,12 @@ def test_dtypes_that_no_tpu_supports_are_refused_by_name(
         return tf.data.Dataset.from_tensors((features, tf.ones([size, 1])))
 
     with tpuserve.emulated_tpu(2, compiled=False):
-        made = slope.estimator(tmp_path)
-        made.train(slope.ones(), steps=1)
+        model = slope.estimator(tmp_path)
+        model.train(slope.ones(), steps=1)
         run = {
-            "train": lambda: made.train(input_fn, steps=1),
-            "evaluate": lambda: made.evaluate(input_fn),
-            "predict": lambda: list(made.predict(input_fn)),
+            "train": lambda: model.train(input_fn, steps=1),
+            "evaluate": lambda: model.evaluate(input_fn),
+            "predict": lambda: list(model.predict(input_fn)),
         }[mode]
         with pytest.raises(TypeError) as refused:
             run()

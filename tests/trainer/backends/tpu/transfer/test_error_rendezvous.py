@@ -25,7 +25,7 @@ def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
 
 
 @pytest.mark.parametrize(
-    ("main", "recorded", "wanted"),
+    ("main", "recorded", "expected"),
     [
         (CANCELLED, (CAUSE,), CAUSE),
         (CAUSE, (CANCELLED, CLOSED), CAUSE),
@@ -40,9 +40,9 @@ def raised(main: Exception | None, *recorded: Exception) -> Exception | None:
     ],
 )
 def test_the_root_cause_is_raised(
-    main: Exception | None, recorded: tuple[Exception, ...], wanted: Exception | None
+    main: Exception | None, recorded: tuple[Exception, ...], expected: Exception | None
 ) -> None:
-    assert raised(main, *recorded) is wanted
+    assert raised(main, *recorded) is expected
 
 
 def test_consequences_of_an_error_are_not_raised() -> None:
