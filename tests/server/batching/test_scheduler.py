@@ -112,7 +112,7 @@ def test_threads_run_batches_and_end() -> None:
     assert not [each for each in threading.enumerate() if each.name.startswith("batch-test")]
 
 
-def test_thread_goes_on_after_a_batch_that_fails() -> None:
+def test_thread_goes_on_after_a_batch_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     scheduler = Scheduler(1, "batch-test")
     done = threading.Event()
 
@@ -123,6 +123,51 @@ def test_thread_goes_on_after_a_batch_that_fails() -> None:
     scheduler.submit("b", lambda: timed(0, lambda batch: done.set()), task())
     assert done.wait(10)
     scheduler.close()
+    assert "a batch failed" in caplog.text
+    assert "a fault that nobody has foreseen" in caplog.text
+
+
+def test_thread_that_takes_a_due_batch_wakes_another_for_the_next() -> None:
+    scheduler = Scheduler(2, "batch-test")
+    both_run = threading.Barrier(2)
+    ended = threading.Semaphore(0)
+
+    def meet(batch: Batch) -> None:
+        both_run.wait(10)
+        ended.release()
+
+    # One thread sleeps until the first is due, and no thread sleeps for the second. From the second
+    # round on both threads are known to sleep.
+    for _ in range(3):
+        for key in "ab":
+            scheduler.submit(key, lambda: timed(0.05, meet), task())
+        assert ended.acquire(timeout=10)
+        assert ended.acquire(timeout=10)
+    scheduler.close()
+
+
+def test_threads_do_not_keep_the_process_from_ending() -> None:
+    scheduler = Scheduler(1, "batch-test")
+    scheduler.submit("a", lambda: timed(60), task())
+    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("batch-test")]
+    assert thread.daemon
+    scheduler.close()
+
+
+def test_closed_scheduler_runs_what_waits_before_its_threads_end() -> None:
+    scheduler = Scheduler(1, "batch-test")
+    gate, entered, done = threading.Event(), threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        entered.set()
+        assert gate.wait(10)
+
+    scheduler.submit("block", lambda: timed(0, block), task())
+    assert entered.wait(10)
+    scheduler.submit("open", lambda: timed(60, lambda batch: done.set()), task())
+    scheduler.close(timeout_seconds=0)
+    gate.set()
+    assert done.wait(10)
 
 
 def test_open_batch_is_run_in_time_while_another_runs() -> None:
