@@ -4,9 +4,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A registry that is slow for a minute is no reason to fail.
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
+# What depends on the versions of others most: the protocols' libraries, and TensorFlow's loader.
+VERSION_TESTS := tests/server/frontends tests/tpuserve/runtime
+# The lowest Python that the project supports, or the lowest that there is.
+PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
+  python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
+LOWEST_PYTHON = $(firstword $(foreach python,$(PYTHONS),$(shell $(python) -c "" 2>&- && echo $(python))))
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-fast test-other-processors check lint types format dev bench-train bench-serve protos clean
+.PHONY: help demo test test-fast test-other-processors test-lowest test-latest mutants check lint types format dev bench-train bench-serve protos clean
 
 help:  ## Show what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -15,13 +21,24 @@ demo: .venv/demo.stamp  ## Train, export and serve real digits; about a minute a
 	$(BIN)/tpuserve demo
 
 test: .venv/dev.stamp  ## Run all tests.
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/dev.stamp  ## Run the tests that take milliseconds and no TensorFlow.
 	$(BIN)/pytest -m "not slow"
 
 test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other processors would.
 	$(BIN)/python -m tools.other_processors
+
+test-lowest: .venv-lowest/stamp  ## Run the tests with the lowest versions of all dependencies.
+	.venv-lowest/bin/pytest -m "not slow"
+	.venv-lowest/bin/pytest -n 2 --dist loadfile -m slow $(VERSION_TESTS)
+
+test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of all dependencies.
+	.venv-latest/bin/pytest -m "not slow"
+	.venv-latest/bin/pytest -n 2 --dist loadfile -m slow $(VERSION_TESTS)
+
+mutants: .venv/dev.stamp  ## Change six modules in small ways, and report what no test notices.
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 check: lint types test  ## All that CI runs.
 
@@ -74,3 +91,18 @@ clean:  ## Remove .venv and what tools leave behind.
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install $(PIP_FLAGS) --constraint constraints.txt --editable ".[dev]"
 	touch .venv/demo.stamp $@
+
+# uv, unlike pip, can choose the lowest versions that pyproject.toml allows.
+.venv-lowest/stamp: pyproject.toml
+	@case "$(LOWEST_PYTHON)" in *python3.10) ;; *) echo "No Python 3.10 found: using $(LOWEST_PYTHON)." ;; esac
+	$(LOWEST_PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/pip install $(PIP_FLAGS) uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[dev]"
+	touch $@
+
+# It is set up anew each time: what is latest changes.
+.PHONY: .venv-latest/stamp
+.venv-latest/stamp:
+	$(PYTHON) -m venv --clear .venv-latest
+	.venv-latest/bin/pip install $(PIP_FLAGS) uv
+	.venv-latest/bin/uv pip install --quiet --python .venv-latest --upgrade --editable ".[dev]"

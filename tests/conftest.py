@@ -24,6 +24,33 @@ os.environ["TERM"] = "xterm-256color"
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 
+_LONGEST = (
+    "tests/conformance/exports/test_exports.py",
+    "tests/examples/test_demo.py",
+    "tests/trainer/compat/test_era_programs.py",
+    "tests/test_train_document.py",
+    "tests/trainer/keras/test_conversion.py",
+    "tests/trainer/backends/tpu/test_training.py",
+    "tests/trainer/keras/test_optimizers.py",
+    "tests/conformance/test_replicated_training.py",
+    "tests/test_export_document.py",
+    "tests/tpuserve/compilation/test_aot.py",
+    "tests/tpuserve/commands/test_compile.py",
+    "tests/examples/test_examples.py",
+    "tests/trainer/compat/test_keras_question.py",
+    "tests/conformance/test_exact_training.py",
+    "tests/trainer/keras/test_fit.py",
+    "tests/conformance/test_same_results.py",
+)
+"""Files that take longest, longest first. They start first: one that starts last runs alone."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Move the tests of the longest files to the beginning, in the order of the list."""
+    ranks = {config.rootpath / path: rank for rank, path in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files without a test of the kind that runs: most of them import TensorFlow."""
     kind = config.getoption("markexpr")

@@ -72,8 +72,7 @@ def run_numeric_tests(configuration: Configuration) -> "subprocess.CompletedProc
         **configuration.environment,
         "TPUSERVE_TEST_PROCESSORS": str(len(processors)),
     }
-    # schemathesis is a plugin that costs seconds at each start.
-    options = ["-m", "numeric", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider"]
+    options = ["-m", "numeric", "-q", "-p", "no:cacheprovider"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *configuration.arguments],
         env=environment,
