@@ -1,1 +1,4 @@
-"""What an old program names, and whether it runs here: read, never run. No TensorFlow here."""
+"""Static analysis of old programs: which TensorFlow names they use, and whether those exist here.
+
+Programs are read and never run. No module here imports TensorFlow.
+"""

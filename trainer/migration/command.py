@@ -16,34 +16,39 @@ import click
 @click.option(
     "--only-this-file",
     is_flag=True,
-    help="Leave out the modules beside a script that it imports.",
+    help="Do not read the modules that the script imports.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> int:
-    """Say what of an old program runs here, and with which command.
+    r"""Report which TensorFlow names of an old program work, and the command that runs the program.
 
-    Reads it, and the modules beside it that it imports, and runs nothing. Lists the names of
-    TensorFlow that work as they are, those that tpuserve supplies, and those that are gone, with
-    what replaces them; then the command that runs the program. Nothing is changed.
+    Reads the script and the modules beside the script that it imports. Runs nothing and changes
+    nothing. Lists the TensorFlow names that work unchanged, the names that tpuserve supplies, and
+    the names that no longer exist, with their replacements.
 
-    SCRIPT is a Python file, or a directory whose programs are all read.
+    SCRIPT is a Python file, or a directory of programs.
 
-    The exit status is 0 if everything that is named is there, and 1 if something is gone, not
-    known or not installed, or if a file cannot be read.
+    The exit status is 0 if every name exists, and 1 if a name is gone, unknown or not installed, or
+    if a file cannot be read.
+
+    \b
+    Examples:
+      tpuserve migrate mnist.py
+      tpuserve migrate --json models/ > report.json
     """
     from trainer.migration import json_report, report
-    from trainer.migration.program import scripts as programs
+    from trainer.migration.program.scripts import find_scripts
 
-    found = [
-        report.of(program, followed=not only_this_file)
-        for each in scripts
-        for program in programs.at(each)
+    reports = [
+        report.analyze_program(script, follow_imports=not only_this_file)
+        for path in scripts
+        for script in find_scripts(path)
     ]
     if as_json:
-        click.echo(json_report.text(found))
+        click.echo(json_report.format_reports(reports))
     else:
-        # The library for text takes longer to import than JSON takes to print.
+        # Imported here: rich takes longer to import than JSON takes to print.
         from trainer.migration import text_report
 
-        text_report.print_all(found)
-    return 0 if all(each.runs for each in found) else 1
+        text_report.print_reports(reports)
+    return 0 if all(program.runs for program in reports) else 1

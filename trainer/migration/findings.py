@@ -1,4 +1,4 @@
-"""What a file of a program names, each name with what becomes of it and its lines."""
+"""Findings: the TensorFlow names of a program's file, each with its status and its lines."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -13,72 +13,76 @@ from trainer.migration.names import (
     shadowed_names,
     tensorflow_names,
 )
-from trainer.migration.names.classification import Kind, Verdict
-from trainer.migration.program.sources import Source
+from trainer.migration.names.classification import Classification, NameStatus
+from trainer.migration.program.sources import SourceFile
 
 _FLAGS = tuple(
-    f"tensorflow.{each}.FLAGS."
-    for each in ("flags", "app.flags", "compat.v1.flags", "compat.v1.app.flags")
+    f"tensorflow.{module}.FLAGS."
+    for module in ("flags", "app.flags", "compat.v1.flags", "compat.v1.app.flags")
 )
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One name in one file.
+    """A name that a file uses.
 
     Attributes:
-      file: as it is shown.
-      lines: where the name stands, from 1, increasing.
-      written: as the program writes it.
-      name: the whole name: "tensorflow.train.Saver".
-      kind: what becomes of it.
-      says: who supplies it, what replaces it, or which names come near; may be empty.
+      file: the path of the file as the report shows it.
+      lines: the line numbers of the name, from 1, increasing.
+      written: the name as the program writes it: "tf.train.Saver".
+      name: the full name: "tensorflow.train.Saver".
+      kind: the status of the name.
+      says: the module that supplies the name, its replacement, or similar names; may be empty.
     """
 
     file: str
     lines: tuple[int, ...]
     written: str
     name: str
-    kind: Kind
+    kind: NameStatus
     says: str
 
 
-def of(source: Source, *, tf1: bool, directories: Iterable[Path]) -> list[Finding]:
-    """Everything that a file names of TensorFlow, and the modules that it cannot import.
+def find_references(source: SourceFile, *, tf1: bool, directories: Iterable[Path]) -> list[Finding]:
+    """Find the TensorFlow names that a file uses, and the modules that it cannot import.
 
     Args:
-      source: the file.
-      tf1: whether the program gets TensorFlow 1's names.
-      directories: where the program has modules of its own.
+      source: the parsed file.
+      tf1: whether `import tensorflow` gives the program TensorFlow 1's names.
+      directories: the directories with the program's own modules.
 
     Returns:
-      In the order of their first lines.
+      The findings in the order of their first lines.
     """
-    lines: dict[tuple[str, str, Verdict], set[int]] = {}
-    for line, written, name, verdict in _said(source.tree, tf1, tuple(directories)):
-        lines.setdefault((written, name, verdict), set()).add(line)
-    found = [
-        Finding(source.file, tuple(sorted(each)), written, name, verdict.kind, verdict.says)
-        for (written, name, verdict), each in lines.items()
+    lines: dict[tuple[str, str, Classification], set[int]] = {}
+    for line, written, name, status in _references(source.tree, tf1, tuple(directories)):
+        lines.setdefault((written, name, status), set()).add(line)
+    findings = [
+        Finding(source.file, tuple(sorted(numbers)), written, name, status.kind, status.says)
+        for (written, name, status), numbers in lines.items()
     ]
-    return sorted(found, key=lambda each: (each.lines, each.written))
+    return sorted(findings, key=lambda finding: (finding.lines, finding.written))
 
 
-def _said(
+def _references(
     tree: ast.Module, tf1: bool, directories: tuple[Path, ...]
-) -> Iterator[tuple[int, str, str, Verdict]]:
-    tried = other_modules.tried_lines(tree)
-    shadowed, guarded = shadowed_names.of(tree), guarded_names.of(tree)
-    said = uses(tree)
-    for use in said:
-        # The program's own names, and its own flags.
+) -> Iterator[tuple[int, str, str, Classification]]:
+    optional_lines = other_modules.optional_import_lines(tree)
+    shadowed, guarded = (
+        shadowed_names.find_shadowed_names(tree),
+        guarded_names.find_guarded_names(tree),
+    )
+    for use in uses(tree):
+        # Names and flags of the program itself are no names of TensorFlow.
         if (use.line, use.shown) in shadowed or use.name.startswith(_FLAGS):
             continue
-        verdict = tensorflow_names.judge(use, tf1=tf1)
-        is_asked_for = use.line in tried if use.is_import else (use.line, use.shown) in guarded
-        if verdict.kind.runs or not is_asked_for:
-            yield use.line, use.shown, use.name, verdict
-    for line, written, name, verdict in arguments.unknown(tree, tf1=tf1):
-        yield line, written, name, verdict
-    for line, name, verdict in other_modules.missing(tree, directories):
-        yield line, name, name, verdict
+        status = tensorflow_names.classify(use, tf1=tf1)
+        is_optional = (
+            use.line in optional_lines if use.is_import else (use.line, use.shown) in guarded
+        )
+        if status.kind.runs or not is_optional:
+            yield use.line, use.shown, use.name, status
+    for line, written, name, status in arguments.unknown_arguments(tree, tf1=tf1):
+        yield line, written, name, status
+    for line, name, status in other_modules.find_missing(tree, directories):
+        yield line, name, name, status

@@ -1,4 +1,4 @@
-"""Reports as JSON.
+"""Program reports as JSON.
 
 {"version": 1, "runs": true, "programs": [PROGRAM, ...]}, and a PROGRAM is
 {"script": "mnist.py", "files": ["mnist.py"], "runs": true,
@@ -7,7 +7,8 @@
  "findings": [{"file": "mnist.py", "lines": [7, 30], "written": "tf.layers.dense",
                "name": "tensorflow.layers.dense", "kind": "works", "says": ""}, ...],
  "problems": [{"file": "old.py", "line": 3 or null, "says": "it is Python 2 (...)."}, ...]}
-"version" changes where a field goes or changes its meaning; new fields may come without.
+"version" changes when a field is removed or changes its meaning. New fields may appear without a
+new version.
 """
 
 import json
@@ -15,34 +16,34 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from trainer.migration.names.classification import Kind
-from trainer.migration.report import Report
+from trainer.migration.names.classification import NameStatus
+from trainer.migration.report import ProgramReport
 
 VERSION = 1
 
 
-def text(reports: Sequence[Report]) -> str:
-    """All reports as one JSON object, indented."""
-    return json.dumps(as_data(reports), indent=2)
+def format_reports(reports: Sequence[ProgramReport]) -> str:
+    """Format reports as one indented JSON object."""
+    return json.dumps(to_dict(reports), indent=2)
 
 
-def as_data(reports: Sequence[Report]) -> dict[str, Any]:
-    """All reports as values that JSON has."""
+def to_dict(reports: Sequence[ProgramReport]) -> dict[str, Any]:
+    """Convert reports to a JSON-serialisable dict."""
     return {
         "version": VERSION,
-        "runs": all(each.runs for each in reports),
-        "programs": [_program(each) for each in reports],
+        "runs": all(report.runs for report in reports),
+        "programs": [_program_to_dict(report) for report in reports],
     }
 
 
-def _program(report: Report) -> dict[str, Any]:
+def _program_to_dict(report: ProgramReport) -> dict[str, Any]:
     return {
         "script": report.script,
         "files": list(report.files),
         "runs": report.runs,
         "tf1": report.tf1,
         "command": report.command,
-        "counts": {kind.value: len(report.of_kind(kind)) for kind in Kind},
-        "findings": [asdict(each) for each in report.findings],
-        "problems": [asdict(each) for each in report.problems],
+        "counts": {kind.value: len(report.findings_of_kind(kind)) for kind in NameStatus},
+        "findings": [asdict(finding) for finding in report.findings],
+        "problems": [asdict(problem) for problem in report.problems],
     }

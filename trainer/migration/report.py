@@ -1,4 +1,4 @@
-"""What is found out about one program."""
+"""The report of one program: its findings, its problems and the command that runs it."""
 
 import dataclasses
 import warnings
@@ -10,22 +10,22 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.source import program, tf1_detection
 from trainer.migration import findings
 from trainer.migration.findings import Finding
-from trainer.migration.names.classification import Kind
+from trainer.migration.names.classification import NameStatus
 from trainer.migration.program import launch_command, package_script, sources
-from trainer.migration.program.sources import Problem, Source
+from trainer.migration.program.sources import Problem, SourceFile
 
 
 @dataclass(frozen=True)
-class Report:
-    """A program, and what becomes of what it names.
+class ProgramReport:
+    """The analysis of one program.
 
     Attributes:
-      script: as it was asked for.
-      files: that were read; the script is the first.
-      findings: one for each name in each file, by file and line.
-      problems: files that cannot be read.
-      tf1: why the program gets TensorFlow 1's names and behaviour; None where it does not.
-      command: what runs it; None where its script cannot be read.
+      script: the path of the script as the user gave it.
+      files: the files that were read; the script is the first.
+      findings: one per name and file, ordered by file and line.
+      problems: the files that cannot be read.
+      tf1: why the program gets TensorFlow 1's names and behaviour; None if it does not.
+      command: the command that runs the program; None if the script cannot be read.
     """
 
     script: str
@@ -37,52 +37,56 @@ class Report:
 
     @property
     def runs(self) -> bool:
-        """Whether all that the program names is there."""
-        return not self.problems and all(each.kind.runs for each in self.findings)
+        """Whether every name that the program uses exists."""
+        return not self.problems and all(finding.kind.runs for finding in self.findings)
 
-    def of_kind(self, kind: Kind) -> list[Finding]:
-        """The findings of one kind."""
-        return [each for each in self.findings if each.kind is kind]
+    def findings_of_kind(self, kind: NameStatus) -> list[Finding]:
+        """Return the findings with a status."""
+        return [finding for finding in self.findings if finding.kind is kind]
 
 
-def of(script: Path, *, followed: bool = True) -> Report:
-    """What becomes of a program. It is read, not run.
+def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramReport:
+    """Analyse a program without running it.
 
     Args:
-      script: its main file.
-      followed: whether the modules of the program that it imports are read too.
+      script: the main file of the program.
+      follow_imports: whether to read the program's modules that the script imports.
     """
-    part = package_script.of(sources.read(script, str(script)))
-    root = () if part is None else (part.root,)
+    package = package_script.find_package(sources.read_source(script, str(script)))
+    root = () if package is None else (package.root,)
     directories: tuple[Path, ...] = (script.resolve().parent, *root)
-    sign: object | None = None
+    evidence: object | None = None
     try:
-        found = program.of_script(str(script))
+        running_program = program.of_script(str(script))
     except InvalidSetting:
-        # Its one file is a problem of its own, which the report has.
-        found = None
-    if found is not None:
-        directories = (*found.directories, *root)
-        found = dataclasses.replace(found, directories=directories)
+        # The report lists the unreadable script as a problem.
+        running_program = None
+    if running_program is not None:
+        directories = (*running_program.directories, *root)
+        running_program = dataclasses.replace(running_program, directories=directories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            sign = tf1_detection.sign(found)
-    read = sources.program(script, directories if followed else ())
-    by_name = sign is not None
-    sign = sign or launch_command.v1_method(read)
-    return Report(
+            evidence = tf1_detection.sign(running_program)
+    source_files = sources.read_program(script, directories if follow_imports else ())
+    is_found_by_name = evidence is not None
+    evidence = evidence or launch_command.find_v1_method(source_files)
+    return ProgramReport(
         script=str(script),
-        files=tuple(each.file for each in read),
+        files=tuple(source.file for source in source_files),
         findings=tuple(
-            each
-            for source in read
-            for each in findings.of(source, tf1=sign is not None, directories=directories)
+            finding
+            for source in source_files
+            for finding in findings.find_references(
+                source, tf1=evidence is not None, directories=directories
+            )
         ),
-        problems=tuple(each.problem for each in read if each.problem is not None),
-        tf1=None if sign is None else str(sign),
-        command=_command(read, says_tf1=sign is not None and not by_name),
+        problems=tuple(source.problem for source in source_files if source.problem is not None),
+        tf1=None if evidence is None else str(evidence),
+        command=_command(source_files, says_tf1=evidence is not None and not is_found_by_name),
     )
 
 
-def _command(read: Sequence[Source], *, says_tf1: bool) -> str | None:
-    return None if read[0].problem else launch_command.command(read, says_tf1=says_tf1)
+def _command(source_files: Sequence[SourceFile], *, says_tf1: bool) -> str | None:
+    if source_files[0].problem:
+        return None
+    return launch_command.build_command(source_files, says_tf1=says_tf1)

@@ -1,4 +1,4 @@
-"""Reports as text: a line for each name, and at the end the command that runs the program."""
+"""Program reports as text: a line per name, and at the end the command that runs the program."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,81 +6,82 @@ from rich.console import Console
 from rich.text import Text
 
 from trainer.migration.findings import Finding
-from trainer.migration.names.classification import Kind
-from trainer.migration.report import Report
+from trainer.migration.names.classification import NameStatus
+from trainer.migration.report import ProgramReport
 
 _TITLES = {
-    Kind.WORKS: ("Works as it is", "green"),
-    Kind.SUPPLIED: ("Supplied by tpuserve", "cyan"),
-    Kind.GONE: ("Gone", "red"),
-    Kind.UNKNOWN: ("Not known", "magenta"),
-    Kind.MISSING: ("Not installed", "yellow"),
+    NameStatus.WORKS: ("Works as it is", "green"),
+    NameStatus.SUPPLIED: ("Supplied by tpuserve", "cyan"),
+    NameStatus.GONE: ("Gone", "red"),
+    NameStatus.UNKNOWN: ("Not known", "magenta"),
+    NameStatus.MISSING: ("Not installed", "yellow"),
 }
 
 
-def print_all(reports: Sequence[Report]) -> None:
-    """Prints the reports, in colours on a terminal; elsewhere no line is broken or cut."""
+def print_reports(reports: Sequence[ProgramReport]) -> None:
+    """Print reports, with colours on a terminal; elsewhere lines are neither wrapped nor cut."""
     console = Console(highlight=False)
     for index, report in enumerate(reports):
         if index:
             console.print()
-        for line in lines(report):
+        for line in format_lines(report):
             console.print(line, soft_wrap=True)
 
 
-def lines(report: Report) -> Iterator[Text]:
-    """The lines that show a report."""
-    yield Text(_head(report), style="bold")
+def format_lines(report: ProgramReport) -> Iterator[Text]:
+    """Yield the lines of a report."""
+    yield Text(_format_title(report), style="bold")
     for kind, (title, color) in _TITLES.items():
-        found = report.of_kind(kind)
-        if found:
+        findings = report.findings_of_kind(kind)
+        if findings:
+            noun = "name" if len(findings) == 1 else "names"
             yield Text()
-            yield Text(f"{title}: {len(found)} {'name' if len(found) == 1 else 'names'}", color)
-            yield from _table(found)
+            yield Text(f"{title}: {len(findings)} {noun}", color)
+            yield from _format_table(findings)
     if report.problems:
         yield Text()
         yield Text(f"Not read: {len(report.problems)}", "red")
         for problem in report.problems:
             yield Text(f"  {problem}")
     yield Text()
-    yield from _end(report)
+    yield from _format_summary(report)
 
 
-def _head(report: Report) -> str:
+def _format_title(report: ProgramReport) -> str:
     others = len(report.files) - 1
     more = f" and {others} {'module' if others == 1 else 'modules'} beside it" if others else ""
     return f"{report.script}{more}"
 
 
-def _table(found: Sequence[Finding]) -> Iterator[Text]:
-    places = [f"{each.file}:{', '.join(map(str, each.lines))}" for each in found]
-    # What a column is as wide as; a name on very many lines does not push all others aside.
+def _format_table(findings: Sequence[Finding]) -> Iterator[Text]:
+    places = [f"{finding.file}:{', '.join(map(str, finding.lines))}" for finding in findings]
+    # The limit keeps a name with very many lines from widening the column for all names.
     width = min(max(map(len, places)), 40)
-    names = max(len(each.written) for each in found)
-    for place, each in zip(places, found, strict=True):
-        says = _says(each)
-        name = each.written.ljust(names) if says else each.written
+    name_width = max(len(finding.written) for finding in findings)
+    for place, finding in zip(places, findings, strict=True):
+        says = _explanation(finding)
+        name = finding.written.ljust(name_width) if says else finding.written
         yield Text.assemble(
             "  ", (place.ljust(width), "dim"), "  ", name, f"  {says}" if says else ""
         )
 
 
-def _says(finding: Finding) -> str:
-    if finding.kind is Kind.SUPPLIED and finding.says:
+def _explanation(finding: Finding) -> str:
+    if finding.kind is NameStatus.SUPPLIED and finding.says:
         return f"is {finding.says}"
     return finding.says
 
 
-def _end(report: Report) -> Iterator[Text]:
+def _format_summary(report: ProgramReport) -> Iterator[Text]:
     if report.tf1:
-        yield Text(f"It gets TensorFlow 1's names and behaviour: {report.tf1}.")
+        yield Text(f"The program gets TensorFlow 1's names and behaviour: {report.tf1}.")
     if report.command is None:
         return
-    stops = len([each for each in report.findings if not each.kind.runs]) + len(report.problems)
+    stops = len([finding for finding in report.findings if not finding.kind.runs]) + len(
+        report.problems
+    )
     if stops:
-        yield Text(
-            f"{stops} of these {'stops' if stops == 1 else 'stop'} it. Once changed, run it with"
-        )
+        yield Text(f"{stops} of these must be fixed before the program runs. Then run it with")
     else:
         yield Text("Run it with")
     yield Text(f"  {report.command}", style="bold")

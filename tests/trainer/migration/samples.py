@@ -5,7 +5,7 @@ from pathlib import Path
 
 from trainer.migration import report
 from trainer.migration.findings import Finding
-from trainer.migration.report import Report
+from trainer.migration.report import ProgramReport
 
 BERT_LIKE = """
     from __future__ import absolute_import
@@ -117,8 +117,8 @@ def write(directory: Path, name: str, source: str) -> Path:
     return path
 
 
-def report_of(directory: Path, source: str) -> Report:
-    return report.of(write(directory, "program.py", source))
+def report_of(directory: Path, source: str) -> ProgramReport:
+    return report.analyze_program(write(directory, "program.py", source))
 
 
 def findings_of(directory: Path, source: str) -> dict[str, Finding]:

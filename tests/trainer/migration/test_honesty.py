@@ -89,7 +89,10 @@ def scripts(version: Version, directory: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module", params=["v1", "v2"])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     directory = tmp_path_factory.mktemp(request.param)
-    reports = [report.of(each, followed=False) for each in scripts(request.param, directory)]
+    reports = [
+        report.analyze_program(each, follow_imports=False)
+        for each in scripts(request.param, directory)
+    ]
     findings = [
         finding
         for each in reports

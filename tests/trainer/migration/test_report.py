@@ -3,7 +3,7 @@ from pathlib import Path
 from tests.trainer.migration import samples
 from tests.trainer.migration.samples import findings_of, report_of
 from trainer.migration import report
-from trainer.migration.names.classification import Kind
+from trainer.migration.names.classification import NameStatus
 
 SEEDS = ("mnist.py", "mnist_one_shot.py")
 
@@ -21,9 +21,9 @@ def test_a_name_has_all_its_lines_and_stands_as_it_is_written(tmp_path: Path) ->
 def test_the_documented_programs_name_nothing_that_is_gone() -> None:
     programs = Path(__file__).parents[1] / "compat/programs"
     for each in SEEDS:
-        found = report.of(programs / each)
+        found = report.analyze_program(programs / each)
         assert found.runs, [each for each in found.findings if not each.kind.runs]
-        assert len(found.of_kind(Kind.SUPPLIED)) >= 8
+        assert len(found.findings_of_kind(NameStatus.SUPPLIED)) >= 8
         assert "--emulate-tpu 8" in str(found.command)
 
 
@@ -42,16 +42,16 @@ def test_the_flags_that_a_program_defines_are_no_names_of_tensorflow(tmp_path: P
 def test_what_is_found_in_modules_beside_the_script_says_their_file(tmp_path: Path) -> None:
     script = samples.write(tmp_path, "main.py", "import model")
     samples.write(tmp_path, "model.py", "import tensorflow as tf\ntf.get_variable\n")
-    found = report.of(script)
+    found = report.analyze_program(script)
     assert found.tf1 is not None
     assert {Path(each.file).name for each in found.findings} == {"model.py"}
-    assert report.of(script, followed=False).findings == ()
+    assert report.analyze_program(script, follow_imports=False).findings == ()
 
 
 def test_a_program_with_a_module_that_does_not_parse_does_not_run(tmp_path: Path) -> None:
     script = samples.write(tmp_path, "main.py", "import model")
     samples.write(tmp_path, "model.py", "print 'x'")
-    found = report.of(script)
+    found = report.analyze_program(script)
     assert not found.runs
     assert [each.line for each in found.problems] == [1]
     assert found.command is not None

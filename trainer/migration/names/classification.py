@@ -1,18 +1,18 @@
-"""What is known of a name: it works, we supply it, it is gone, or nobody knows it."""
+"""The classification of a name: it works, tpuserve supplies it, it is gone, or it is unknown."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(str, Enum):
-    """What becomes of a name that a program says.
+class NameStatus(str, Enum):
+    """The status of a name that a program uses.
 
     Attributes:
-      WORKS: TensorFlow has it.
-      SUPPLIED: it works because tpuserve supplies it.
-      GONE: it was there once.
-      UNKNOWN: nobody knows it.
-      MISSING: a module that is not installed.
+      WORKS: TensorFlow has the name.
+      SUPPLIED: tpuserve supplies the name.
+      GONE: an earlier TensorFlow or Python had the name.
+      UNKNOWN: no version of TensorFlow is known to have the name.
+      MISSING: the name is a module that is not installed.
     """
 
     WORKS = "works"
@@ -23,21 +23,21 @@ class Kind(str, Enum):
 
     @property
     def runs(self) -> bool:
-        """Whether a program that says such a name can run."""
-        return self in (Kind.WORKS, Kind.SUPPLIED)
+        """Whether a program with such a name can run."""
+        return self in (NameStatus.WORKS, NameStatus.SUPPLIED)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What becomes of one name.
+class Classification:
+    """The status of a name, with an explanation.
 
     Attributes:
-      kind: which of the five.
-      says: who supplies it, what replaces it, or which names come near; empty where it works.
+      kind: the status.
+      says: the module that supplies the name, its replacement, or similar names; may be empty.
     """
 
-    kind: Kind
+    kind: NameStatus
     says: str = ""
 
 
-WORKS = Verdict(Kind.WORKS)
+WORKS = Classification(NameStatus.WORKS)

@@ -1,4 +1,4 @@
-"""What becomes of a name of tf.contrib."""
+"""Classification of names of tf.contrib."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,72 +8,87 @@ from trainer.compat.contrib_names import missing_names
 from trainer.compat.contrib_names.module_aliases import MODULES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.migration.names import static_index
-from trainer.migration.names.classification import Kind, Verdict
+from trainer.migration.names.classification import Classification, NameStatus
 
 _OURS = "trainer.compat.contrib"
 
 
-def judge(path: str) -> Verdict:
-    """What becomes of "tpu.TPUEstimator", a path below tf.contrib; "" is that itself."""
-    forms = [each for each in MODULES if f"{path}.".startswith(f"{each}.")]
-    form = max(forms, key=len, default=None)
-    if form is not None:
-        return in_module(MODULES[form], path[len(form) + 1 :], f"tf.contrib.{form}")
-    if "." in path and any(each.startswith(f"{path}.") for each in MODULES):
-        # A package on the way to a module.
-        return Verdict(Kind.SUPPLIED)
-    return in_module(_OURS, path, "tf.contrib")
+def classify(path: str) -> Classification:
+    """Classify a path below tf.contrib, such as "tpu.TPUEstimator"; "" is tf.contrib itself."""
+    aliases = [alias for alias in MODULES if f"{path}.".startswith(f"{alias}.")]
+    alias = max(aliases, key=len, default=None)
+    if alias is not None:
+        return classify_in_module(MODULES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}")
+    if "." in path and any(alias.startswith(f"{path}.") for alias in MODULES):
+        # A package that contains a supplied module.
+        return Classification(NameStatus.SUPPLIED)
+    return classify_in_module(_OURS, path, "tf.contrib")
 
 
-def in_module(module: str, path: str, shown: str) -> Verdict:
-    """What becomes of a path inside a module that stands for one of tf.contrib.
+def classify_in_module(module: str, path: str, shown: str) -> Classification:
+    """Classify a path inside a module that replaces a module of tf.contrib.
 
     Args:
-      module: of ours, or TensorFlow's.
-      path: inside of it; "" is the module.
-      shown: what programs call the module.
+      module: the replacing module, ours or TensorFlow's.
+      path: the path inside the module; "" is the module itself.
+      shown: the name of the module in programs.
     """
     if module.startswith("tensorflow."):
-        there = static_index.is_inside_tensorflow(f"{module}.{path}".rstrip("."))
-        return Verdict(Kind.UNKNOWN) if there is False else Verdict(Kind.SUPPLIED, module)
-    whole = f"{shown}.{path}"
+        exists = static_index.is_inside_tensorflow(f"{module}.{path}".rstrip("."))
+        return (
+            Classification(NameStatus.UNKNOWN)
+            if exists is False
+            else Classification(NameStatus.SUPPLIED, module)
+        )
+    full_name = f"{shown}.{path}"
     for part in filter(None, path.split(".")):
         names = static_index.public_names(module) or ()
         if part not in names:
-            return _absent(part, names, shown, whole)
+            return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # A class or a function: what it has inside is its own.
-            return supplied(module, part)
+            # A class or a function: its attributes are not checked.
+            return classify_supplied(module, part)
         module = f"{module}.{part}"
-    return Verdict(Kind.SUPPLIED, module)
+    return Classification(NameStatus.SUPPLIED, module)
 
 
-def supplied(module: str, name: str) -> Verdict:
-    """A name that a module of ours has, with where it comes from."""
-    origin, original = static_index.home(module, name)
+def classify_supplied(module: str, name: str) -> Classification:
+    """Classify a name of a module of ours as supplied, and name its definition."""
+    origin, original = static_index.find_definition(module, name)
     if origin.startswith("tensorflow"):
-        return Verdict(Kind.SUPPLIED, f"{origin}.{original}")
+        return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")
     if original in trainer.__all__ and not origin.startswith("trainer.compat"):
-        return Verdict(Kind.SUPPLIED, f"trainer.{original}")
-    return Verdict(Kind.SUPPLIED, f"{origin}.{original}")
+        return Classification(NameStatus.SUPPLIED, f"trainer.{original}")
+    return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")
 
 
-def unknown(name: str, names: Iterable[str]) -> Verdict:
-    """A name that is in no table, with those that come near it."""
-    near = difflib.get_close_matches(name, list(names), n=3)
-    return Verdict(Kind.UNKNOWN, f"Did you mean {' or '.join(near)}?" if near else "")
+def classify_unknown(name: str, names: Iterable[str]) -> Classification:
+    """Classify a name that is in no table, and suggest similar names."""
+    similar = difflib.get_close_matches(name, list(names), n=3)
+    return Classification(
+        NameStatus.UNKNOWN, f"Did you mean {' or '.join(similar)}?" if similar else ""
+    )
 
 
-def _absent(name: str, names: Iterable[str], shown: str, whole: str) -> Verdict:
-    """A name that a module has not, which is the last of `shown` and a name, or leads to more."""
-    asked = f"{shown}.{name}"
-    own = [each for each in REPLACEMENTS if f"{each}.".startswith(f"{asked}.")]
-    replacement = missing_names.replacement(whole)
-    near = unknown(name, names)
-    # What replaces a whole module comes after the names that it has.
+def _classify_missing(
+    name: str, names: Iterable[str], shown: str, full_name: str
+) -> Classification:
+    """Classify a name that a module lacks.
+
+    Args:
+      name: the missing name.
+      names: the names of the module.
+      shown: the name of the module in programs.
+      full_name: the name that the program uses; it may continue after the missing name.
+    """
+    missing = f"{shown}.{name}"
+    own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
+    replacement = missing_names.replacement(full_name)
+    suggestion = classify_unknown(name, names)
+    # A similar name of the module is more helpful than the replacement of the whole module.
     if replacement is None or (
-        near.says and not any(f"{whole}.".startswith(f"{each}.") for each in own)
+        suggestion.says and not any(f"{full_name}.".startswith(f"{known}.") for known in own)
     ):
-        return near
-    return Verdict(Kind.GONE, replacement)
+        return suggestion
+    return Classification(NameStatus.GONE, replacement)

@@ -1,17 +1,20 @@
-"""Names that a program asks for before it uses them, and does without where they are not there."""
+"""Names that a program uses only where they exist: inside try/except or behind hasattr."""
 
 import ast
 from collections.abc import Iterator
 
-_ALL = {"BaseException", "Exception"}
+_BROAD_EXCEPTIONS = {"BaseException", "Exception"}
 
 
-def of(tree: ast.Module) -> set[tuple[int, str]]:
-    """Where such names stand: their lines, and what is written there: (12, "tf.train.Saver").
+def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
+    """Find attributes whose absence the program handles.
 
-    They are in the body of a try that catches an AttributeError, or in an if whose condition asks
-    by hasattr. One that catches everything counts if its body is one statement: longer ones are
-    for what goes wrong with files and data.
+    These attributes are in the body of a try that catches AttributeError, or in an if whose
+    condition calls hasattr. A try that catches every exception counts if its body is a single
+    statement; longer bodies usually guard against errors of files and data.
+
+    Returns:
+      (line number, name as written) of each attribute: (12, "tf.train.Saver").
     """
     return {
         (node.end_lineno or node.lineno, ast.unparse(node))
@@ -22,33 +25,35 @@ def of(tree: ast.Module) -> set[tuple[int, str]]:
 
 def _guarded(tree: ast.Module) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(_catches(each, node) for each in node.handlers):
-            for each in node.body:
-                yield from ast.walk(each)
+        if isinstance(node, ast.Try) and any(
+            _catches_attribute_error(handler, node) for handler in node.handlers
+        ):
+            for statement in node.body:
+                yield from ast.walk(statement)
         elif isinstance(node, ast.If | ast.IfExp):
-            asked = set(_asked(node.test))
-            for inside in ast.walk(node) if asked else ():
-                if isinstance(inside, ast.Attribute) and not asked.isdisjoint(_ways(inside)):
-                    yield inside
+            tested = set(_names_tested_by_hasattr(node.test))
+            for inner in ast.walk(node) if tested else ():
+                if isinstance(inner, ast.Attribute) and not tested.isdisjoint(_prefixes(inner)):
+                    yield inner
 
 
-def _catches(handler: ast.ExceptHandler, node: ast.Try) -> bool:
-    walked = ast.walk(handler.type) if handler.type is not None else ()
-    caught = {each.id for each in walked if isinstance(each, ast.Name)}
-    is_wide = handler.type is None or not caught.isdisjoint(_ALL)
-    return "AttributeError" in caught or (is_wide and len(node.body) == 1)
+def _catches_attribute_error(handler: ast.ExceptHandler, node: ast.Try) -> bool:
+    nodes = ast.walk(handler.type) if handler.type is not None else ()
+    caught = {name.id for name in nodes if isinstance(name, ast.Name)}
+    is_broad = handler.type is None or not caught.isdisjoint(_BROAD_EXCEPTIONS)
+    return "AttributeError" in caught or (is_broad and len(node.body) == 1)
 
 
-def _asked(test: ast.expr) -> Iterator[str]:
-    """The names that a condition asks for: "tf.contrib" of `hasattr(tf, "contrib")`."""
+def _names_tested_by_hasattr(test: ast.expr) -> Iterator[str]:
+    """Yield the names that a condition tests: "tf.contrib" of `hasattr(tf, "contrib")`."""
     for node in ast.walk(test):
         match node:
             case ast.Call(func=ast.Name(id="hasattr"), args=[where, ast.Constant(value=str(name))]):
                 yield f"{ast.unparse(where)}.{name}"
 
 
-def _ways(node: ast.Attribute) -> Iterator[str]:
-    """What a dotted name is, and what it is an attribute of: "tf.train.Saver", "tf.train"."""
+def _prefixes(node: ast.Attribute) -> Iterator[str]:
+    """Yield a dotted name and its prefixes: "tf.train.Saver", "tf.train"."""
     value: ast.expr = node
     while isinstance(value, ast.Attribute):
         yield ast.unparse(value)

@@ -1,4 +1,4 @@
-"""Modules and names that a program cannot have, though they are not TensorFlow's."""
+"""Modules that are not installed, and names of Python 2."""
 
 import ast
 import functools
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainer.migration.names.classification import Kind, Verdict
+from trainer.migration.names.classification import Classification, NameStatus
 
 _TENSORFLOW = ("tensorflow", "tensorflow_estimator")
 _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
-# Of Python 2, with what has replaced them.
+# Python 2 name → Python 3 name.
 _PYTHON_2_MODULES = {
     "ConfigParser": "configparser",
     "HTMLParser": "html.parser",
@@ -37,110 +37,128 @@ _PYTHON_2_NAMES = {
 }
 
 
-def missing(tree: ast.Module, directories: tuple[Path, ...]) -> Iterator[tuple[int, str, Verdict]]:
-    """Modules that are not installed nor beside the program, and names that Python 2 had.
+def find_missing(
+    tree: ast.Module, directories: tuple[Path, ...]
+) -> Iterator[tuple[int, str, Classification]]:
+    """Find imports of modules that do not exist, and names of Python 2.
 
-    What a program tries to import, and does without, is left out.
+    Imports inside a try that catches ImportError are left out.
 
-    Returns:
-      Of each its line, name and verdict.
+    Args:
+      tree: the parsed file.
+      directories: the directories with the program's own modules.
+
+    Yields:
+      Line number, name and classification.
     """
-    tried = set(_tried(tree))
+    optional = set(_optional_nodes(tree))
     for node in ast.walk(tree):
-        if node in tried or not isinstance(node, ast.Import | ast.ImportFrom):
+        if node in optional or not isinstance(node, ast.Import | ast.ImportFrom):
             continue
-        for name in _imported(node):
-            verdict = _of_module(name.split(".")[0], directories)
-            if verdict is not None:
-                yield node.lineno, name, verdict
-    yield from _of_python_2(tree)
+        for name in _imported_modules(node):
+            status = _classify_module(name.split(".")[0], directories)
+            if status is not None:
+                yield node.lineno, name, status
+    yield from _python_2_names(tree)
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+def _imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.Import):
-        return [each.name for each in node.names]
+        return [alias.name for alias in node.names]
     return [node.module] if node.module and not node.level else []
 
 
-def _of_module(name: str, directories: tuple[Path, ...]) -> Verdict | None:
-    if name in sys.stdlib_module_names or name in _TENSORFLOW or _is_found(name):
+def _classify_module(name: str, directories: tuple[Path, ...]) -> Classification | None:
+    if name in sys.stdlib_module_names or name in _TENSORFLOW or _is_installed(name):
         return None
-    for each in directories:
-        if (each / f"{name}.py").is_file() or (each / name).is_dir():
+    for directory in directories:
+        if (directory / f"{name}.py").is_file() or (directory / name).is_dir():
             return None
     if name in _PYTHON_2_MODULES:
-        return Verdict(Kind.GONE, f"Python 2 had it; now it is {_PYTHON_2_MODULES[name]}.")
-    above = _above(name, directories)
-    if above is not None:
-        return Verdict(Kind.MISSING, f"It is in {above}: set PYTHONPATH={above}.")
-    return Verdict(Kind.MISSING, "It is not installed, and not beside the program.")
+        return Classification(
+            NameStatus.GONE, f"Python 2 had it; now it is {_PYTHON_2_MODULES[name]}."
+        )
+    parent = _find_in_parents(name, directories)
+    if parent is not None:
+        return Classification(NameStatus.MISSING, f"It is in {parent}: set PYTHONPATH={parent}.")
+    return Classification(NameStatus.MISSING, "It is not installed, and not beside the program.")
 
 
 @functools.cache
-def _is_found(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 
 
-def _above(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """The directory above the program's from which a module can be imported."""
-    for each in directories[:1]:
-        for parent in each.resolve().parents:
+def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
+    """Return the parent directory of the program from which a module can be imported."""
+    for directory in directories[:1]:
+        for parent in directory.resolve().parents:
             if (parent / name / "__init__.py").is_file() or (parent / f"{name}.py").is_file():
                 return parent
     return None
 
 
-def _tried(tree: ast.Module) -> Iterator[ast.AST]:
-    """The imports that are in a try that an ImportError does not leave, and its handlers."""
+def _optional_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes inside a try that catches ImportError, and inside its handlers."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(_catches(each) for each in node.handlers):
+        if isinstance(node, ast.Try) and any(
+            _catches_import_error(handler) for handler in node.handlers
+        ):
             for part in (*node.body, *node.handlers):
                 yield from ast.walk(part)
 
 
-def _catches(handler: ast.ExceptHandler) -> bool:
+def _catches_import_error(handler: ast.ExceptHandler) -> bool:
     if handler.type is None:
         return True
     return any(
-        isinstance(each, ast.Name) and each.id in _IMPORT_ERRORS for each in ast.walk(handler.type)
+        isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in ast.walk(handler.type)
     )
 
 
-def tried_lines(tree: ast.Module) -> set[int]:
-    """The lines of imports without which a program goes on, where they fail."""
-    return {each.lineno for each in _tried(tree) if isinstance(each, ast.Import | ast.ImportFrom)}
+def optional_import_lines(tree: ast.Module) -> set[int]:
+    """Return the lines of imports whose failure the program handles."""
+    return {
+        node.lineno
+        for node in _optional_nodes(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
 
 
-def _of_python_2(tree: ast.Module) -> Iterator[tuple[int, str, Verdict]]:
-    named = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
-    bound = {each.id for each in named if not isinstance(each.ctx, ast.Load)}
-    bound |= {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
+def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification]]:
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     bound |= {
-        each.asname or each.name
+        alias.asname or alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
-        for each in node.names
+        for alias in node.names
     }
-    tried = set(_tried_names(tree))
-    for each in named:
-        if each.id in _PYTHON_2_NAMES and each.id not in bound and each not in tried:
-            now = _PYTHON_2_NAMES[each.id]
-            yield each.lineno, each.id, Verdict(Kind.GONE, f"Python 2 had it; now it is {now}.")
+    optional = set(_python_2_only_nodes(tree))
+    for name in names:
+        if name.id in _PYTHON_2_NAMES and name.id not in bound and name not in optional:
+            now = _PYTHON_2_NAMES[name.id]
+            yield (
+                name.lineno,
+                name.id,
+                Classification(NameStatus.GONE, f"Python 2 had it; now it is {now}."),
+            )
 
 
-def _tried_names(tree: ast.Module) -> Iterator[ast.AST]:
-    """What stands where Python 2 alone gets: under `sys.version_info`, `six.PY2`, and in a try."""
+def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield nodes that may run on Python 2 only: behind `sys.version_info`, `six.PY2`, or a try."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If | ast.IfExp) and _asks_for_version(node.test):
+        if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):
             yield from ast.walk(node)
         elif isinstance(node, ast.Try):
-            for each in node.body:
-                yield from ast.walk(each)
+            for statement in node.body:
+                yield from ast.walk(statement)
 
 
-def _asks_for_version(test: ast.expr) -> bool:
-    said = {each.attr for each in ast.walk(test) if isinstance(each, ast.Attribute)}
-    return bool(said & {"PY2", "PY3", "version_info", "major"})
+def _tests_python_version(test: ast.expr) -> bool:
+    attributes = {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
+    return bool(attributes & {"PY2", "PY3", "version_info", "major"})

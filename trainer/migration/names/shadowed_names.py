@@ -1,4 +1,4 @@
-"""Names that a function has for itself, though its file calls a module of TensorFlow so."""
+"""Local variables of functions that shadow a TensorFlow module of the same name."""
 
 import ast
 from collections.abc import Iterator
@@ -6,41 +6,45 @@ from collections.abc import Iterator
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-def of(tree: ast.Module) -> set[tuple[int, str]]:
-    """Where such names stand: their lines, and what is written there: (12, "layers.append")."""
-    found = set()
+def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
+    """Find attributes of local variables.
+
+    Returns:
+      (line number, name as written) of each attribute: (12, "layers.append").
+    """
+    shadowed = set()
     for function in ast.walk(tree):
         if isinstance(function, _Function):
-            own = set(_own(function))
+            local_names = set(_local_names(function))
             for node in ast.walk(function):
-                if isinstance(node, ast.Attribute) and _root(node) in own:
-                    found.add((node.end_lineno or node.lineno, ast.unparse(node)))
-    return found
+                if isinstance(node, ast.Attribute) and _root_name(node) in local_names:
+                    shadowed.add((node.end_lineno or node.lineno, ast.unparse(node)))
+    return shadowed
 
 
-def _own(function: _Function) -> Iterator[str]:
-    """The arguments of a function, and what it sets to something else than a dotted name."""
-    inside = list(ast.walk(function))
+def _local_names(function: _Function) -> Iterator[str]:
+    """Yield a function's parameters, and its variables that are not aliases of a dotted name."""
+    nodes = list(ast.walk(function))
     aliases = {
         target
-        for node in inside
+        for node in nodes
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
         for target in node.targets
     }
-    shared = {name for node in inside if isinstance(node, ast.Global) for name in node.names}
-    for node in inside:
+    global_names = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    for node in nodes:
         if isinstance(node, ast.arg):
             yield node.arg
         elif (
             isinstance(node, ast.Name)
             and isinstance(node.ctx, ast.Store)
             and node not in aliases
-            and node.id not in shared
+            and node.id not in global_names
         ):
             yield node.id
 
 
-def _root(node: ast.Attribute) -> str | None:
+def _root_name(node: ast.Attribute) -> str | None:
     value: ast.expr = node
     while isinstance(value, ast.Attribute):
         value = value.value

@@ -1,4 +1,4 @@
-"""The names that files of ours and of TensorFlow have, read from them without importing any."""
+"""An index of the names in our own and TensorFlow's files, read without importing them."""
 
 import ast
 import functools
@@ -11,34 +11,38 @@ _ROOT = Path(__file__).parents[3]
 
 @functools.cache
 def public_names(module: str) -> tuple[str, ...] | None:
-    """The `__all__` of a module of ours; None where there is no such module."""
-    source = tree(module)
+    """Return the `__all__` of a module of ours; None if the module does not exist."""
+    source = parse_module(module)
     if source is None:
         return None
     for node in source.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(each, ast.Name) and each.id == "__all__" for each in targets):
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
             return tuple(ast.literal_eval(getattr(node, "value", None) or "()"))
     return ()
 
 
 @functools.cache
-def home(module: str, name: str) -> tuple[str, str]:
-    """The module where a name of a module of ours comes from, and its name there."""
-    source = tree(module)
+def find_definition(module: str, name: str) -> tuple[str, str]:
+    """Follow imports from a name in a module of ours to its definition.
+
+    Returns:
+      The module that defines the name, and the name in that module.
+    """
+    source = parse_module(module)
     if module == "trainer":
         source = ast.parse((_ROOT / "trainer/__init__.pyi").read_text(encoding="utf-8"))
     for node in source.body if source is not None else ():
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for each in node.names:
-                if (each.asname or each.name) == name:
-                    return home(node.module, each.name)
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return find_definition(node.module, alias.name)
     return module, name
 
 
 @functools.cache
-def tree(module: str) -> ast.Module | None:
-    """What a module of ours says; None where there is no such module."""
+def parse_module(module: str) -> ast.Module | None:
+    """Parse a module of ours; return None if the module does not exist."""
     if module.split(".")[0] not in ("trainer", "tpuserve"):
         return None
     place = _ROOT.joinpath(*module.split("."))
@@ -50,14 +54,14 @@ def tree(module: str) -> ast.Module | None:
 
 @functools.cache
 def is_inside_tensorflow(name: str) -> bool | None:
-    """Whether TensorFlow's files have a name below it: "tensorflow.python.framework.ops.Graph".
+    """Return whether TensorFlow's files define a name: "tensorflow.python.framework.ops.Graph".
 
-    What a class or a function has inside is its own, and is taken to be there.
+    Attributes of classes and functions are assumed to exist.
 
     Returns:
-      None where the file cannot be read, as it is not Python.
+      None where the file is not Python, so that the name cannot be looked up.
     """
-    directory = _tensorflow()
+    directory = _tensorflow_directory()
     if directory is None:
         return None
     parts = name.split(".")[1:]
@@ -68,34 +72,34 @@ def is_inside_tensorflow(name: str) -> bool | None:
             continue
         module = place / f"{part}.py"
         if module.is_file():
-            return index + 1 == len(parts) or _binds(module, parts[index + 1])
+            return index + 1 == len(parts) or _defines(module, parts[index + 1])
         if any(place.glob(f"{part}.*so")):
             return None
-        inside = place / "__init__.py"
-        return inside.is_file() and _binds(inside, part)
+        package_file = place / "__init__.py"
+        return package_file.is_file() and _defines(package_file, part)
     return True
 
 
-def _binds(file: Path, name: str) -> bool:
-    # Some of these files are of 15,000 lines: a pattern finds in ms what a parser does in 500.
+def _defines(file: Path, name: str) -> bool:
+    # Some of these files have 15,000 lines: parsing takes 500 ms, and a pattern a few ms.
     word = re.escape(name)
     pattern = (
         rf"^(?:def |class |@)?{word}\b|^(?:from|import)\b[^\n]*\b{word}\b|^ +{word} = |\b_globals\["
     )
-    text = _text(file)
+    text = _read_text(file)
     if re.search(pattern, text, re.MULTILINE):
         return True
     others = re.findall(r"^from (tensorflow\.[\w.]+) import \*", text, re.MULTILINE)
-    return any(is_inside_tensorflow(f"{each}.{name}") is not False for each in others)
+    return any(is_inside_tensorflow(f"{module}.{name}") is not False for module in others)
 
 
 @functools.cache
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
 @functools.cache
-def _tensorflow() -> Path | None:
+def _tensorflow_directory() -> Path | None:
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         return None

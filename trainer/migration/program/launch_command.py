@@ -1,4 +1,4 @@
-"""The command that runs a program."""
+"""The command line that runs a program."""
 
 import ast
 import os
@@ -9,24 +9,24 @@ from pathlib import Path
 
 from trainer.compat.source.name_references import uses
 from trainer.migration.program import package_script, program_flags
-from trainer.migration.program.program_flags import Flag
-from trainer.migration.program.sources import Source
+from trainer.migration.program.program_flags import ProgramFlag
+from trainer.migration.program.sources import SourceFile
 
 _CORES = 8
 _TPU_FLAG = "use_tpu"
 
-# Methods that only what TensorFlow 1's behaviour makes has.
+# Methods that datasets have only under TensorFlow 1's behaviour.
 _V1_METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
 
 
 @dataclass(frozen=True)
-class Sign:
-    """What shows that a program needs TensorFlow 1's behaviour, though no name says so.
+class V1MethodCall:
+    """A method call which shows that a program needs TensorFlow 1's behaviour.
 
     Attributes:
-      file: as it is shown.
-      line: from 1.
-      name: as the program writes it.
+      file: the path of the file as the report shows it.
+      line: the line number, from 1.
+      name: the method as the program writes it.
     """
 
     file: str
@@ -37,74 +37,76 @@ class Sign:
         return f"{self.file}:{self.line} calls {self.name}"
 
 
-def command(sources: Sequence[Source], *, says_tf1: bool) -> str:
-    """What a shell is to run.
+def build_command(sources: Sequence[SourceFile], *, says_tf1: bool) -> str:
+    """Build the shell command that runs a program.
 
-    A word in capitals stands for what only the program's user knows. A TPU is emulated where the
-    program makes a TPUEstimator, unless it says use_tpu=False itself.
+    A word in capitals stands for a value that the user must fill in. The command emulates a TPU if
+    the program creates a TPUEstimator without use_tpu=False.
 
     Args:
-      sources: the script, and its modules.
-      says_tf1: whether the command has to ask for TensorFlow 1.
+      sources: the script and its modules.
+      says_tf1: whether the command must request TensorFlow 1's behaviour.
     """
-    trees = [each.tree for each in sources]
-    flags = [each for tree in trees for each in program_flags.of(tree)]
+    trees = [source.tree for source in sources]
+    flags = [flag for tree in trees for flag in program_flags.find_flags(tree)]
     words = ["tpuserve", "run"]
     if says_tf1:
         words.append("--tf1")
     on_tpu = _uses_tpu(trees)
     if on_tpu:
         words += ["--emulate-tpu", str(_CORES)]
-    part = package_script.of(sources[0])
-    if part is None:
+    package = package_script.find_package(sources[0])
+    if package is None:
         words.append(shlex.quote(sources[0].file))
     else:
-        words += ["-m", part.name]
-        if part.root != Path.cwd():
+        words += ["-m", package.name]
+        if package.root != Path.cwd():
             is_absolute = Path(sources[0].file).is_absolute()
-            root = str(part.root) if is_absolute else os.path.relpath(part.root)
+            root = str(package.root) if is_absolute else os.path.relpath(package.root)
             words = ["cd", shlex.quote(root), "&&", *words]
-    given = {
-        each.name: each.given(each.name.upper().replace("-", "_"))
-        for each in flags
-        if each.is_required and not _is_tpu_flag(each)
+    arguments = {
+        flag.name: flag.format_argument(flag.name.upper().replace("-", "_"))
+        for flag in flags
+        if flag.is_required and not _is_tpu_flag(flag)
     }
     if on_tpu:
-        given |= {
-            each.name: each.turned_on() for each in flags if _is_tpu_flag(each) and not each.is_on
+        arguments |= {
+            flag.name: flag.format_true() for flag in flags if _is_tpu_flag(flag) and not flag.is_on
         }
-    return " ".join([*words, *given.values()])
+    return " ".join([*words, *arguments.values()])
 
 
-def _is_tpu_flag(flag: Flag) -> bool:
+def _is_tpu_flag(flag: ProgramFlag) -> bool:
     return flag.name.replace("-", "_") == _TPU_FLAG
 
 
-def v1_method(sources: Sequence[Source]) -> Sign | None:
-    """The first method that needs TensorFlow 1's behaviour."""
+def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
+    """Find the first method call that needs TensorFlow 1's behaviour."""
     for source in sources:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Attribute) and node.attr in _V1_METHODS and _is_method(node):
-                return Sign(source.file, node.end_lineno or node.lineno, f".{node.attr}()")
+                return V1MethodCall(source.file, node.end_lineno or node.lineno, f".{node.attr}()")
     return None
 
 
 def _is_method(node: ast.Attribute) -> bool:
-    # tf.compat.v1.data.make_one_shot_iterator(dataset) is a function, which is always there.
+    # tf.compat.v1.data.make_one_shot_iterator(dataset) is a function, which always exists.
     return not (isinstance(node.value, ast.Attribute) and node.value.attr == "data")
 
 
 def _uses_tpu(trees: Sequence[ast.Module]) -> bool:
-    makes = any("TPUEstimator" in each.name.split(".") for tree in trees for each in uses(tree))
-    given = [
-        each.value
+    creates_estimator = any(
+        "TPUEstimator" in reference.name.split(".") for tree in trees for reference in uses(tree)
+    )
+    use_tpu_values = [
+        keyword.value
         for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
-        for each in node.keywords
-        if each.arg == _TPU_FLAG
+        for keyword in node.keywords
+        if keyword.arg == _TPU_FLAG
     ]
-    refused = given and all(
-        isinstance(each, ast.Constant) and each.value is False for each in given
+    is_turned_off = use_tpu_values and all(
+        isinstance(value, ast.Constant) and value.value is False for value in use_tpu_values
     )
-    return makes and not refused
+    return creates_estimator and not is_turned_off

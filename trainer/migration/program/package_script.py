@@ -1,4 +1,4 @@
-"""Programs that are modules of a package, and are run by `python -m`."""
+"""Scripts that are modules of a package and run by `python -m`."""
 
 import ast
 from dataclasses import dataclass
@@ -6,56 +6,56 @@ from pathlib import Path
 
 from trainer.compat.source.paths import OUR_PACKAGES
 from trainer.migration.names import other_modules
-from trainer.migration.program.sources import Source
+from trainer.migration.program.sources import SourceFile
 
 
 @dataclass(frozen=True)
-class PackagePart:
-    """A module that runs as such alone.
+class PackageScript:
+    """A script that runs only as a module of its package.
 
     Attributes:
-      name: as `python -m` has it: "trainer.task".
-      root: the directory in which the package is.
+      name: the module name for `python -m`: "trainer.task".
+      root: the directory that contains the package.
     """
 
     name: str
     root: Path
 
 
-def of(script: Source) -> PackagePart | None:
-    """Where in a package a script is; None where it runs by its path.
+def find_package(script: SourceFile) -> PackageScript | None:
+    """Return the package module of a script; None if the script runs by its path.
 
-    It does not if it imports from its own package by dots, nor if its package has the name of one
-    of ours, and it imports from there by that name.
+    A script does not run by its path if it uses relative imports, or if its package has the name of
+    one of our packages and the script imports from the package by that name.
     """
     path = script.path.resolve()
     root = path.parent
     while (root / "__init__.py").is_file() and root.parent != root:
         root = root.parent
-    tried = other_modules.tried_lines(script.tree)
+    optional_lines = other_modules.optional_import_lines(script.tree)
     imports = [
-        each
-        for each in ast.walk(script.tree)
-        if isinstance(each, ast.Import | ast.ImportFrom) and each.lineno not in tried
+        node
+        for node in ast.walk(script.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
     # A package need not have an __init__.py.
-    if root == path.parent and root.name in OUR_PACKAGES and _import(imports, root.name):
+    if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
-    dots = max((each.level for each in imports if isinstance(each, ast.ImportFrom)), default=0)
+    dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)
     while dots > len(path.relative_to(root).parts) - 1 and root.parent != root:
         root = root.parent
     *packages, last = path.relative_to(root).with_suffix("").parts
     is_ours = bool(packages) and packages[0] in OUR_PACKAGES
-    if not dots and not (is_ours and _import(imports, packages[0])):
+    if not dots and not (is_ours and _any_imports(imports, packages[0])):
         return None
-    return PackagePart(".".join(packages if last == "__main__" else [*packages, last]), root)
+    return PackageScript(".".join(packages if last == "__main__" else [*packages, last]), root)
 
 
-def _import(nodes: list[ast.Import | ast.ImportFrom], package: str) -> bool:
-    return any(_is_of(each, package) for each in nodes)
+def _any_imports(nodes: list[ast.Import | ast.ImportFrom], package: str) -> bool:
+    return any(_imports_package(node, package) for node in nodes)
 
 
-def _is_of(node: ast.Import | ast.ImportFrom, package: str) -> bool:
+def _imports_package(node: ast.Import | ast.ImportFrom, package: str) -> bool:
     if isinstance(node, ast.Import):
-        return any(each.name.split(".")[0] == package for each in node.names)
+        return any(alias.name.split(".")[0] == package for alias in node.names)
     return not node.level and str(node.module).split(".")[0] == package

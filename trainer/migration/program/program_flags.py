@@ -1,22 +1,22 @@
-"""The flags that a program defines, with absl, tf.flags or argparse."""
+"""The command-line flags that a program defines with absl, tf.flags or argparse."""
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_YES = ("1", "on", "t", "true", "y", "yes")
+_TRUE_WORDS = ("1", "on", "t", "true", "y", "yes")
 
 
 @dataclass(frozen=True)
-class Flag:
-    """An argument that a program can be given.
+class ProgramFlag:
+    """A command-line flag of a program.
 
     Attributes:
-      name: without dashes.
-      is_required: whether the program ends without it.
-      is_switch: whether it is given without a value, as argparse's store_true.
-      is_on: whether it is true by default.
-      choices: the words that it takes; empty where any.
+      name: the name without dashes.
+      is_required: whether the program fails without the flag.
+      is_switch: whether the flag takes no value, as with argparse's store_true.
+      is_on: whether the flag is true by default.
+      choices: the accepted values; empty for any value.
     """
 
     name: str
@@ -25,56 +25,59 @@ class Flag:
     is_on: bool = False
     choices: tuple[str, ...] = ()
 
-    def given(self, value: str) -> str:
-        """The word that gives it on a command line."""
+    def format_argument(self, value: str) -> str:
+        """Format the flag with a value for a command line."""
         return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
 
-    def turned_on(self) -> str:
-        """The word that makes it true."""
-        return self.given(next((each for each in self.choices if each.lower() in _YES), "True"))
+    def format_true(self) -> str:
+        """Format the flag with a true value for a command line."""
+        true_words = (choice for choice in self.choices if choice.lower() in _TRUE_WORDS)
+        return self.format_argument(next(true_words, "True"))
 
 
-def of(tree: ast.Module) -> list[Flag]:
-    """The flags that a file defines by names that can be read, in order."""
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    required = {name for call in calls for name in _marked(call)}
-    return [flag for call in calls for flag in _defined(call, required)]
+def find_flags(tree: ast.Module) -> list[ProgramFlag]:
+    """Find the flags that a file defines with literal names, in order."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    required = {name for call in calls for name in _flags_marked_required(call)}
+    return [flag for call in calls for flag in _defined_flags(call, required)]
 
 
-def _defined(call: ast.Call, required: set[str]) -> Iterator[Flag]:
-    function, name = _called(call), _text(call.args[0] if call.args else None)
-    given = {each.arg: each.value for each in call.keywords}
+def _defined_flags(call: ast.Call, required: set[str]) -> Iterator[ProgramFlag]:
+    function, name = _function_name(call), _text(call.args[0] if call.args else None)
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if name is None:
         return
     if function.startswith("DEFINE_"):
-        default = given.get("default", call.args[1] if len(call.args) > 1 else None)
-        yield Flag(
-            name, name in required or _is_true(given.get("required")), False, _is_true(default)
+        default = keywords.get("default", call.args[1] if len(call.args) > 1 else None)
+        yield ProgramFlag(
+            name, name in required or _is_true(keywords.get("required")), False, _is_true(default)
         )
     elif function == "add_argument":
-        names = [text for each in call.args if (text := _text(each))]
-        long = next((each for each in names if each.startswith("--")), None)
-        if long is not None:
-            is_switch = _text(given.get("action")) == "store_true"
-            is_on = _is_true(given.get("default"))
-            is_required = _is_true(given.get("required"))
-            yield Flag(long[2:], is_required, is_switch, is_on, _choices(given.get("choices")))
+        names = [text for argument in call.args if (text := _text(argument))]
+        long_name = next((name for name in names if name.startswith("--")), None)
+        if long_name is not None:
+            is_switch = _text(keywords.get("action")) == "store_true"
+            is_on = _is_true(keywords.get("default"))
+            is_required = _is_true(keywords.get("required"))
+            yield ProgramFlag(
+                long_name[2:], is_required, is_switch, is_on, _choices(keywords.get("choices"))
+            )
 
 
 def _choices(node: ast.AST | None) -> tuple[str, ...]:
-    words = node.elts if isinstance(node, ast.List | ast.Tuple) else []
-    return tuple(text for each in words if (text := _text(each)))
+    elements = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+    return tuple(text for element in elements if (text := _text(element)))
 
 
-def _marked(call: ast.Call) -> Iterator[str]:
-    if _called(call) in ("mark_flag_as_required", "mark_flags_as_required") and call.args:
-        for each in ast.walk(call.args[0]):
-            text = _text(each)
+def _flags_marked_required(call: ast.Call) -> Iterator[str]:
+    if _function_name(call) in ("mark_flag_as_required", "mark_flags_as_required") and call.args:
+        for node in ast.walk(call.args[0]):
+            text = _text(node)
             if text is not None:
                 yield text
 
 
-def _called(call: ast.Call) -> str:
+def _function_name(call: ast.Call) -> str:
     function = call.func
     if isinstance(function, ast.Attribute):
         return function.attr

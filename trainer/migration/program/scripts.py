@@ -1,4 +1,4 @@
-"""Which programs a path stands for."""
+"""The scripts at a path."""
 
 import os
 import re
@@ -7,38 +7,47 @@ from pathlib import Path
 from tpuserve.errors import InvalidSetting
 from trainer.migration.program import sources
 
-_MAIN = re.compile(r"^if __name__ == ['\"]__main__['\"]|^(?:tf\.)?app\.run\(", re.MULTILINE)
-_SKIPPED = {"__pycache__", "build", "dist", "node_modules", "site-packages"}
+_MAIN_PART = re.compile(r"^if __name__ == ['\"]__main__['\"]|^(?:tf\.)?app\.run\(", re.MULTILINE)
+_SKIPPED_DIRECTORIES = {"__pycache__", "build", "dist", "node_modules", "site-packages"}
 
 
-def at(path: Path) -> list[Path]:
-    """The scripts at a path: a file is one; in a directory, those that are run by themselves.
+def find_scripts(path: Path) -> list[Path]:
+    """Find the scripts at a path.
 
-    Of the Python files in and below a directory these are the files with a main part, and those
-    that none of these imports.
+    A file is a script. The scripts of a directory are the Python files below it with a main part,
+    and the files that no such file imports.
 
     Raises:
-      InvalidSetting: a directory without Python files.
+      InvalidSetting: the directory has no Python files.
     """
     if not path.is_dir():
         return [path]
     files = [
         Path(directory) / name
-        for directory, inside, names in os.walk(path)
-        if _keep(inside)
+        for directory, subdirectories, names in os.walk(path)
+        if _prune(subdirectories)
         for name in sorted(names)
         if name.endswith(".py")
     ]
     if not files:
-        raise InvalidSetting(f"{path} has no Python files. Give a script, or where scripts are.")
-    mains = [each for each in files if _MAIN.search(each.read_text(errors="replace"))]
+        raise InvalidSetting(
+            f"{path} has no Python files. Give a script, or a directory with scripts."
+        )
+    scripts = [file for file in files if _MAIN_PART.search(file.read_text(errors="replace"))]
     read = {
-        source.path.resolve() for main in mains for source in sources.program(main, (main.parent,))
+        source.path.resolve()
+        for script in scripts
+        for source in sources.read_program(script, (script.parent,))
     }
-    rest = [each for each in files if each.resolve() not in read and each.name != "__init__.py"]
-    return sorted([*mains, *rest])
+    rest = [file for file in files if file.resolve() not in read and file.name != "__init__.py"]
+    return sorted([*scripts, *rest])
 
 
-def _keep(inside: list[str]) -> bool:
-    inside[:] = sorted(each for each in inside if each not in _SKIPPED and not each.startswith("."))
+def _prune(subdirectories: list[str]) -> bool:
+    """Remove the directories that os.walk must not enter; always return True."""
+    subdirectories[:] = sorted(
+        name
+        for name in subdirectories
+        if name not in _SKIPPED_DIRECTORIES and not name.startswith(".")
+    )
     return True

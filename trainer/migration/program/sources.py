@@ -1,4 +1,4 @@
-"""The files of a program, parsed: the script, and the modules beside it that it imports."""
+"""The parsed files of a program: the script, and its own modules that it imports."""
 
 import ast
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# What Python 3 says of what only Python 2 understands.
+# Python 3's error messages about Python 2 syntax.
 _PYTHON_2 = (
     "Missing parentheses in call to",
     "multiple exception types must be parenthesized",
@@ -18,12 +18,12 @@ _PYTHON_2 = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a file cannot be read.
+    """The reason why a file cannot be read.
 
     Attributes:
-      file: as it is shown.
-      line: from 1; None where it is none of its lines.
-      says: what is wrong, and what to do.
+      file: the path of the file as the report shows it.
+      line: the line number, from 1; None if the problem has no line.
+      says: the problem and the solution.
     """
 
     file: str
@@ -36,14 +36,14 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file of a program.
 
     Attributes:
-      file: as it is shown.
-      path: of the file.
-      tree: what it says; empty where it cannot be read.
-      problem: why it cannot; None where it can.
+      file: the path of the file as the report shows it.
+      path: the path of the file.
+      tree: the syntax tree; empty if the file cannot be read.
+      problem: why the file cannot be read; None if it can.
     """
 
     file: str
@@ -52,85 +52,88 @@ class Source:
     problem: Problem | None = None
 
 
-def read(path: Path, file: str) -> Source:
-    """One file; if it is no Python, that is its problem."""
+def read_source(path: Path, file: str) -> SourceFile:
+    """Read and parse a file; errors become the problem of the result."""
     try:
         content = path.read_bytes()
     except OSError as error:
         problem = Problem(file, None, f"it cannot be read: {error.strerror}.")
-        return Source(file, path, _empty(), problem)
+        return SourceFile(file, path, _empty_module(), problem)
     try:
-        return Source(file, path, _parsed(content))
+        return SourceFile(file, path, _parse(content))
     except SyntaxError as error:
-        return Source(file, path, _empty(), Problem(file, error.lineno, _explained(error)))
+        return SourceFile(
+            file, path, _empty_module(), Problem(file, error.lineno, _explain_syntax_error(error))
+        )
     except (ValueError, RecursionError, MemoryError) as error:
         problem = Problem(file, None, f"it is not the source of a Python program: {error}.")
-        return Source(file, path, _empty(), problem)
+        return SourceFile(file, path, _empty_module(), problem)
 
 
-def program(script: Path, directories: Sequence[Path]) -> list[Source]:
-    """The script, and the modules of the program that it leads to.
+def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
+    """Read the script and, transitively, the program's own modules that it imports.
 
     Args:
       script: the main file.
-      directories: where modules count as the program's, and below; none to read the script alone.
+      directories: the directories whose modules belong to the program; empty to read the script
+        alone.
     """
-    places = [each.resolve() for each in directories]
-    found = {script.resolve(): read(script, str(script))}
-    unfollowed = list(found) if places else []
-    while unfollowed:
-        importer = unfollowed.pop(0)
-        for path in _imported(found[importer].tree, importer, places):
+    roots = [directory.resolve() for directory in directories]
+    files = {script.resolve(): read_source(script, str(script))}
+    pending = list(files) if roots else []
+    while pending:
+        importer = pending.pop(0)
+        for path in _imported_files(files[importer].tree, importer, roots):
             file = path.resolve()
-            if file not in found:
-                found[file] = read(file, _shown(file, script))
-                unfollowed.append(file)
-    return list(found.values())
+            if file not in files:
+                files[file] = read_source(file, _format_path(file, script))
+                pending.append(file)
+    return list(files.values())
 
 
-def _shown(file: Path, script: Path) -> str:
-    """A file as the script is shown: from the working directory, or whole."""
+def _format_path(file: Path, script: Path) -> str:
+    """Format a path as the script's: relative to the working directory, or absolute."""
     if script.is_absolute():
         return str(file)
     return os.path.relpath(file)
 
 
-def _parsed(content: bytes) -> ast.Module:
+def _parse(content: bytes) -> ast.Module:
     with warnings.catch_warnings():
-        # "\d" in a string of its own is nothing that we report.
+        # Warnings about invalid escapes such as "\d" are not reported.
         warnings.simplefilter("ignore")
         return ast.parse(content)
 
 
-def _empty() -> ast.Module:
+def _empty_module() -> ast.Module:
     return ast.Module(body=[], type_ignores=[])
 
 
-def _explained(error: SyntaxError) -> str:
-    if any(each in error.msg for each in _PYTHON_2):
+def _explain_syntax_error(error: SyntaxError) -> str:
+    if any(message in error.msg for message in _PYTHON_2):
         return (
             f"it is Python 2 ({error.msg}). Convert it first: Python 3.10 to 3.12 bring "
             f"`2to3 -w FILE`."
         )
-    return f"it is no Python 3: {error.msg}. Correct it first."
+    return f"it is not valid Python 3: {error.msg}. Correct it first."
 
 
-def _imported(tree: ast.Module, importer: Path, places: Sequence[Path]) -> Iterator[Path]:
-    """The files at or below some places that a module imports, and the packages they are in."""
+def _imported_files(tree: ast.Module, importer: Path, roots: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files below the roots that a module imports, and the __init__ files of packages."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for each in node.names:
-                for place in places:
-                    yield from _files(place, each.name.split("."))
+            for alias in node.names:
+                for root in roots:
+                    yield from _module_files(root, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom) and node.level <= len(importer.parents):
-            starts = [importer.parents[node.level - 1]] if node.level else places
+            starts = [importer.parents[node.level - 1]] if node.level else roots
             module = node.module.split(".") if node.module else []
-            for place in starts:
-                for each in node.names:
-                    yield from _files(place, [*module, each.name])
+            for start in starts:
+                for alias in node.names:
+                    yield from _module_files(start, [*module, alias.name])
 
 
-def _files(place: Path, parts: list[str]) -> Iterator[Path]:
+def _module_files(place: Path, parts: list[str]) -> Iterator[Path]:
     for part in parts:
         place = place / part
         for file in (place / "__init__.py", place.with_suffix(".py")):

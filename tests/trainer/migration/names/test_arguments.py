@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from tests.trainer.migration.samples import findings_of
-from trainer.migration.names.classification import Kind
+from trainer.migration.names.classification import NameStatus
 
 SOURCE = """
     import tensorflow as tf
@@ -18,11 +18,15 @@ def test_an_argument_that_is_not_taken_is_found(tmp_path: Path) -> None:
     found = findings_of(tmp_path, SOURCE)
     wrong = {name: each for name, each in found.items() if "(" in name}
     assert {name: (each.lines, each.kind, each.says) for name, each in wrong.items()} == {
-        "tf.contrib.tpu.TPUConfig(num_shard=)": ((4,), Kind.UNKNOWN, "Did you mean num_shards?"),
-        "RunConfig(modeldir=)": ((5,), Kind.UNKNOWN, "Did you mean model_dir?"),
+        "tf.contrib.tpu.TPUConfig(num_shard=)": (
+            (4,),
+            NameStatus.UNKNOWN,
+            "Did you mean num_shards?",
+        ),
+        "RunConfig(modeldir=)": ((5,), NameStatus.UNKNOWN, "Did you mean model_dir?"),
         "tf.contrib.tpu.TPUEstimator(embedding_config_spec=)": (
             (6,),
-            Kind.GONE,
+            NameStatus.GONE,
             "The TPU's embedding engine keeps no tables here: build them in model_fn, and leave it "
             "out.",
         ),

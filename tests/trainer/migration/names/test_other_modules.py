@@ -3,12 +3,12 @@ from pathlib import Path
 from tests.trainer.migration import samples
 from tests.trainer.migration.samples import findings_of
 from trainer.migration import report
-from trainer.migration.names.classification import Kind
+from trainer.migration.names.classification import NameStatus
 
 
 def test_a_module_that_is_not_installed_is_said_at_its_line(tmp_path: Path) -> None:
     (found,) = findings_of(tmp_path, "import os, click\nimport nobody_has_this.inside").values()
-    assert (found.kind, found.lines) == (Kind.MISSING, (2,))
+    assert (found.kind, found.lines) == (NameStatus.MISSING, (2,))
 
 
 def test_what_a_program_tries_to_import_is_not_missed(tmp_path: Path) -> None:
@@ -26,17 +26,17 @@ def test_what_a_program_tries_to_import_is_not_missed(tmp_path: Path) -> None:
 def test_a_module_above_the_script_comes_with_the_path_to_set(tmp_path: Path) -> None:
     samples.write(tmp_path, "models/__init__.py", "")
     script = samples.write(tmp_path, "models/mnist/main.py", "from models import common")
-    (found,) = report.of(script).findings
-    assert found.kind is Kind.MISSING
+    (found,) = report.analyze_program(script).findings
+    assert found.kind is NameStatus.MISSING
     assert f"PYTHONPATH={tmp_path}" in found.says
 
 
 def test_modules_and_names_of_python_2_come_with_those_of_python_3(tmp_path: Path) -> None:
     found = findings_of(tmp_path, "import cPickle\nfor each in xrange(3): unicode(each)")
     assert {each.written: (each.kind, each.lines) for each in found.values()} == {
-        "cPickle": (Kind.GONE, (1,)),
-        "xrange": (Kind.GONE, (2,)),
-        "unicode": (Kind.GONE, (2,)),
+        "cPickle": (NameStatus.GONE, (1,)),
+        "xrange": (NameStatus.GONE, (2,)),
+        "unicode": (NameStatus.GONE, (2,)),
     }
     assert "range" in found["xrange"].says
 

@@ -2,12 +2,12 @@ import pytest
 
 from trainer.compat.source.name_references import Use
 from trainer.migration.names import tensorflow_names
-from trainer.migration.names.classification import Kind, Verdict
+from trainer.migration.names.classification import Classification, NameStatus
 
 
-def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Verdict:
+def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Classification:
     shown = name.replace("tensorflow", "tf", 1)
-    return tensorflow_names.judge(Use(1, name, name if is_import else shown, is_import), tf1=tf1)
+    return tensorflow_names.classify(Use(1, name, name if is_import else shown, is_import), tf1=tf1)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Verdict:
     ],
 )
 def test_a_public_name_of_tensorflow_works(name: str) -> None:
-    assert judge(name) == Verdict(Kind.WORKS)
+    assert judge(name) == Classification(NameStatus.WORKS)
 
 
 @pytest.mark.parametrize(
@@ -46,32 +46,32 @@ def test_a_public_name_of_tensorflow_works(name: str) -> None:
     ],
 )
 def test_a_name_that_is_supplied_comes_with_its_home(name: str, home: str) -> None:
-    assert judge(name, is_import=True) == Verdict(Kind.SUPPLIED, home)
+    assert judge(name, is_import=True) == Classification(NameStatus.SUPPLIED, home)
 
 
 def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() -> None:
-    def kind(name: str) -> Kind:
+    def kind(name: str) -> NameStatus:
         name = f"rewriter_config_pb2.{name}"
-        return tensorflow_names.judge(
+        return tensorflow_names.classify(
             Use(1, f"tensorflow.core.protobuf.{name}", name), tf1=True
         ).kind
 
-    assert kind("RewriterConfig") is Kind.WORKS
-    assert kind("RewriterConfig.OFF") is Kind.WORKS
-    assert judge("tensorflow.core.protobuf").kind is Kind.UNKNOWN
+    assert kind("RewriterConfig") is NameStatus.WORKS
+    assert kind("RewriterConfig.OFF") is NameStatus.WORKS
+    assert judge("tensorflow.core.protobuf").kind is NameStatus.UNKNOWN
 
 
 def test_the_same_name_has_other_homes_in_the_two_versions() -> None:
-    assert judge("tensorflow.estimator.tpu.TPUEstimator").kind is Kind.SUPPLIED
-    assert judge("tensorflow.estimator.tpu.TPUEstimator", tf1=False).kind is Kind.GONE
-    assert judge("tensorflow.Session").kind is Kind.WORKS
-    assert judge("tensorflow.Session", tf1=False).kind is Kind.UNKNOWN
+    assert judge("tensorflow.estimator.tpu.TPUEstimator").kind is NameStatus.SUPPLIED
+    assert judge("tensorflow.estimator.tpu.TPUEstimator", tf1=False).kind is NameStatus.GONE
+    assert judge("tensorflow.Session").kind is NameStatus.WORKS
+    assert judge("tensorflow.Session", tf1=False).kind is NameStatus.UNKNOWN
 
 
 def test_a_module_of_version_1_hides_that_of_version_2() -> None:
     # tf.losses.Loss is version 2's; a program for version 1 has tf.compat.v1.losses there.
-    assert judge("tensorflow.losses.Loss", tf1=False).kind is Kind.WORKS
-    assert judge("tensorflow.losses.Loss").kind is Kind.UNKNOWN
+    assert judge("tensorflow.losses.Loss", tf1=False).kind is NameStatus.WORKS
+    assert judge("tensorflow.losses.Loss").kind is NameStatus.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_module_of_version_1_hides_that_of_version_2() -> None:
 )
 def test_a_name_that_is_gone_comes_with_what_replaces_it(name: str, replacement: str) -> None:
     verdict = judge(name)
-    assert verdict.kind is Kind.GONE
+    assert verdict.kind is NameStatus.GONE
     assert replacement in verdict.says
 
 
@@ -98,15 +98,15 @@ def test_a_name_that_is_gone_comes_with_what_replaces_it(name: str, replacement:
 )
 def test_a_name_that_nobody_knows_comes_with_near_ones(name: str, near: str) -> None:
     verdict = judge(name)
-    assert verdict.kind is Kind.UNKNOWN
+    assert verdict.kind is NameStatus.UNKNOWN
     assert near in verdict.says
 
 
 def test_a_module_inside_of_tensorflow_works_where_it_is_still_there() -> None:
     there = judge("tensorflow.python.framework.ops.Graph", is_import=True)
-    assert there.kind is Kind.WORKS
-    assert "inside of TensorFlow" in there.says
-    assert judge("tensorflow.python.framework.ops.Graf", is_import=True).kind is Kind.GONE
+    assert there.kind is NameStatus.WORKS
+    assert "private module of TensorFlow" in there.says
+    assert judge("tensorflow.python.framework.ops.Graf", is_import=True).kind is NameStatus.GONE
 
 
 def test_a_module_inside_of_tensorflow_cannot_be_reached_as_an_attribute() -> None:
@@ -116,4 +116,4 @@ def test_a_module_inside_of_tensorflow_cannot_be_reached_as_an_attribute() -> No
 @pytest.mark.parametrize("is_import", [True, False])
 def test_a_module_inside_of_contrib_need_not_be_imported(is_import: bool) -> None:
     name = "tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig"
-    assert judge(name, is_import=is_import).kind is Kind.SUPPLIED
+    assert judge(name, is_import=is_import).kind is NameStatus.SUPPLIED

@@ -5,12 +5,12 @@ import pytest
 from tests.trainer.migration import samples
 from trainer.migration import report
 from trainer.migration.program import package_script, sources
-from trainer.migration.program.package_script import PackagePart
+from trainer.migration.program.package_script import PackageScript
 
 
-def part_of(directory: Path, name: str, source: str) -> PackagePart | None:
+def part_of(directory: Path, name: str, source: str) -> PackageScript | None:
     script = samples.write(directory, name, source)
-    return package_script.of(sources.read(script, name))
+    return package_script.find_package(sources.read_source(script, name))
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def part_of(directory: Path, name: str, source: str) -> PackagePart | None:
 def test_a_script_that_needs_its_package_is_a_module(
     name: str, source: str, module: str, tmp_path: Path
 ) -> None:
-    assert part_of(tmp_path, name, source) == PackagePart(module, tmp_path)
+    assert part_of(tmp_path, name, source) == PackageScript(module, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_package_begins_at_its_outermost_init_file(tmp_path: Path) -> None:
     for each in ("models/__init__.py", "models/census/__init__.py"):
         samples.write(tmp_path, each, "")
     found = part_of(tmp_path, "models/census/task.py", "from . import model")
-    assert found == PackagePart("models.census.task", tmp_path)
+    assert found == PackageScript("models.census.task", tmp_path)
 
 
 def test_a_module_of_a_package_is_run_from_where_the_package_is(
@@ -50,9 +50,11 @@ def test_a_module_of_a_package_is_run_from_where_the_package_is(
     samples.write(tmp_path, "trainer/model.py", "import tensorflow as tf\ntf.flags\ntf.lites")
     samples.write(tmp_path, "trainer/task.py", "import trainer.model\nfrom . import model")
     monkeypatch.chdir(tmp_path)
-    found = report.of(Path("trainer/task.py"))
+    found = report.analyze_program(Path("trainer/task.py"))
     assert found.command == "tpuserve run -m trainer.task"
     assert [each.written for each in found.findings] == ["tensorflow", "tf.flags", "tf.lites"]
 
     monkeypatch.chdir(tmp_path / "trainer")
-    assert report.of(Path("task.py")).command == "cd .. && tpuserve run -m trainer.task"
+    assert (
+        report.analyze_program(Path("task.py")).command == "cd .. && tpuserve run -m trainer.task"
+    )

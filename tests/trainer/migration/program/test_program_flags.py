@@ -1,11 +1,11 @@
 import ast
 
 from trainer.migration.program import program_flags
-from trainer.migration.program.program_flags import Flag
+from trainer.migration.program.program_flags import ProgramFlag
 
 
-def flags(source: str) -> list[Flag]:
-    return program_flags.of(ast.parse(source))
+def flags(source: str) -> list[ProgramFlag]:
+    return program_flags.find_flags(ast.parse(source))
 
 
 def test_flags_of_absl_are_found_with_those_that_are_required() -> None:
@@ -16,9 +16,9 @@ def test_flags_of_absl_are_found_with_those_that_are_required() -> None:
         "flags.DEFINE_string(name, None, 'x')\n"
         "flags.mark_flags_as_required(['data_dir'])"
     ) == [
-        Flag("data_dir", is_required=True),
-        Flag("use_tpu", is_on=True),
-        Flag("steps", is_required=True),
+        ProgramFlag("data_dir", is_required=True),
+        ProgramFlag("use_tpu", is_on=True),
+        ProgramFlag("steps", is_required=True),
     ]
 
 
@@ -29,12 +29,12 @@ def test_options_of_argparse_are_found() -> None:
         "parser.add_argument('--mode', choices=['train', 'eval'])\n"
         "parser.add_argument('script')"
     ) == [
-        Flag("data", is_required=True),
-        Flag("use_tpu", is_switch=True),
-        Flag("mode", choices=("train", "eval")),
+        ProgramFlag("data", is_required=True),
+        ProgramFlag("use_tpu", is_switch=True),
+        ProgramFlag("mode", choices=("train", "eval")),
     ]
 
 
 def test_a_switch_is_given_without_a_value() -> None:
-    assert Flag("use_tpu", is_switch=True).given("True") == "--use_tpu"
-    assert Flag("use_tpu").given("True") == "--use_tpu=True"
+    assert ProgramFlag("use_tpu", is_switch=True).format_argument("True") == "--use_tpu"
+    assert ProgramFlag("use_tpu").format_argument("True") == "--use_tpu=True"

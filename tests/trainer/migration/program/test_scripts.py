@@ -14,14 +14,14 @@ def test_of_a_directory_the_programs_are_found_and_not_their_modules(tmp_path: P
     samples.write(tmp_path, "b/model.py", "")
     samples.write(tmp_path, "a.py", "print('no main part, and imported by nobody')")
     samples.write(tmp_path, ".git/c.py", MAIN)
-    found = [each.relative_to(tmp_path).as_posix() for each in scripts.at(tmp_path)]
+    found = [each.relative_to(tmp_path).as_posix() for each in scripts.find_scripts(tmp_path)]
     assert found == ["a.py", "b/train.py"]
 
 
 def test_a_file_is_a_program(tmp_path: Path) -> None:
-    assert scripts.at(tmp_path / "x.py") == [tmp_path / "x.py"]
+    assert scripts.find_scripts(tmp_path / "x.py") == [tmp_path / "x.py"]
 
 
 def test_a_directory_without_python_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="has no Python files"):
-        scripts.at(tmp_path)
+        scripts.find_scripts(tmp_path)

@@ -7,7 +7,7 @@ from trainer.migration.program import sources
 
 
 def files(script: Path, directory: Path) -> list[str]:
-    read = sources.program(script, (directory,))
+    read = sources.read_program(script, (directory,))
     return [each.path.relative_to(directory).as_posix() for each in read]
 
 
@@ -26,7 +26,7 @@ def test_imports_are_followed_to_the_modules_beside_the_script(tmp_path: Path) -
 def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
     script = samples.write(tmp_path, "main.py", "import beside")
     samples.write(tmp_path, "beside.py", "")
-    assert [each.path for each in sources.program(script, ())] == [script]
+    assert [each.path for each in sources.read_program(script, ())] == [script]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
         ("import os\nprint 'x'\n", 2, "it is Python 2"),
         ("try:\n  x\nexcept A, e:\n  pass\n", 3, "it is Python 2"),
         ("x = 0777\n", 1, "it is Python 2"),
-        ("def f(:\n", 1, "it is no Python 3"),
+        ("def f(:\n", 1, "it is not valid Python 3"),
         ("(" * 300, None, "it is no"),
         ("x = '\0'", None, "it is no"),
     ],
@@ -43,7 +43,7 @@ def test_a_script_can_be_read_alone(tmp_path: Path) -> None:
 def test_what_does_not_parse_is_one_line_that_says_where(
     tmp_path: Path, text: str, line: int | None, says: str
 ) -> None:
-    problem = sources.read(samples.write(tmp_path, "old.py", text), "old.py").problem
+    problem = sources.read_source(samples.write(tmp_path, "old.py", text), "old.py").problem
     assert problem is not None
     assert line in (None, problem.line)
     assert str(problem).startswith("old.py")
@@ -54,10 +54,10 @@ def test_what_does_not_parse_is_one_line_that_says_where(
 def test_a_file_of_another_encoding_is_read(tmp_path: Path) -> None:
     path = tmp_path / "latin.py"
     path.write_bytes("# coding: latin-1\nx = 'é'  # \\d\ny = '\\d'\n".encode("latin-1"))
-    assert sources.read(path, "latin.py").problem is None
+    assert sources.read_source(path, "latin.py").problem is None
 
 
 def test_a_file_that_is_no_text_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "binary.py"
     path.write_bytes(bytes(range(256)))
-    assert sources.read(path, "binary.py").problem is not None
+    assert sources.read_source(path, "binary.py").problem is not None
