@@ -1,0 +1,110 @@
+"""Changes six modules in small ways, one at a time, and reports the changes that no test notices.
+
+    python -m tools.mutants [MODULE ...]
+
+The changes are cosmic-ray's mutations. They are written into the working tree and taken back, so
+the modules must have no uncommitted changes. Each surviving mutation is printed as a difference:
+either a test is missing, or the changed code does the same.
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+TESTS = {
+    "tpuserve/select.py": "tests/tpuserve/test_select.py",
+    "tpuserve/saved_model/signature.py": "tests/tpuserve/saved_model/test_signature.py",
+    "server/codec/json_to_array.py": "tests/server/codec",
+    "server/codec/requests.py": "tests/server/codec",
+    "server/batching/scheduler.py": "tests/server/batching",
+    "trainer/distribution/topology.py": "tests/trainer/distribution/test_topology.py",
+}
+"""Module → the fast tests that must notice a change of it."""
+
+# The mutations of annotations change nothing at run time: `int | None` becomes `int + None`.
+_ANNOTATION_OPERATORS = "core/ReplaceBinaryOperator_BitOr_.*"
+
+_CONFIGURATION = """
+[cosmic-ray]
+module-path = {module}
+timeout = 30.0
+excluded-modules = []
+test-command = {command}
+
+[cosmic-ray.distributor]
+name = "local"
+
+[cosmic-ray.filters.operators-filter]
+exclude-operators = [{annotations}]
+"""
+
+
+def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
+    """Run the tests against each mutation of a module, print the survivors, and count the results.
+
+    Args:
+      module: The path of the module.
+      tests: The tests that must fail.
+      directory: A directory for cosmic-ray's files.
+
+    Returns:
+      Result → number of mutations: "killed", "survived", "incompetent" (the code did not run) or
+      "no-test".
+    """
+    command = f'{sys.executable} -m pytest -x -q -p no:cacheprovider -m "not slow" {tests}'
+    # json writes strings as TOML does.
+    text = _CONFIGURATION.format(
+        module=json.dumps(module),
+        command=json.dumps(command),
+        annotations=json.dumps(_ANNOTATION_OPERATORS),
+    )
+    configuration, session = directory / "cosmic-ray.toml", directory / "session.sqlite"
+    configuration.write_text(text, encoding="utf-8")
+    _run("cosmic-ray", "baseline", str(configuration))
+    _run("cosmic-ray", "init", "--force", str(configuration), str(session))
+    _run("cr-filter-operators", str(session), str(configuration))
+    _run("cosmic-ray", "exec", str(configuration), str(session))
+    counts: Counter[str] = Counter()
+    for line in _run("cosmic-ray", "dump", str(session)).splitlines():
+        _, result = json.loads(line)
+        if result is None or result["worker_outcome"] == "skipped":
+            continue
+        outcome = result["test_outcome"] or result["worker_outcome"]
+        counts[outcome] += 1
+        if outcome == "survived":
+            print(result["diff"], flush=True)
+    return counts
+
+
+def _run(*command: str) -> str:
+    program = Path(sys.executable).with_name(command[0])
+    result = subprocess.run([str(program), *command[1:]], capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def main() -> None:
+    """Mutate the modules that the command line names, or all."""
+    modules = sys.argv[1:] or list(TESTS)
+    if unknown := [module for module in modules if module not in TESTS]:
+        raise SystemExit(
+            f"no tests are known for {', '.join(unknown)}. Add them to tools/mutants.py."
+        )
+    status = subprocess.run(
+        ["git", "status", "--porcelain", "--", *modules], capture_output=True, text=True, check=True
+    )
+    if status.stdout:
+        raise SystemExit(f"commit these changes first:\n{status.stdout}")
+    for module in modules:
+        with TemporaryDirectory() as directory:
+            counts = run_mutations(module, TESTS[module], Path(directory))
+        killed = counts.total() - counts["survived"]
+        print(f"{module}: {killed} of {counts.total()} killed {dict(counts)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
