@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serve.rpc_program import save_model
+from benchmarks.serve.models import save_half_plus_two
 from server.frontends.rest.transport.server import RestServer
 from server.process import ports
 
@@ -55,7 +55,7 @@ def build_app(directory: Path, is_batched: bool) -> Any:
     from server.models.manager import Manager
     from tpuserve.runtime import loader
 
-    save_model(directory)
+    save_half_plus_two(directory)
     options: dict[str, Any] = {}
     if is_batched:
         parameters = BatchingParameters(num_batch_threads=2, batch_timeout_micros=0)

@@ -1,9 +1,10 @@
-"""Predict over gRPC against a bare grpcio server that echoes the same messages.
+"""Predict over gRPC against a plain grpcio server that echoes messages of the same size.
 
     python -m benchmarks.serve.rpc [--rounds 5]
 
-The sides take turns, so that what else the machine does falls on all of them alike. A server's
-own processor time is told too: on a small machine the client takes the rest.
+The servers are measured in turns, so that the machine's other work slows down all of them alike.
+The report has the processor time of each server as well, because on a small machine the client
+takes the rest.
 
 Needs h2load (Debian: nghttp2-client).
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 import grpc
 
 from benchmarks.serve import rpc_program
+from benchmarks.serve.turns import process_cpu_seconds
 
 SIDES = ("echo", "echo with protos", "ours")
 BASELINE = "echo"
@@ -33,7 +35,13 @@ _METHOD = "/tensorflow.serving.PredictionService/Predict"
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of each side in one turn."""
+    """The requests of one turn.
+
+    Attributes:
+      title: the title in the report.
+      values: the number of float32 values in each request.
+      requests: the number of requests.
+    """
 
     title: str
     values: int
@@ -54,15 +62,18 @@ class Side:
     port: int
     pid: int
 
-    def cpu_seconds(self) -> float:
-        """The processor time it has taken so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+@dataclass(frozen=True)
+class Turn:
+    """The figures of one turn."""
+
+    requests_per_second: float
+    cpu_us_per_request: float
 
 
 @contextmanager
 def serving(name: str) -> Iterator[Side]:
-    """A running side, ended for certain on leaving."""
+    """Start a server, and kill the server at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.serve.rpc_program", name],
         stdin=subprocess.PIPE,
@@ -78,11 +89,17 @@ def serving(name: str) -> Iterator[Side]:
         process.communicate()
 
 
-def measure(side: Side, load: Load, body: Path) -> tuple[float, float]:
-    """Requests a second, and microseconds of the server's processors per request."""
-    check(side, load)
-    before = side.cpu_seconds()
-    done = subprocess.run(
+def measure(side: Side, load: Load, body: Path) -> Turn:
+    """Send the requests of a turn with h2load.
+
+    Args:
+      side: the server.
+      load: the requests.
+      body: a file with the length-prefixed message of a request.
+    """
+    check_response(side, load)
+    cpu_before = process_cpu_seconds(side.pid)
+    finished = subprocess.run(
         ["h2load", "-n", str(load.requests), "-c", "4", "-m", "4", "-d", str(body)]
         + ["-H", "content-type: application/grpc", "-H", "te: trailers"]
         + [f"http://127.0.0.1:{side.port}{_METHOD}"],
@@ -90,63 +107,71 @@ def measure(side: Side, load: Load, body: Path) -> tuple[float, float]:
         text=True,
         check=True,
     )
-    cpu = (side.cpu_seconds() - before) / load.requests * 1e6
-    found = re.search(r"([\d.]+) req/s", done.stdout)
-    assert found is not None
-    assert f"{load.requests} succeeded" in done.stdout, done.stdout
-    return float(found[1]), cpu
+    cpu_us = (process_cpu_seconds(side.pid) - cpu_before) / load.requests * 1e6
+    rate = re.search(r"([\d.]+) req/s", finished.stdout)
+    assert rate is not None
+    assert f"{load.requests} succeeded" in finished.stdout, finished.stdout
+    return Turn(float(rate[1]), cpu_us)
 
 
-def check(side: Side, load: Load) -> None:
-    """Fails unless one reply is right: h2load takes any for a success."""
+def check_response(side: Side, load: Load) -> None:
+    """Fail unless a response has the right size: h2load counts any response as a success."""
     options = [("grpc.max_receive_message_length", -1)]
+    request = rpc_program.linear_request(load.values)
     with grpc.insecure_channel(f"127.0.0.1:{side.port}", options) as channel:
-        reply = channel.unary_unary(_METHOD)(rpc_program.request(load.values), timeout=30)
-    expected = len(rpc_program.reply(rpc_program.request(load.values)))
-    assert len(reply) == expected, f"{side.name}: {len(reply)} bytes, not {expected}"
+        response = channel.unary_unary(_METHOD)(request, timeout=30)
+    expected = len(rpc_program.echo_response(request))
+    assert len(response) == expected, f"{side.name}: {len(response)} bytes, not {expected}"
 
 
 def main() -> None:
-    """Measures, and prints ratios."""
+    """Measure, and print ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if shutil.which("h2load") is None:
-        sys.exit("h2load is not there. Install it: apt-get install nghttp2-client")
+        sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
-        sides = [stack.enter_context(serving(each)) for each in SIDES]
+        sides = [stack.enter_context(serving(name)) for name in SIDES]
         for load in LOADS:
             body = Path(temporary) / "body"
-            raw = rpc_program.request(load.values)
+            raw = rpc_program.linear_request(load.values)
             body.write_bytes(b"\0" + len(raw).to_bytes(4, "big") + raw)
-            found: dict[str, list[tuple[float, float]]] = {each: [] for each in SIDES}
+            turns: dict[str, list[Turn]] = {name: [] for name in SIDES}
             for _ in range(arguments.rounds):
                 for side in sides:
-                    found[side.name].append(measure(side, load, body))
-            report(load, found)
+                    turns[side.name].append(measure(side, load, body))
+            print_report(load, turns)
 
 
-def report(load: Load, found: dict[str, list[tuple[float, float]]]) -> None:
-    """Prints medians, and the ratios to the baseline in the same round."""
+def print_report(load: Load, turns: dict[str, list[Turn]]) -> None:
+    """Print the medians of each server, and the ratios to the baseline in the same round."""
     print(f"\n{load.title}")
-    for name, turns in found.items():
-        rounds = list(zip(turns, found[BASELINE], strict=True))
-        rate = statistics.median(each[0] for each in turns)
-        cpu = statistics.median(each[1] for each in turns)
+    for name in turns:
+        rates = [turn.requests_per_second for turn in turns[name]]
+        cpu_us = [turn.cpu_us_per_request for turn in turns[name]]
+        base_cpu_us = [turn.cpu_us_per_request for turn in turns[BASELINE]]
+        cpu_ratios = [cpu / base for cpu, base in zip(cpu_us, base_cpu_us, strict=True)]
         print(
-            f"  {name:18} {rate:8.0f} requests/s  {cpu:7.0f} us of processor each  ratios: "
-            f"requests/s {_shown([mine[0] / base[0] for mine, base in rounds])}, "
-            f"processor {_shown([mine[1] / base[1] for mine, base in rounds])}"
+            f"  {name:18} {statistics.median(rates):8.0f} requests/s  "
+            f"{statistics.median(cpu_us):7.0f} us of processor time each  ratios: "
+            f"requests/s {_format_ratios(_rate_ratios(turns, name))}, "
+            f"processor time {_format_ratios(cpu_ratios)}"
         )
-    ours = found["ours"], found[BASELINE]
-    rates = [mine[0] / base[0] for mine, base in zip(*ours, strict=True)]
-    verdict = "reached" if statistics.median(rates) >= TARGET else "missed"
+    is_reached = statistics.median(_rate_ratios(turns, "ours")) >= TARGET
+    verdict = "reached" if is_reached else "missed"
     print(f"  target of {TARGET} of the requests/s of {BASELINE}: {verdict}")
 
 
-def _shown(ratios: list[float]) -> str:
+def _rate_ratios(turns: dict[str, list[Turn]], name: str) -> list[float]:
+    """Return the rate of a server divided by the rate of the baseline, in each round."""
+    rounds = zip(turns[name], turns[BASELINE], strict=True)
+    return [turn.requests_per_second / base.requests_per_second for turn, base in rounds]
+
+
+def _format_ratios(ratios: list[float]) -> str:
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 

@@ -235,7 +235,10 @@ def main() -> None:
             serving(base, *arguments.flags, watch=watch, without=arguments.without)
         )
         channel = stack.enter_context(grpc.insecure_channel(f"{_HOST}:{rpc}"))
-        predict, request = channel.unary_unary(_METHOD), rpc_program.request_of([1.0, 2.0, 5.0])
+        predict, request = (
+            channel.unary_unary(_METHOD),
+            rpc_program.serialize_request([1.0, 2.0, 5.0]),
+        )
         connection = http.client.HTTPConnection(_HOST, rest, timeout=30)
         clients = [
             Client("REST", lambda: ask_rest(connection)),

@@ -87,7 +87,7 @@ class SinglePollerMode:
             self._quick_calls = 0
 
     def wait_turn(self) -> None:
-        """Block until the current thread may poll: while another thread polls alone."""
+        """Block the current thread as long as another thread polls alone."""
         if self._poller is None or self._poller == threading.get_ident():
             return
         # One of the waiting threads watches the poller. When the watching thread returns, the next

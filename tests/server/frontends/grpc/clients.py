@@ -1,4 +1,4 @@
-"""TensorFlow Serving's own stubs, and servers to try them on."""
+"""Servers for tests, and clients with TensorFlow Serving's stubs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,7 +111,7 @@ def example_list(examples: Sequence[Any], context: Any = None) -> Any:
 
 @contextmanager
 def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iterator[Any]:
-    """A running server; options are those of RpcServer, or settings by their names."""
+    """Yield a running server; options are arguments of GrpcServer, or settings by their names."""
     from server.frontends.grpc.server import GrpcServer
 
     server_options = {
@@ -138,8 +138,8 @@ def serving(dataplane: DataPlane, has_port: bool = True, **options: Any) -> Iter
 
 
 @contextmanager
-def client_of(address: str, credentials: Any = None, *options: Any) -> Iterator[Client]:
-    """A client on a channel of its own."""
+def connect(address: str, credentials: Any = None, *options: Any) -> Iterator[Client]:
+    """Yield a client with a channel of its own."""
     chosen = [*NO_LIMIT, *options]
     channel = (
         grpc.insecure_channel(address, chosen)
@@ -150,6 +150,6 @@ def client_of(address: str, credentials: Any = None, *options: Any) -> Iterator[
         yield Client(channel)
 
 
-def error(caught: Any) -> tuple[str, str]:
-    """The code and the text of a call that has failed."""
+def status_and_text(caught: Any) -> tuple[str, str]:
+    """Return the status code and the text of a failed call."""
     return caught.value.code().name, caught.value.details()

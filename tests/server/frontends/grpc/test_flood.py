@@ -24,7 +24,7 @@ REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 KEY = [("authorization", "Bearer sesame")]
 
 
-def code_of(channel: grpc.Channel, message: bytes, metadata: list[tuple[str, str]]) -> str:
+def call_status(channel: grpc.Channel, message: bytes, metadata: list[tuple[str, str]]) -> str:
     call = channel.unary_unary(PREDICT).future(message, timeout=10, metadata=metadata)
     return "OK" if call.exception() is None else str(call.code().name)
 
@@ -69,14 +69,14 @@ def test_watchers_stalled_streams_and_rejections_do_not_block_calls(
             stalled = channel.stream_stream(method)(nothing(), metadata=KEY)
             stack.callback(stalled.cancel)
         for _ in range(50):
-            assert code_of(channel, request, []) == "UNAUTHENTICATED"
-            assert code_of(channel, request, KEY) == "OK"
+            assert call_status(channel, request, []) == "UNAUTHENTICATED"
+            assert call_status(channel, request, KEY) == "OK"
             admission.wait_until_idle(10)
         model.gate.clear()
         model.entered.clear()
         running = channel.unary_unary(PREDICT).future(request, timeout=20, metadata=KEY)
         assert model.entered.wait(10)
-        assert code_of(channel, request, KEY) == "RESOURCE_EXHAUSTED"
+        assert call_status(channel, request, KEY) == "RESOURCE_EXHAUSTED"
         assert stub.Check(health_pb2.HealthCheckRequest(), 10, metadata=KEY).status == 1
         model.gate.set()
         assert running.exception() is None

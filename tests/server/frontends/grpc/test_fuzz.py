@@ -66,7 +66,7 @@ def client() -> Iterator[clients.Client]:
     aspire(manager, "half", {3: Path("/models/half/3")})
     with (
         clients.serving(DataPlane(manager, reload=lambda config: None)) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         yield client
     manager.close(1)

@@ -41,7 +41,7 @@ def test_calls_are_counted_with_their_model_and_status(dataplane: DataPlane) -> 
     metrics = Metrics()
     with (
         clients.serving(dataplane, metrics=metrics) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         client.predict(x=[1.0])
         client.status(name="half")
@@ -65,7 +65,7 @@ def test_calls_that_never_reach_a_model_are_counted(dataplane: DataPlane, tmp_pa
         clients.serving(
             dataplane, metrics=metrics, admission=admission, keys=ApiKeys(file)
         ) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         fail(client, b"\xff", metadata=good)
         fail(client, metadata=good)
@@ -86,7 +86,7 @@ def test_access_log_has_a_line_for_each_call(
     with (
         caplog.at_level(logging.INFO, logger="server.access"),
         clients.serving(dataplane, access_log=True) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         reply = client.prediction.Predict(request, timeout=10)
         client.status(name="half", version=3)
@@ -113,7 +113,7 @@ def test_access_log_is_off_by_default(
     with (
         caplog.at_level(logging.INFO, logger="server.access"),
         clients.serving(dataplane) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         client.predict(x=[1.0])
     assert "server.access" not in {record.name for record in caplog.records}

@@ -45,12 +45,12 @@ def test_tls_serves_clients_that_trust_the_authority(dataplane: DataPlane) -> No
     authority = Authority()
     own = authority.identity()
     with clients.serving(dataplane, tls=TlsConfig(own.key, own.certificate)) as server:
-        with clients.client_of(
+        with clients.connect(
             server.address, grpc.ssl_channel_credentials(authority.certificate)
         ) as client:
             assert values(client) == Y
         with (
-            clients.client_of(server.address) as plain,
+            clients.connect(server.address) as plain,
             pytest.raises(grpc.RpcError, match="UNAVAILABLE"),
         ):
             values(plain)
@@ -64,7 +64,7 @@ def test_mutual_tls_serves_clients_with_a_certificate(dataplane: DataPlane) -> N
 
         def ask(*identity: bytes) -> list[float]:
             credentials = grpc.ssl_channel_credentials(authority.certificate, *identity)
-            with clients.client_of(server.address, credentials) as client:
+            with clients.connect(server.address, credentials) as client:
                 return values(client)
 
         assert ask(known.key, known.certificate) == Y
@@ -80,11 +80,11 @@ def test_unix_socket_serves_with_and_without_a_port(dataplane: DataPlane) -> Non
         for has_port in (True, False):
             with (
                 clients.serving(dataplane, has_port, grpc_socket_path=path) as server,
-                clients.client_of(f"unix:{path}") as client,
+                clients.connect(f"unix:{path}") as client,
             ):
                 assert values(client) == Y
                 if has_port:
-                    with clients.client_of(server.address) as other:
+                    with clients.connect(server.address) as other:
                         assert values(other) == Y
 
 
@@ -98,14 +98,14 @@ def test_channel_arguments_of_the_user_are_applied(dataplane: DataPlane) -> None
     )
     with (
         clients.serving(dataplane, grpc_channel_arguments=arguments) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
         pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"),
     ):
         values(client)
 
 
 def test_compressed_request_is_decompressed(dataplane: DataPlane) -> None:
-    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+    with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
             reply = client.prediction.Predict(
                 predict_request(x=X), timeout=10, compression=compression
@@ -118,7 +118,7 @@ def test_request_beyond_the_limit_is_refused_and_the_next_is_answered(
 ) -> None:
     with (
         clients.serving(dataplane, max_request_bytes=1000) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
             client.predict(x=np.zeros(1000, np.float32))
@@ -131,11 +131,11 @@ def test_small_message_that_describes_a_large_tensor_is_refused(dataplane: DataP
     request.inputs["x"].tensor_shape.dim.add(size=10_000)
     with (
         clients.serving(dataplane, max_request_bytes=1000) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
         pytest.raises(grpc.RpcError) as caught,
     ):
         client.prediction.Predict(request, timeout=10)
-    assert clients.error(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
+    assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
 
 
 def test_call_without_a_valid_api_key_is_refused(dataplane: DataPlane, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_call_without_a_valid_api_key_is_refused(dataplane: DataPlane, tmp_path:
     request = predict_request(x=X)
     with (
         clients.serving(dataplane, keys=ApiKeys(file)) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         good = (("authorization", "Bearer secret"),)
         assert client.prediction.Predict(request, timeout=10, metadata=good).outputs
@@ -168,7 +168,7 @@ def test_health_checks_can_be_exempt_from_api_keys(dataplane: DataPlane, tmp_pat
                 open_health=is_open,
                 enable_grpc_healthcheck_service=True,
             ) as server,
-            clients.client_of(server.address) as client,
+            clients.connect(server.address) as client,
         ):
             stub = health_pb2_grpc.HealthStub(client.channel)
             if is_open:
@@ -186,7 +186,7 @@ def test_call_beyond_the_limit_is_refused_and_the_call_in_flight_is_answered(
     model.gate.clear()
     with (
         clients.serving(dataplane, admission=admission) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
         ThreadPoolExecutor() as pool,
     ):
         first = pool.submit(values, client)
@@ -203,7 +203,7 @@ def test_draining_server_is_unavailable(dataplane: DataPlane) -> None:
     admission = AdmissionController()
     with (
         clients.serving(dataplane, admission=admission) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         assert values(client) == Y
         admission.drain()
@@ -217,7 +217,7 @@ def test_calls_that_arrive_during_the_stop_are_unavailable(
     admission, answered = AdmissionController(), threading.Semaphore(0)
 
     def ask_again_and_again(address: str) -> str:
-        with clients.client_of(address) as client:
+        with clients.connect(address) as client:
             try:
                 while values(client) == Y:
                     answered.release()
@@ -247,8 +247,8 @@ def test_more_stalled_calls_than_threads_do_not_block_others(dataplane: DataPlan
 
     with (
         clients.serving(dataplane, grpc_max_threads=2) as server,
-        clients.client_of(server.address) as stalling,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as stalling,
+        clients.connect(server.address) as client,
     ):
         call = stalling.channel.stream_unary(PREDICT)
         stalled = [call.future(nothing(), timeout=60) for _ in range(5)]
@@ -279,7 +279,7 @@ def test_open_streams_block_neither_rejections_nor_reloads(
         clients.serving(
             dataplane, admission=admission, enable_grpc_healthcheck_service=True
         ) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         opened = [client.channel.stream_stream(method)(nothing()) for _ in range(20)]
         with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
@@ -300,7 +300,7 @@ def test_call_that_was_cancelled_in_the_queue_is_not_run(
     admission = AdmissionController()
     with (
         clients.serving(dataplane, grpc_max_threads=1, admission=admission) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         first = client.prediction.Predict.future(predict_request(x=X))
         assert model.entered.wait(10)
@@ -335,7 +335,7 @@ def test_slow_model_does_not_block_health_and_status(
             enable_grpc_healthcheck_service=True,
             allow_direct_polling=allow_direct_polling,
         ) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         # More than there are threads.
         calls = [client.prediction.Predict.future(predict_request(x=X)) for _ in range(5)]
@@ -360,7 +360,7 @@ def test_ipv4_and_ipv6_are_served_while_the_port_is_reserved(
         server = GrpcServer(dataplane, "0.0.0.0", port, 10)
         server.start()
     for host in ("127.0.0.1", "[::1]"):
-        with clients.client_of(f"{host}:{port}") as client:
+        with clients.connect(f"{host}:{port}") as client:
             assert values(client) == Y
     server.stop()
     server.join()

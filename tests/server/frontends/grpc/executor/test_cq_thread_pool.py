@@ -170,7 +170,7 @@ def test_threads_end_with_the_server(echo: Echo) -> None:
     before = alive()
     with serving(echo, CompletionQueueThreadPool(4)) as begin:
         assert begin([b"a"]).result() == b"echo a"
-        # Those of other tests may end meanwhile.
+        # Threads of other tests may end at the same time.
         assert alive() - before
     assert wait_for(lambda: alive() <= before)
 
@@ -208,7 +208,7 @@ def test_server_works_with_any_grpcio(
     dataplane: Any, monkeypatch: pytest.MonkeyPatch, is_made_as_expected: bool
 ) -> None:
     monkeypatch.setattr(grpcio_compat, "supports_direct_polling", lambda: is_made_as_expected)
-    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+    with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         assert list(client.predict(x=[1.0]).outputs["y"].float_val) == [2.5]
         assert client.status(name="half")[0].version == 3
 

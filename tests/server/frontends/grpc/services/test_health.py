@@ -24,7 +24,7 @@ def server(dataplane: DataPlane) -> Iterator[Any]:
 def stub(server: Any) -> Iterator[Any]:
     from grpc_health.v1 import health_pb2_grpc
 
-    with clients.client_of(server.address) as client:
+    with clients.connect(server.address) as client:
         yield health_pb2_grpc.HealthStub(client.channel)
 
 
@@ -69,7 +69,7 @@ def test_watchers_that_leave_during_the_drain_do_not_delay_it(dataplane: DataPla
     for _ in range(10):
         with (
             clients.serving(dataplane, enable_grpc_healthcheck_service=True) as server,
-            clients.client_of(server.address) as client,
+            clients.connect(server.address) as client,
         ):
             stub = health_pb2_grpc.HealthStub(client.channel)
             streams = [stub.Watch(request(""), timeout=30) for _ in range(20)]
@@ -85,7 +85,7 @@ def test_health_service_is_off_by_default(dataplane: DataPlane) -> None:
 
     with (
         clients.serving(dataplane) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
         pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"),
     ):
         health_pb2_grpc.HealthStub(client.channel).Check(request(""), timeout=10)

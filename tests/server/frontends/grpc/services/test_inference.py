@@ -39,7 +39,7 @@ def client(model: RecordingModel) -> Iterator[Client]:
     aspire(manager, "half", {3: Path("/models/half/3")})
     with (
         clients.serving(DataPlane(manager)) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         yield client
     manager.close(1)
@@ -120,7 +120,7 @@ def test_multi_inference_answers_all_tasks(client: Client) -> None:
 def test_invalid_model_spec_is_refused(client: Client, method: str, spec: Any, text: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         getattr(client, method)(example_list([example(x=1)]), **spec)
-    assert clients.error(caught) == ("INVALID_ARGUMENT", text)
+    assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", text)
 
 
 def test_request_without_examples_is_refused(client: Client) -> None:
@@ -128,7 +128,7 @@ def test_request_without_examples_is_refused(client: Client) -> None:
         for sent in (None, example_list([]), example_list([], context=example(x=1))):
             with pytest.raises(grpc.RpcError) as caught:
                 call(sent, **spec)
-            assert clients.error(caught) == ("INVALID_ARGUMENT", "Input is empty.")
+            assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", "Input is empty.")
 
 
 OTHER = {"name": "other", "signature_name": "regress"}
@@ -165,7 +165,7 @@ UNKNOWN = {"name": "half", "signature_name": "S"}
 def test_invalid_tasks_are_refused(client: Client, tasks: Any, code: str, text: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.multi_inference(example_list([example(x=1)]), *tasks)
-    assert clients.error(caught) == (code, text)
+    assert clients.status_and_text(caught) == (code, text)
 
 
 def test_metadata_has_the_complete_signatures(client: Client, model: RecordingModel) -> None:
@@ -209,4 +209,4 @@ def test_invalid_metadata_request_is_refused(
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.metadata(*fields, **spec)
-    assert clients.error(caught) == (code, text)
+    assert clients.status_and_text(caught) == (code, text)

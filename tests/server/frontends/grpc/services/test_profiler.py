@@ -54,7 +54,7 @@ def channel(dataplane: DataPlane, profiler_server: FakeProfilerServer) -> Iterat
 
     with (
         clients.serving(dataplane, service_types=[Profiler]) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         yield client.channel
 
@@ -71,7 +71,7 @@ def test_bytes_are_forwarded_both_ways(
 def test_errors_are_forwarded(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/tensorflow.ProfilerService/Profile")(b"", timeout=10)
-    assert clients.error(caught) == ("NOT_FOUND", "no profile")
+    assert clients.status_and_text(caught) == ("NOT_FOUND", "no profile")
     with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
         channel.unary_unary("/tensorflow.ProfilerService/Other")(b"", timeout=10)
 
@@ -82,9 +82,9 @@ def test_tensorflows_own_profiler_answers(
     # The profiler writes captures to the working directory.
     monkeypatch.chdir(tmp_path)
     # A ProfileRequest for 50 ms. On a CPU there is no Monitor.
-    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+    with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         profile = client.channel.unary_unary("/tensorflow.ProfilerService/Profile")
         assert isinstance(profile(b"\x08\x32", timeout=60), bytes)
         with pytest.raises(grpc.RpcError) as caught:
             client.channel.unary_unary(MONITOR)(b"", timeout=60)
-    assert clients.error(caught) == ("UNIMPLEMENTED", "unimplemented.")
+    assert clients.status_and_text(caught) == ("UNIMPLEMENTED", "unimplemented.")

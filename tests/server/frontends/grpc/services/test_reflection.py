@@ -26,7 +26,7 @@ def test_services_are_listed_and_described(dataplane: DataPlane, version: str) -
     from google.protobuf import descriptor_pb2
     from grpc_reflection.v1alpha import reflection_pb2
 
-    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+    with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         ask = client.channel.stream_stream(
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
             reflection_pb2.ServerReflectionRequest.SerializeToString,
@@ -50,7 +50,7 @@ def test_services_are_listed_and_described(dataplane: DataPlane, version: str) -
 def test_disabled_service_is_unimplemented(dataplane: DataPlane) -> None:
     with (
         clients.serving(dataplane, enable_profiler=False) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
         pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"),
     ):
         client.channel.unary_unary("/tensorflow.ProfilerService/Monitor")(b"", timeout=10)
@@ -65,7 +65,7 @@ def test_open_streams_end_when_the_server_drains(dataplane: DataPlane) -> None:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
         end.wait()
 
-    with clients.serving(dataplane) as server, clients.client_of(server.address) as client:
+    with clients.serving(dataplane) as server, clients.connect(server.address) as client:
         stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
         before = stub.ServerReflectionInfo(one(), timeout=10)
         assert next(before).list_services_response.service

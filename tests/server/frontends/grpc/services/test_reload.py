@@ -43,7 +43,7 @@ def client(manager: Manager, config_manager: ModelConfigManager) -> Iterator[Cli
     dataplane = DataPlane(manager, reload=config_manager.reload)
     with (
         clients.serving(dataplane, metrics=config_manager.metrics) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         yield client
 
@@ -106,4 +106,4 @@ def test_error_has_tensorflow_servings_code_and_text(
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         reload(client, *names, base_path=base_path)
-    assert clients.error(caught) == (code, text)
+    assert clients.status_and_text(caught) == (code, text)

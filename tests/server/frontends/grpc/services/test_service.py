@@ -54,7 +54,7 @@ def channel(
             enable_grpc_healthcheck_service=True,
             service_types=(*SERVICE_TYPES, EchoService),
         ) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         yield client.channel
 

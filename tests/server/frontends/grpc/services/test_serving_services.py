@@ -28,7 +28,7 @@ def server(dataplane: DataPlane) -> Iterator[Any]:
 
 @pytest.fixture
 def client(server: Any) -> Iterator[Client]:
-    with clients.client_of(server.address) as client:
+    with clients.connect(server.address) as client:
         yield client
 
 
@@ -113,7 +113,7 @@ def test_tensor_that_cannot_be_parsed_is_refused(client: Client) -> None:
     request.inputs["x"].tensor_shape.dim.add(size=2**40)
     with pytest.raises(grpc.RpcError) as caught:
         client.prediction.Predict(request, timeout=10)
-    assert clients.error(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
+    assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", "tensor parsing error: x")
 
 
 def test_long_error_text_is_truncated(client: Client) -> None:
@@ -167,7 +167,10 @@ def test_note_of_a_version_is_its_error_message(dataplane: DataPlane) -> None:
 def test_status_of_an_unknown_version_is_not_found(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.status(name="half", version=9)
-    assert clients.error(caught) == ("NOT_FOUND", "Could not find version 9 of model half")
+    assert clients.status_and_text(caught) == (
+        "NOT_FOUND",
+        "Could not find version 9 of model half",
+    )
 
 
 def test_status_ignores_labels(client: Client) -> None:
@@ -196,7 +199,7 @@ def test_call_without_a_deadline_has_no_timeout(client: Client, loader: FakeLoad
 def test_outputs_are_tensor_content_when_the_setting_says_so(dataplane: DataPlane) -> None:
     with (
         clients.serving(dataplane, enable_serialization_as_tensor_content=True) as server,
-        clients.client_of(server.address) as client,
+        clients.connect(server.address) as client,
     ):
         output = client.predict(x=X).outputs["y"]
         assert np.frombuffer(output.tensor_content, np.float32).tolist() == [2.5, 3.0, 4.5]
@@ -208,7 +211,7 @@ def test_invalid_message_is_refused(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         call(b"\xff", timeout=10)
     text = "the request cannot be parsed as a tensorflow.serving.PredictRequest"
-    assert clients.error(caught) == ("INVALID_ARGUMENT", text)
+    assert clients.status_and_text(caught) == ("INVALID_ARGUMENT", text)
 
 
 def test_call_without_a_message_is_refused(client: Client) -> None:
