@@ -80,7 +80,7 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     estimator_aliases.make(
         {
             path[len(_TPU_FORMS) :]: home
-            for path, home in module_aliases.MODULES.items()
+            for path, home in module_aliases.MODULE_ALIASES.items()
             if path.startswith(_TPU_FORMS)
         }
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.compat.source import estimator_names
 from trainer.migration.names import static_index
@@ -46,7 +46,7 @@ def _supplied() -> str:
     rows = [
         (f"`tf.contrib.{each}`", _names(f"trainer.compat.contrib.{each}")) for each in _contrib()
     ]
-    forms = ", ".join(f"`{each}`" for each in sorted(MODULES))
+    forms = ", ".join(f"`{each}`" for each in sorted(MODULE_ALIASES))
     rows.append(("modules of `tensorflow.contrib`", forms))
     for path, names in estimator_names.V1.items():
         rows.append((f"`tf.estimator.{path}`".replace(".`", "`"), _joined(names)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.migration import samples
-from trainer.compat.contrib_names.module_aliases import MODULES as FORMS
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES as FORMS
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import api_names, estimator_names

@@ -39,7 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"{__name__}.{name}")
-    raise missing_names.missing("tf.contrib", name, __all__)
+    raise missing_names.missing_name_error("tf.contrib", name, __all__)
 
 
 def __dir__() -> list[str]:

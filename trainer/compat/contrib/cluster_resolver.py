@@ -23,15 +23,15 @@ __all__ = [
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_tensorflows = tf.distribute.cluster_resolver
+_tf_resolvers = tf.distribute.cluster_resolver
 
-ClusterResolver = _tensorflows.ClusterResolver
-GCEClusterResolver = GceClusterResolver = _tensorflows.GCEClusterResolver
-KubernetesClusterResolver = _tensorflows.KubernetesClusterResolver
-SimpleClusterResolver = _tensorflows.SimpleClusterResolver
-SlurmClusterResolver = _tensorflows.SlurmClusterResolver
-TFConfigClusterResolver = _tensorflows.TFConfigClusterResolver
-UnionClusterResolver = _tensorflows.UnionResolver
+ClusterResolver = _tf_resolvers.ClusterResolver
+GCEClusterResolver = GceClusterResolver = _tf_resolvers.GCEClusterResolver
+KubernetesClusterResolver = _tf_resolvers.KubernetesClusterResolver
+SimpleClusterResolver = _tf_resolvers.SimpleClusterResolver
+SlurmClusterResolver = _tf_resolvers.SlurmClusterResolver
+TFConfigClusterResolver = _tf_resolvers.TFConfigClusterResolver
+UnionClusterResolver = _tf_resolvers.UnionResolver
 
 # Where TensorFlow's own looks for a TPU that the program does not name.
 _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
@@ -57,8 +57,8 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         Raises:
           TpuNotFound: nothing can be known of a TPU of that name.
         """
-        self._asked = _only(tpu)
-        name = self._asked or None
+        self._tpu_name = _single_name(tpu)
+        name = self._tpu_name or None
         if name is None and not any(os.environ.get(each) for each in _NAMING_VARIABLES):
             name = "local"
         if name == "local":
@@ -68,7 +68,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         try:
             super().__init__(name, zone, project, **more)
         except Exception as error:
-            raise self._not_found(error) from error
+            raise self._not_found_error(error) from error
 
     def cluster_spec(self) -> Any:
         """The TPU's workers; an empty tf.train.ClusterSpec on this machine.
@@ -79,17 +79,17 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         try:
             return super().cluster_spec()
         except Exception as error:
-            raise self._not_found(error) from error
+            raise self._not_found_error(error) from error
 
-    def _not_found(self, error: Exception) -> TpuNotFound:
+    def _not_found_error(self, error: Exception) -> TpuNotFound:
         return TpuNotFound(
-            f"TPUClusterResolver(tpu={self._asked!r}): {type(error).__name__}: {error}. Give the "
-            f"address of its first worker, grpc://ADDRESS:8470, or leave tpu out or give 'local' "
-            f"to run on this machine; `tpuserve run --emulate-tpu 8` gives it a TPU."
+            f"TPUClusterResolver(tpu={self._tpu_name!r}): {type(error).__name__}: {error}. Give "
+            f"the address of the TPU's first worker (grpc://ADDRESS:8470). To run on this machine, "
+            f"leave tpu out or give 'local'; `tpuserve run --emulate-tpu 8` emulates a TPU there."
         )
 
 
-def replace_tensorflows() -> None:
+def replace_tensorflow_resolver() -> None:
     """Has tf.distribute.cluster_resolver.TPUClusterResolver be ours.
 
     Programs for TPUEstimator on TensorFlow 2 make it so. TensorFlow's own raises a ValueError
@@ -99,9 +99,9 @@ def replace_tensorflows() -> None:
         module.cluster_resolver.TPUClusterResolver = TPUClusterResolver
 
 
-def _only(tpu: Any) -> Any:
+def _single_name(tpu: Any) -> Any:
     name = tpu[0] if isinstance(tpu, (list, tuple)) and len(tpu) == 1 else tpu
     return name.decode() if isinstance(name, bytes) else name
 
 
-__getattr__ = missing_names.of("tf.contrib.cluster_resolver", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.cluster_resolver", __all__)

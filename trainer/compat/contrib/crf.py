@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 
-def _is_inside(sequence_lengths: Any, steps: Any, dtype: Any = tf.float32) -> Any:
+def _sequence_mask(sequence_lengths: Any, steps: Any, dtype: Any = tf.float32) -> Any:
     return tf.sequence_mask(sequence_lengths, steps, dtype)
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Any:
     """[b] sums of the inputs at the tags, [b, n], of each sequence."""
     scores = tf.gather(inputs, tf.cast(tag_indices, tf.int32), batch_dims=2)
-    mask = _is_inside(sequence_lengths, tf.shape(inputs)[1], scores.dtype)
+    mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
@@ -40,7 +40,7 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
     transitions = tf.convert_to_tensor(transition_params)
     scores = tf.gather_nd(transitions, tf.stack([tags[:, :-1], tags[:, 1:]], 2))
     between = tf.maximum(tf.cast(sequence_lengths, tf.int32) - 1, 0)
-    mask = _is_inside(between, tf.shape(tags)[1] - 1, scores.dtype)
+    mask = _sequence_mask(between, tf.shape(tags)[1] - 1, scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
@@ -54,7 +54,7 @@ def crf_sequence_score(
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
     """[b] logarithms of the sums of exp(score) over all ways to tag each sequence."""
-    steps, inside = _by_step(inputs, sequence_lengths)
+    steps, inside = _time_major(inputs, sequence_lengths)
 
     def step(alphas: Any, now: Any) -> Any:
         scores, is_inside = now
@@ -67,9 +67,9 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     return tf.where(tf.cast(sequence_lengths, tf.int32) > 0, norm, tf.zeros_like(norm))
 
 
-def _by_step(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
+def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
     """[n, b, t] scores, and [n, b, 1] whether the step is one of the sequence."""
-    mask = _is_inside(sequence_lengths, tf.shape(inputs)[1], tf.bool)
+    mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], tf.bool)
     return tf.transpose(inputs, [1, 0, 2]), tf.transpose(mask)[:, :, None]
 
 
@@ -92,7 +92,7 @@ def crf_log_likelihood(
 
 def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> tuple[Any, Any]:
     """[b, n] int32 tags of the highest score, 0 after the end, and [b] their scores."""
-    steps, inside = _by_step(potentials, sequence_length)
+    steps, inside = _time_major(potentials, sequence_length)
     same = tf.zeros_like(steps[0], tf.int32) + tf.range(tf.shape(steps)[2])
 
     def forward(before: Any, now: Any) -> Any:
@@ -109,7 +109,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
         lambda tag, pointers: tf.gather(pointers, tag, batch_dims=1), back, end, reverse=True
     )
     tags = tf.transpose(tf.concat([earlier, end[None]], 0))
-    mask = _is_inside(tf.maximum(sequence_length, 1), tf.shape(tags)[1], tf.int32)
+    mask = _sequence_mask(tf.maximum(sequence_length, 1), tf.shape(tags)[1], tf.int32)
     return tags * mask, tf.reduce_max(last, 1)
 
 
@@ -132,4 +132,4 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float
     return tags[::-1], float(best.max())
 
 
-__getattr__ = missing_names.of("tf.contrib.crf", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.crf", __all__)

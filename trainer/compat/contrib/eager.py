@@ -64,4 +64,4 @@ __all__ = [
     "wrap_function",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.eager", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.eager", __all__)

@@ -31,4 +31,4 @@ __all__ = [
     "stop_if_no_increase_hook",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.estimator", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.estimator", __all__)

@@ -41,7 +41,7 @@ def transform(
     """
     with tf.name_scope(name or "transform"):
         images = tf.convert_to_tensor(images)
-        whole = _batched(images)
+        whole = _to_batch(images)
         transforms = tf.convert_to_tensor(transforms, tf.float32)
         if transforms.shape.rank == 1:
             transforms = transforms[None]
@@ -61,7 +61,7 @@ def transform(
         return found if rank == 4 else found[0] if rank == 3 else found[0, :, :, 0]
 
 
-def _batched(images: Any) -> Any:
+def _to_batch(images: Any) -> Any:
     rank = images.shape.rank
     if rank not in (2, 3, 4):
         raise InvalidSetting(
@@ -81,7 +81,7 @@ def rotate(
     """
     with tf.name_scope(name or "rotate"):
         images = tf.convert_to_tensor(images)
-        shape = tf.cast(tf.shape(_batched(images)), tf.float32)
+        shape = tf.cast(tf.shape(_to_batch(images)), tf.float32)
         turns = angles_to_projective_transforms(angles, shape[1], shape[2])
         return transform(images, turns, interpolation)
 
@@ -145,4 +145,4 @@ def compose_transforms(*transforms: Any) -> Any:
     return matrices_to_flat_transforms(found)
 
 
-__getattr__ = missing_names.of("tf.contrib.image", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.image", __all__)

@@ -170,4 +170,4 @@ def index_to_string(
     return table.lookup(tf.cast(tensor, tf.int64))
 
 
-__getattr__ = missing_names.of("tf.contrib.lookup", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.lookup", __all__)

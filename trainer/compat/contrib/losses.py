@@ -3,7 +3,7 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compat.v1 import losses as _tensorflows
+from tensorflow.compat.v1 import losses as _tf_losses
 from tensorflow.compat.v1.losses import (
     add_loss,
     get_losses,
@@ -41,29 +41,29 @@ def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: Any = None) ->
       scope: of the ops.
     """
     losses = tf.convert_to_tensor(losses)
-    return _tensorflows.compute_weighted_loss(losses, _aligned(weights, losses), scope)
+    return _tf_losses.compute_weighted_loss(losses, _expand_weights(weights, losses), scope)
 
 
 def absolute_difference(
     predictions: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
     """The mean of |predictions - labels|; see `compute_weighted_loss`."""
-    weights = _aligned(weights, predictions)
-    return _tensorflows.absolute_difference(labels, predictions, weights, scope)
+    weights = _expand_weights(weights, predictions)
+    return _tf_losses.absolute_difference(labels, predictions, weights, scope)
 
 
 def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope: Any = None) -> Any:
     """The mean of (predictions - labels)²; see `compute_weighted_loss`."""
-    weights = _aligned(weights, predictions)
-    return _tensorflows.mean_squared_error(labels, predictions, weights, scope)
+    weights = _expand_weights(weights, predictions)
+    return _tf_losses.mean_squared_error(labels, predictions, weights, scope)
 
 
 def log_loss(
     predictions: Any, labels: Any, weights: Any = 1.0, epsilon: float = 1e-7, scope: Any = None
 ) -> Any:
     """The mean log loss; see `compute_weighted_loss` and tf.compat.v1.losses.log_loss."""
-    weights = _aligned(weights, predictions)
-    return _tensorflows.log_loss(labels, predictions, weights, epsilon, scope)
+    weights = _expand_weights(weights, predictions)
+    return _tf_losses.log_loss(labels, predictions, weights, epsilon, scope)
 
 
 def hinge_loss(logits: Any, labels: Any, scope: Any = None) -> Any:
@@ -88,8 +88,8 @@ def sigmoid_cross_entropy(
     scope: Any = None,
 ) -> Any:
     """The mean cross entropy of sigmoids; see tf.compat.v1.losses.sigmoid_cross_entropy."""
-    return _tensorflows.sigmoid_cross_entropy(
-        multi_class_labels, logits, _aligned(weights, logits), label_smoothing, scope
+    return _tf_losses.sigmoid_cross_entropy(
+        multi_class_labels, logits, _expand_weights(weights, logits), label_smoothing, scope
     )
 
 
@@ -101,8 +101,8 @@ def softmax_cross_entropy(
     scope: Any = None,
 ) -> Any:
     """The mean cross entropy of a softmax; see tf.compat.v1.losses.softmax_cross_entropy."""
-    return _tensorflows.softmax_cross_entropy(
-        onehot_labels, logits, _of_examples(weights), label_smoothing, scope
+    return _tf_losses.softmax_cross_entropy(
+        onehot_labels, logits, _squeeze_column(weights), label_smoothing, scope
     )
 
 
@@ -110,11 +110,11 @@ def sparse_softmax_cross_entropy(
     logits: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
     """The same for labels that are numbers of classes, [b] or [b, 1]."""
-    labels = _of_examples(labels)
-    return _tensorflows.sparse_softmax_cross_entropy(labels, logits, _of_examples(weights), scope)
+    labels = _squeeze_column(labels)
+    return _tf_losses.sparse_softmax_cross_entropy(labels, logits, _squeeze_column(weights), scope)
 
 
-def _aligned(weights: Any, losses: Any) -> Any:
+def _expand_weights(weights: Any, losses: Any) -> Any:
     """Weights of the first dimensions of losses as weights that are broadcast to all."""
     weights, losses = tf.convert_to_tensor(weights), tf.convert_to_tensor(losses)
     missing = (losses.shape.rank or 0) - (weights.shape.rank or 0)
@@ -123,10 +123,10 @@ def _aligned(weights: Any, losses: Any) -> Any:
     return weights
 
 
-def _of_examples(values: Any) -> Any:
+def _squeeze_column(values: Any) -> Any:
     """[b, 1] as [b]; others as they are."""
     values = tf.convert_to_tensor(values)
     return tf.squeeze(values, [1]) if values.shape.rank == 2 else values
 
 
-__getattr__ = missing_names.of("tf.contrib.losses", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.losses", __all__)

@@ -105,7 +105,9 @@ def from_saved_model(
         session = v1.Session(config=config)
         model = v1.saved_model.load(session, names, export_dir)
     if input_names is None or output_names is None:
-        signature = signature_def or _signature(model, signature_def_key or _DEFAULT, export_dir)
+        signature = signature_def or _find_signature(
+            model, signature_def_key or _DEFAULT, export_dir
+        )
         input_names = {name: info.name for name, info in signature.inputs.items()}
         output_names = {name: info.name for name, info in signature.outputs.items()}
 
@@ -115,7 +117,7 @@ def from_saved_model(
     return SavedModelPredictor(graph, session, tensors(input_names), tensors(output_names))
 
 
-def _signature(model: Any, key: str, export_dir: str) -> Any:
+def _find_signature(model: Any, key: str, export_dir: str) -> Any:
     if key not in model.signature_def:
         raise SignatureNotFound(
             f"{export_dir} has no signature {key!r}. Give signature_def_key one of "
@@ -145,4 +147,4 @@ def from_estimator(
         return from_saved_model(path, output_key, graph=graph, config=config)
 
 
-__getattr__ = missing_names.of("tf.contrib.predictor", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.predictor", __all__)

@@ -32,4 +32,4 @@ __all__ = [
     "static_state_saving_rnn",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.rnn", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.rnn", __all__)

@@ -60,15 +60,15 @@ def sequence_loss(
         averaged = [0] * average_across_batch + [1] * average_across_timesteps
         summed = [0] * sum_over_batch + [1] * sum_over_timesteps
         if averaged:
-            return _quotient(losses, weights, averaged)
+            return _divide_sums(losses, weights, averaged)
         if summed:
             counted = tf.cast(tf.not_equal(weights, 0), flat.dtype)
-            return _quotient(losses, counted, summed)
+            return _divide_sums(losses, counted, summed)
         return losses
 
 
-def _quotient(losses: Any, counts: Any, axes: list[int]) -> Any:
+def _divide_sums(losses: Any, counts: Any, axes: list[int]) -> Any:
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 
-__getattr__ = missing_names.of("tf.contrib.seq2seq", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.seq2seq", __all__)

@@ -20,4 +20,4 @@ __all__ = [
     "stateless_truncated_normal",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.stateless", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.stateless", __all__)

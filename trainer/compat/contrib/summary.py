@@ -60,4 +60,4 @@ __all__ = [
     "summary_writer_initializer_op",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.summary", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.summary", __all__)

@@ -7,4 +7,4 @@ from trainer.compat.contrib_names import missing_names
 
 __all__ = ["constant_value", "make_ndarray", "make_tensor_proto"]
 
-__getattr__ = missing_names.of("tf.contrib.util", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.util", __all__)

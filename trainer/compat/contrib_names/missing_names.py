@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 
 
-def of(module: str, names: Sequence[str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: gives the forms below it, and raises what `missing` says.
+def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module of tf.contrib.
 
     "tf.contrib.tpu.python.tpu.tpu_estimator" is found so by a program that has not imported it.
 
@@ -22,20 +22,20 @@ def of(module: str, names: Sequence[str]) -> Callable[[str], Any]:
 
     def __getattr__(name: str) -> Any:
         form = f"{module}.{name}".removeprefix("tf.contrib.")
-        if _is_form(form):
+        if _is_alias_prefix(form):
             # Without the finder of `trainer.compat.install` there is no tensorflow.contrib.
             with contextlib.suppress(ModuleNotFoundError):
                 return importlib.import_module(f"tensorflow.contrib.{form}")
-        raise missing(module, name, names)
+        raise missing_name_error(module, name, names)
 
     return __getattr__
 
 
-def _is_form(path: str) -> bool:
-    return any(f"{each}.".startswith(f"{path}.") for each in MODULES)
+def _is_alias_prefix(path: str) -> bool:
+    return any(f"{each}.".startswith(f"{path}.") for each in MODULE_ALIASES)
 
 
-def missing(module: str, name: str, names: Sequence[str]) -> AttributeError:
+def missing_name_error(module: str, name: str, names: Sequence[str]) -> AttributeError:
     """The error that says what replaces a name, or which names of the module come near it."""
     asked = f"{module}.{name}"
     if name.startswith("__"):
@@ -43,13 +43,13 @@ def missing(module: str, name: str, names: Sequence[str]) -> AttributeError:
     near = difflib.get_close_matches(name, names, n=3)
     if near and asked not in REPLACEMENTS:
         return AttributeError(f"{asked} is not known. Did you mean {' or '.join(near)}?")
-    found = replacement(asked)
+    found = find_replacement(asked)
     if found is not None:
         return AttributeError(f"{asked} is not supplied: TensorFlow 2 has no tf.contrib. {found}")
     return AttributeError(f"{asked} is not known. It has {', '.join(sorted(names))}.")
 
 
-def replacement(name: str) -> str | None:
+def find_replacement(name: str) -> str | None:
     """What replaces "tf.contrib.X.name", or else its module; None where nothing is known."""
     while name.startswith("tf.contrib."):
         if name in REPLACEMENTS:

@@ -7,11 +7,11 @@ the very module, it is TensorFlow's.
 
 from collections.abc import Mapping
 
-_OURS = "trainer.compat.contrib"
+_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu"
 
 _TPU_MODULES = {
-    "async_checkpoint": f"{_OURS}.tpu.async_checkpoint",
+    "async_checkpoint": f"{_CONTRIB}.tpu.async_checkpoint",
     "bfloat16": f"{_TPU}.bfloat16",
     "datasets": f"{_TPU}.datasets",
     "device_assignment": f"{_TPU}.device_assignment",
@@ -19,12 +19,12 @@ _TPU_MODULES = {
     "functional": f"{_TPU}.functional",
     "topology": f"{_TPU}.topology",
     "tpu": f"{_TPU}.tpu",
-    "tpu_config": f"{_OURS}.tpu.tpu_config",
-    "tpu_context": f"{_OURS}.tpu.tpu_context",
-    "tpu_estimator": f"{_OURS}.tpu.tpu_estimator",
+    "tpu_config": f"{_CONTRIB}.tpu.tpu_config",
+    "tpu_context": f"{_CONTRIB}.tpu.tpu_context",
+    "tpu_estimator": f"{_CONTRIB}.tpu.tpu_estimator",
     "tpu_feed": f"{_TPU}.tpu_feed",
     "tpu_function": f"{_TPU}.tpu_function",
-    "tpu_optimizer": f"{_OURS}.tpu.tpu_optimizer",
+    "tpu_optimizer": f"{_CONTRIB}.tpu.tpu_optimizer",
     "tpu_sharding": f"{_TPU}.tpu_sharding",
     "tpu_system_metadata": f"{_TPU}.tpu_system_metadata",
     "training_loop": f"{_TPU}.training_loop",
@@ -51,7 +51,7 @@ _DATA_MODULES = (
 )
 
 # Module → the forms below it that hold some of its names.
-_FORMS: Mapping[str, tuple[str, ...]] = {
+_INNER_PATHS: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",
         "python.training.tpu_cluster_resolver",
@@ -116,14 +116,14 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-MODULES: Mapping[str, str] = {
+MODULE_ALIASES: Mapping[str, str] = {
     **{f"tpu.python.tpu.{form}": module for form, module in _TPU_MODULES.items()},
     "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
-    "layers.python.layers.utils": f"{_OURS}.slim.named_outputs",
-    "slim.python.slim.learning": f"{_OURS}.slim.learning",
+    "layers.python.layers.utils": f"{_CONTRIB}.slim.named_outputs",
+    "slim.python.slim.learning": f"{_CONTRIB}.slim.learning",
     **{
-        f"{module}.{form}".rstrip("."): f"{_OURS}.{module}"
-        for module, forms in _FORMS.items()
+        f"{module}.{form}".rstrip("."): f"{_CONTRIB}.{module}"
+        for module, forms in _INNER_PATHS.items()
         for form in forms
     },
 }

@@ -53,13 +53,13 @@ class Finder(MetaPathFinder):
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
             return _alias(fullname, _contrib_home(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
-            home = module_aliases.MODULES.get(f"tpu.python.tpu.{fullname[len(_TPU) :]}")
+            home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{fullname[len(_TPU) :]}")
             # TensorFlow imports its own.
             if home is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _alias(fullname, home)
         if fullname.startswith(tuple(f"{each}." for each in estimator_aliases.ROOTS)):
             package, _, form = fullname.rpartition(".")
-            home = module_aliases.MODULES.get(f"tpu.python.tpu.{form}")
+            home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{form}")
             if home is not None and package in _ESTIMATOR_TPU:
                 return _alias(fullname, home)
             raise ModuleNotFoundError(
@@ -117,12 +117,12 @@ class _Forms(Namespace):
     """A package of tf.contrib that is not one of ours: "tf.contrib.tpu.python"."""
 
     def _missing(self, name: str) -> str:
-        return str(missing_names.missing(self.shown, name, self.__all__))
+        return str(missing_names.missing_name_error(self.shown, name, self.__all__))
 
 
 def _contrib_home(path: str) -> str | ModuleType:
     """The module that is tf.contrib.PATH."""
-    forms = module_aliases.MODULES
+    forms = module_aliases.MODULE_ALIASES
     if not path:
         return _OUR_CONTRIB
     if path in forms:
@@ -133,11 +133,10 @@ def _contrib_home(path: str) -> str | ModuleType:
     name = f"{_CONTRIB}.{path}"
     if parts:
         return _Forms(name, f"tf.contrib.{path}", {each: f"{name}.{each}:" for each in parts}, {})
-    replaced = (
-        missing_names.replacement(f"tf.contrib.{path}") or "See `tpuserve migrate` for the rest."
-    )
+    replacement = missing_names.find_replacement(f"tf.contrib.{path}")
+    advice = replacement or "See `tpuserve migrate` for the rest."
     raise ModuleNotFoundError(
-        f"tf.contrib.{path} is not supplied: TensorFlow 2 has no tf.contrib. {replaced}", name=name
+        f"tf.contrib.{path} is not supplied: TensorFlow 2 has no tf.contrib. {advice}", name=name
     )
 
 
@@ -199,7 +198,7 @@ def _import_forms(package: str, names: Sequence[str]) -> None:
     """
     for each in names:
         name = f"{package}.{each}"
-        if name.removeprefix(f"{_CONTRIB}.") in module_aliases.MODULES:
+        if name.removeprefix(f"{_CONTRIB}.") in module_aliases.MODULE_ALIASES:
             importlib.import_module(name)
 
 

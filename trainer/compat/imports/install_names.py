@@ -43,7 +43,9 @@ def names() -> None:
             setattr(v1.tpu.experimental, each, getattr(embedding_parameters, each))
     if os.environ.get(EMULATION_VARIABLE):
         # TensorFlow's own looks for a TPU by its name alone, and finds no emulated one.
-        importlib.import_module("trainer.compat.contrib.cluster_resolver").replace_tensorflows()
+        importlib.import_module(
+            "trainer.compat.contrib.cluster_resolver"
+        ).replace_tensorflow_resolver()
     # An import of these by their names would otherwise read their files anew, into other modules.
     sys.modules.setdefault(f"{_V1}.tpu", v1.tpu)
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import trainer
 from trainer.compat.contrib_names import missing_names
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.migration.names import static_index
 from trainer.migration.names.classification import Classification, NameStatus
@@ -15,11 +15,13 @@ _OURS = "trainer.compat.contrib"
 
 def classify(path: str) -> Classification:
     """Classify a path below tf.contrib, such as "tpu.TPUEstimator"; "" is tf.contrib itself."""
-    aliases = [alias for alias in MODULES if f"{path}.".startswith(f"{alias}.")]
+    aliases = [alias for alias in MODULE_ALIASES if f"{path}.".startswith(f"{alias}.")]
     alias = max(aliases, key=len, default=None)
     if alias is not None:
-        return classify_in_module(MODULES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}")
-    if "." in path and any(alias.startswith(f"{path}.") for alias in MODULES):
+        return classify_in_module(
+            MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
+        )
+    if "." in path and any(alias.startswith(f"{path}.") for alias in MODULE_ALIASES):
         # A package that contains a supplied module.
         return Classification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
@@ -84,7 +86,7 @@ def _classify_missing(
     """
     missing = f"{shown}.{name}"
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
-    replacement = missing_names.replacement(full_name)
+    replacement = missing_names.find_replacement(full_name)
     suggestion = classify_unknown(name, names)
     # A similar name of the module is more helpful than the replacement of the whole module.
     if replacement is None or (

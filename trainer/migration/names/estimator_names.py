@@ -1,6 +1,6 @@
 """Classification of names of tf.estimator and of the package tensorflow_estimator."""
 
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
 from trainer.compat.source.estimator_names import GONE, Namespaces
@@ -26,7 +26,7 @@ def classify_module_path(path: str) -> Classification:
         return Classification(NameStatus.SUPPLIED)
     if path.startswith("tpu."):
         module_name, _, inner_path = path.removeprefix("tpu.").partition(".")
-        module = MODULES.get(f"{_TPU_MODULES}{module_name}")
+        module = MODULE_ALIASES.get(f"{_TPU_MODULES}{module_name}")
         if module is not None:
             return contrib_names.classify_in_module(
                 module, inner_path, f"tensorflow_estimator.{path}"

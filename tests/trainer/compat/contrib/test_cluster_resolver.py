@@ -8,7 +8,7 @@ import tpuserve
 import trainer
 from tests.trainer import programs
 from tpuserve.errors import TpuNotFound
-from trainer.compat.contrib.cluster_resolver import TPUClusterResolver, replace_tensorflows
+from trainer.compat.contrib.cluster_resolver import TPUClusterResolver, replace_tensorflow_resolver
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,6 @@ def test_tensorflows_name_can_be_made_ours(monkeypatch: pytest.MonkeyPatch) -> N
     for module in (tf.distribute.cluster_resolver, tf.compat.v1.distribute.cluster_resolver):
         # So that the test puts it back.
         monkeypatch.setattr(module, "TPUClusterResolver", module.TPUClusterResolver)
-    replace_tensorflows()
+    replace_tensorflow_resolver()
     assert tf.distribute.cluster_resolver.TPUClusterResolver(tpu="").master() == ""
     assert tf.compat.v1.distribute.cluster_resolver.TPUClusterResolver is TPUClusterResolver

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from trainer.compat import contrib
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ def test_every_name_that_a_module_says_is_there(name: str) -> None:
 
 
 def test_every_module_form_can_be_imported() -> None:
-    for each in sorted(set(MODULES.values())):
+    for each in sorted(set(MODULE_ALIASES.values())):
         importlib.import_module(each)
 
 

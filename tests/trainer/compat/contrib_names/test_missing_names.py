@@ -6,7 +6,7 @@ import pytest
 
 from trainer.compat import contrib
 from trainer.compat.contrib_names import missing_names
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 
 _DIRECTORY = Path(contrib.__file__).parent
@@ -37,7 +37,7 @@ def test_every_replacement_is_a_sentence() -> None:
 
 
 def test_module_forms_of_ours_are_modules() -> None:
-    ours = {each for each in MODULES.values() if each.startswith("trainer.")}
+    ours = {each for each in MODULE_ALIASES.values() if each.startswith("trainer.")}
     files = {each.replace(".", "/") for each in ours}
     root = _DIRECTORY.parents[2]
     missing = [
@@ -63,7 +63,7 @@ def test_module_forms_of_ours_are_modules() -> None:
 def test_a_name_that_is_not_there_is_told_what_replaces_it(
     module: str, name: str, said: str
 ) -> None:
-    assert said in str(missing_names.missing(module, name, ["map_and_batch", "slim"]))
+    assert said in str(missing_names.missing_name_error(module, name, ["map_and_batch", "slim"]))
 
 
 def test_an_attribute_error_is_what_programs_get() -> None:

@@ -1,12 +1,12 @@
 import pytest
 
-from trainer.compat.contrib_names.module_aliases import MODULES
+from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.migration.names import contrib_names
 from trainer.migration.names.classification import NameStatus
 
 
-@pytest.mark.parametrize("form", sorted(MODULES))
+@pytest.mark.parametrize("form", sorted(MODULE_ALIASES))
 def test_a_module_form_is_supplied_and_so_are_the_packages_that_lead_to_it(form: str) -> None:
     parts = form.split(".")
     for count in range(1, len(parts) + 1):

@@ -5,4 +5,4 @@ from trainer.compat.contrib_names import missing_names
 
 __all__ = ["jit", "xla"]
 
-__getattr__ = missing_names.of("tf.contrib.compiler", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.compiler", __all__)

@@ -6,4 +6,4 @@ from trainer.compat.contrib_names import missing_names
 
 __all__ = ["experimental_jit_scope"]
 
-__getattr__ = missing_names.of("tf.contrib.compiler.jit", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.compiler.jit", __all__)

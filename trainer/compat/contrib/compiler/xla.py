@@ -6,4 +6,4 @@ from trainer.compat.contrib_names import missing_names
 
 __all__ = ["compile"]
 
-__getattr__ = missing_names.of("tf.contrib.compiler.xla", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.compiler.xla", __all__)

@@ -108,4 +108,4 @@ __all__ = [
     "unique",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.data", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.data", __all__)

@@ -43,7 +43,7 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
     def apply(dataset: Any) -> Any:
         specs = tf.compat.v1.data.get_output_shapes(dataset)
         shapes = tf.nest.pack_sequence_as(
-            specs, [tf.TensorShape(each) for each in _flat_shapes(expected_shapes, specs)]
+            specs, [tf.TensorShape(each) for each in _flatten_shapes(expected_shapes, specs)]
         )
         tuples = isinstance(specs, tuple) and not hasattr(specs, "_fields")
 
@@ -56,13 +56,13 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
     return apply
 
 
-def _flat_shapes(expected: Any, like: Any) -> list[Any]:
+def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
     """The shapes of a nest, where a shape itself may be a list or a tuple."""
     if isinstance(like, dict):
-        return [each for key in sorted(like) for each in _flat_shapes(expected[key], like[key])]
+        return [each for key in sorted(like) for each in _flatten_shapes(expected[key], like[key])]
     if isinstance(like, (tuple, list)):
         pairs = zip(expected, like, strict=True)
-        return [each for one, other in pairs for each in _flat_shapes(one, other)]
+        return [each for one, other in pairs for each in _flatten_shapes(one, other)]
     return [expected]
 
 
@@ -89,10 +89,10 @@ def sliding_window_batch(
 
     return lambda dataset: dataset.window(
         window_size, shift=shift, stride=window_stride, drop_remainder=True
-    ).flat_map(lambda *windows: _zipped(windows, window_size))
+    ).flat_map(lambda *windows: _zip_windows(windows, window_size))
 
 
-def _zipped(windows: tuple[Any, ...], size: Any) -> Any:
+def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
     batches = tf.nest.map_structure(lambda each: each.batch(size), windows)
     # An element that is no tuple comes as the one argument.
     whole = batches[0] if len(batches) == 1 else batches

@@ -141,4 +141,4 @@ __all__ = [
     "zero_initializer",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.framework", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.framework", __all__)

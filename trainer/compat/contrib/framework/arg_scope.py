@@ -60,14 +60,14 @@ def arg_scope(
       InvalidType: it is neither a list nor a scope.
       InvalidSetting: a scope comes with arguments, or a function has no scope.
     """
-    _scopes().append(_new(list_ops_or_scope, defaults))
+    _scopes().append(_make_scope(list_ops_or_scope, defaults))
     try:
         yield current_arg_scope()
     finally:
         _scopes().pop()
 
 
-def _new(given: Any, defaults: Mapping[str, Any]) -> Scope:
+def _make_scope(given: Any, defaults: Mapping[str, Any]) -> Scope:
     if isinstance(given, Mapping):
         if defaults:
             raise InvalidSetting(
@@ -97,11 +97,11 @@ def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
 
     key = arg_scope_func_key(func)
     scoped._key_op = key  # type: ignore[attr-defined]
-    _arguments[key] = _with_defaults(func)
+    _arguments[key] = _defaulted_arguments(func)
     return scoped
 
 
-def _with_defaults(func: Callable[..., Any]) -> tuple[str, ...]:
+def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):

@@ -83,7 +83,7 @@ def assign_from_checkpoint(
       CheckpointMismatch: the checkpoint has no such name, or another shape.
     """
     reader = tf.train.load_checkpoint(model_path)
-    found = _kept(reader, _by_name(var_list), ignore_missing_vars)
+    found = _select_present(reader, _variables_by_name(var_list), ignore_missing_vars)
     operations, feeds = [], {}
     for name, variable in found.items():
         value = reader.get_tensor(name)
@@ -113,9 +113,9 @@ def assign_from_checkpoint_fn(
     Returns:
       The function; None where the checkpoint has none of the variables.
     """
-    found = _by_name(var_list)
+    found = _variables_by_name(var_list)
     if ignore_missing_vars:
-        found = _kept(tf.train.load_checkpoint(model_path), found, True)
+        found = _select_present(tf.train.load_checkpoint(model_path), found, True)
     if not found:
         logger.warning("%s has none of the variables to restore", model_path)
         return None
@@ -123,13 +123,13 @@ def assign_from_checkpoint_fn(
     return lambda session: saver.restore(session, model_path)
 
 
-def _by_name(var_list: Any) -> dict[str, Any]:
+def _variables_by_name(var_list: Any) -> dict[str, Any]:
     if isinstance(var_list, Mapping):
         return dict(var_list)
     return {each.op.name: each for each in var_list}
 
 
-def _kept(reader: Any, wanted: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
+def _select_present(reader: Any, wanted: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
     missing = [name for name in wanted if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(

@@ -99,17 +99,23 @@ def local_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
     """A variable that is in no checkpoint."""
-    return _made(initial_value, validate_shape, name, use_resource, _Keys.LOCAL_VARIABLES)
+    return _make_untrained_variable(
+        initial_value, validate_shape, name, use_resource, _Keys.LOCAL_VARIABLES
+    )
 
 
 def global_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
     """A variable that is in checkpoints, and not trained."""
-    return _made(initial_value, validate_shape, name, use_resource, _Keys.GLOBAL_VARIABLES)
+    return _make_untrained_variable(
+        initial_value, validate_shape, name, use_resource, _Keys.GLOBAL_VARIABLES
+    )
 
 
-def _made(initial_value: Any, validate_shape: bool, name: Any, resource: Any, key: str) -> Any:
+def _make_untrained_variable(
+    initial_value: Any, validate_shape: bool, name: Any, resource: Any, key: str
+) -> Any:
     return v1.Variable(
         initial_value,
         trainable=False,

@@ -114,4 +114,4 @@ __all__ = [
     "xavier_initializer_conv2d",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.layers", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.layers", __all__)

@@ -8,7 +8,11 @@ from tensorflow.python.training import moving_averages
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from trainer.compat.contrib.layers.scopes import Made, channels_first, dimensions_of
+from trainer.compat.contrib.layers.layer_builder import (
+    LayerBuilder,
+    is_channels_first,
+    static_shape,
+)
 
 v1 = tf.compat.v1
 
@@ -77,16 +81,16 @@ def batch_norm(
     if data_format not in ("NHWC", "NCHW"):
         raise InvalidSetting(f"batch_norm has the data_format {data_format!r}. Give NHWC or NCHW.")
     inputs = tf.convert_to_tensor(inputs)
-    is_first, rank = channels_first(data_format), inputs.shape.rank
+    is_first, rank = is_channels_first(data_format), inputs.shape.rank
     axis = 1 if is_first else (rank or 0) - 1
-    channels = dimensions_of(inputs)[axis] if rank is not None else None
+    channels = static_shape(inputs)[axis] if rank is not None else None
     if channels is None:
         raise InvalidSetting(f"batch_norm got the shape {inputs.shape}. Set its channels.")
     with v1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as found:
         # In half precision averages would stand still.
         is_half = inputs.dtype in (tf.float16, tf.bfloat16)
         dtype = tf.float32 if is_half else inputs.dtype.base_dtype
-        made = Made(found, dtype, trainable, variables_collections, outputs_collections)
+        made = LayerBuilder(found, dtype, trainable, variables_collections, outputs_collections)
         parts = _Parts(made, channels, param_initializers or {}, param_regularizers or {})
         is_fused = fused is not False and batch_weights is None and rank in (2, 4)
         as_layer = (
@@ -98,7 +102,7 @@ def batch_norm(
         beta, gamma = parts.beta_and_gamma(center, scale, gamma_first=as_layer)
         mean = parts.of("moving_mean", v1.zeros_initializer(), trainable=False)
         variance = parts.of("moving_variance", v1.ones_initializer(), trainable=False)
-        normalise = _fused if is_fused else _in_steps
+        normalise = _normalize_fused if is_fused else _normalize_stepwise
 
         def with_batch() -> Any:
             return normalise(inputs, axis, beta, gamma, epsilon, None, batch_weights)
@@ -132,7 +136,9 @@ def batch_norm(
 class _Parts:
     """Makes the four variables, one number for each channel."""
 
-    def __init__(self, made: Made, channels: int, initializers: Any, regularizers: Any) -> None:
+    def __init__(
+        self, made: LayerBuilder, channels: int, initializers: Any, regularizers: Any
+    ) -> None:
         self._made, self._channels = made, channels
         self._initializers, self._regularizers = initializers, regularizers
 
@@ -161,12 +167,12 @@ class _Parts:
         )
 
 
-def _fused(
+def _normalize_fused(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, moving: Any, weights: Any
 ) -> Any:
     """The result, and the mean and the variance that moving averages take in; of one op."""
     rank = inputs.shape.rank
-    flat = tf.reshape(inputs, [-1, 1, 1, dimensions_of(inputs)[-1]]) if rank == 2 else inputs
+    flat = tf.reshape(inputs, [-1, 1, 1, static_shape(inputs)[-1]]) if rank == 2 else inputs
     data_format = "NCHW" if rank == 4 and axis == 1 else "NHWC"
     mean, variance = moving or (None, None)
     outputs, *moments = v1.nn.fused_batch_norm(
@@ -176,7 +182,7 @@ def _fused(
     return (outputs, *(moving or moments))
 
 
-def _in_steps(
+def _normalize_stepwise(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, moving: Any, weights: Any
 ) -> Any:
     """The same of several ops, for any rank and with weights."""

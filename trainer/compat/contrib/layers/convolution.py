@@ -9,14 +9,14 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
-from trainer.compat.contrib.layers.scopes import (
-    Made,
-    biased,
-    channels_first,
-    channels_of,
-    dimensions_of,
-    pair,
-    sizes,
+from trainer.compat.contrib.layers.layer_builder import (
+    LayerBuilder,
+    add_channel_bias,
+    expand_sizes,
+    expand_to_pair,
+    is_channels_first,
+    static_channels,
+    static_shape,
 )
 
 v1 = tf.compat.v1
@@ -66,16 +66,16 @@ def convolution(
             f"a convolution of {conv_dims or '1 to 3'} dimensions got the shape {inputs.shape}. "
             f"Give the batch, the dimensions and the channels."
         )
-    is_first = channels_first(data_format)
+    is_first = is_channels_first(data_format)
     with v1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
         weights = made.variable(
             "weights",
             [
-                *sizes(kernel_size, dimensions),
-                channels_of(inputs, 1 if is_first else -1),
+                *expand_sizes(kernel_size, dimensions),
+                static_channels(inputs, 1 if is_first else -1),
                 num_outputs,
             ],
             weights_initializer,
@@ -84,20 +84,20 @@ def convolution(
         outputs = tf.nn.convolution(
             inputs,
             weights,
-            strides=sizes(stride, dimensions),
+            strides=expand_sizes(stride, dimensions),
             padding=padding.upper(),
             data_format=data_format,
-            dilations=sizes(rate, dimensions),
+            dilations=expand_sizes(rate, dimensions),
         )
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             biases = made.variable("biases", [num_outputs], biases_initializer, biases_regularizer)
-            outputs = biased(outputs, biases, is_first)
+            outputs = add_channel_bias(outputs, biases, is_first)
         return made.result(outputs, activation_fn)
 
 
-def _over(dimensions: int) -> Callable[..., Any]:
+def _convolution_over(dimensions: int) -> Callable[..., Any]:
     """The convolution over so many dimensions, whose defaults are scoped by themselves."""
 
     def layer(*args: Any, **kwargs: Any) -> Any:
@@ -112,9 +112,9 @@ def _over(dimensions: int) -> Callable[..., Any]:
     return add_arg_scope(layer)
 
 
-conv1d = convolution1d = _over(1)
-conv2d = convolution2d = _over(2)
-conv3d = convolution3d = _over(3)
+conv1d = convolution1d = _convolution_over(1)
+conv2d = convolution2d = _convolution_over(2)
+conv3d = convolution3d = _convolution_over(3)
 
 
 @add_arg_scope
@@ -148,19 +148,19 @@ def convolution2d_transpose(
         variables_collections, outputs_collections, trainable: see `convolution`.
     """
     inputs = tf.convert_to_tensor(inputs)
-    is_first = channels_first(data_format)
+    is_first = is_channels_first(data_format)
     with v1.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        kernel, strides = pair(kernel_size), pair(stride)
+        kernel, strides = expand_to_pair(kernel_size), expand_to_pair(stride)
         weights = made.variable(
             "weights",
-            [*kernel, num_outputs, channels_of(inputs, 1 if is_first else -1)],
+            [*kernel, num_outputs, static_channels(inputs, 1 if is_first else -1)],
             weights_initializer,
             weights_regularizer,
         )
-        shape, static = tf.shape(inputs), dimensions_of(inputs)
+        shape, static = tf.shape(inputs), static_shape(inputs)
         known = [shape[each] if size is None else size for each, size in enumerate(static)]
         places = [
             known[each + (2 if is_first else 1)] * strides[each]
@@ -175,7 +175,7 @@ def convolution2d_transpose(
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             biases = made.variable("biases", [num_outputs], biases_initializer, biases_regularizer)
-            outputs = biased(outputs, biases, is_first)
+            outputs = add_channel_bias(outputs, biases, is_first)
         return made.result(outputs, activation_fn)
 
 

@@ -8,7 +8,12 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
-from trainer.compat.contrib.layers.scopes import Made, channels_of, collected, dimensions_of
+from trainer.compat.contrib.layers.layer_builder import (
+    LayerBuilder,
+    add_to_outputs_collections,
+    static_channels,
+    static_shape,
+)
 
 v1 = tf.compat.v1
 
@@ -48,14 +53,14 @@ def fully_connected(
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank or 0
-    size = dimensions_of(inputs)[-1] if rank else None
+    size = static_shape(inputs)[-1] if rank else None
     if not size or rank < 2:
         raise InvalidSetting(
             f"fully_connected got the shape {inputs.shape}. Give at least two dimensions, the "
             f"last of a known size."
         )
     with v1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
         weights = made.variable(
@@ -66,7 +71,7 @@ def fully_connected(
             if rank == 2
             else tf.tensordot(inputs, weights, [[rank - 1], [0]])
         )
-        outputs.set_shape([*dimensions_of(inputs)[:-1], num_outputs])
+        outputs.set_shape([*static_shape(inputs)[:-1], num_outputs])
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
@@ -97,10 +102,10 @@ def bias_add(
     """The inputs with a number, of "biases", added to each channel; see `fully_connected`."""
     inputs = tf.convert_to_tensor(inputs)
     with v1.variable_scope(scope, "BiasAdd", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        channels = channels_of(inputs, 1 if data_format == "NCHW" else -1)
+        channels = static_channels(inputs, 1 if data_format == "NCHW" else -1)
         biases = made.variable("biases", [channels], initializer, regularizer)
         return made.result(tf.nn.bias_add(inputs, biases, data_format=data_format), activation_fn)
 
@@ -113,14 +118,14 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> 
         if not inputs.shape.rank:
             raise InvalidSetting(f"flatten got the shape {inputs.shape}. Give [batch, ...].")
         size = inputs.shape[1:].num_elements()
-        batch = dimensions_of(inputs)[0]
+        batch = static_shape(inputs)[0]
         if size is None:
             shape = [tf.shape(inputs)[0], tf.reduce_prod(tf.shape(inputs)[1:])]
         else:
             shape = [-1 if batch is None or not size else batch, size]
         outputs = tf.reshape(inputs, shape)
         outputs.set_shape([batch, size])
-        return collected(outputs_collections, name, outputs)
+        return add_to_outputs_collections(outputs_collections, name, outputs)
 
 
 @add_arg_scope
@@ -154,7 +159,7 @@ def dropout(
         else:
             known = tf.get_static_value(is_training)
             outputs = dropped() if known else tf.identity(inputs)
-        return collected(outputs_collections, found.name, outputs)
+        return add_to_outputs_collections(outputs_collections, found.name, outputs)
 
 
 @add_arg_scope
@@ -170,7 +175,7 @@ def one_hot_encoding(
     with v1.name_scope(scope, "OneHotEncoding", [labels]) as name:
         labels = tf.cast(labels, tf.int64)
         outputs = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
-        return collected(outputs_collections, name, outputs)
+        return add_to_outputs_collections(outputs_collections, name, outputs)
 
 
 @add_arg_scope
@@ -191,7 +196,7 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> An
     """
     with v1.variable_scope(scope, "MaxOut", [inputs]):
         inputs = tf.convert_to_tensor(inputs)
-        sizes = dimensions_of(inputs)
+        sizes = static_shape(inputs)
         axis %= len(sizes)
         size = sizes[axis]
         if size is None or size % num_units:

@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from trainer.compat.contrib.layers.scopes import Made, channels_first, channels_of, dimensions_of
+from trainer.compat.contrib.layers.layer_builder import (
+    LayerBuilder,
+    is_channels_first,
+    static_channels,
+    static_shape,
+)
 
 v1 = tf.compat.v1
 
@@ -44,15 +49,15 @@ def layer_norm(
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
-    first = _axis(begin_norm_axis, inputs)
-    shape = inputs.shape[_axis(begin_params_axis, inputs) :]
+    first = _positive_axis(begin_norm_axis, inputs)
+    shape = inputs.shape[_positive_axis(begin_params_axis, inputs) :]
     if not shape.is_fully_defined():
         raise InvalidSetting(
             f"layer_norm got the shape {inputs.shape}, and needs to know its dimensions from "
             f"begin_params_axis={begin_params_axis} on. Set them."
         )
     with v1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
         beta = made.variable("beta", shape, v1.zeros_initializer()) if center else None
@@ -103,9 +108,9 @@ def group_norm(
       InvalidSetting: the channels cannot be split so, or an axis is both.
     """
     inputs = tf.convert_to_tensor(inputs)
-    axis = _axis(channels_axis, inputs)
-    others = sorted(_axis(each, inputs) for each in reduction_axes)
-    channels = dimensions_of(inputs)[axis]
+    axis = _positive_axis(channels_axis, inputs)
+    others = sorted(_positive_axis(each, inputs) for each in reduction_axes)
+    channels = static_shape(inputs)[axis]
     if channels is None or channels % groups or axis in others:
         raise InvalidSetting(
             f"group_norm got the shape {inputs.shape}, groups={groups}, channels_axis="
@@ -113,7 +118,7 @@ def group_norm(
             f"the channels, and other axes than theirs."
         )
     with v1.variable_scope(scope, "GroupNorm", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
         shape = tf.shape(inputs)
@@ -123,7 +128,7 @@ def group_norm(
         axes = [each + 1 if each > axis else each for each in others] + [axis + 1]
         mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
         aligned = [1] * axis + split + [1] * (inputs.shape.rank - axis - 1)
-        beta, gamma = _beta_and_gamma(made, channels, center, scale, param_initializers)
+        beta, gamma = _make_beta_and_gamma(made, channels, center, scale, param_initializers)
         outputs = tf.nn.batch_normalization(
             grouped,
             mean,
@@ -164,14 +169,14 @@ def instance_norm(
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
-    axis = 1 if channels_first(data_format) else rank - 1
+    axis = 1 if is_channels_first(data_format) else rank - 1
     with v1.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        channels = channels_of(inputs, axis)
+        channels = static_channels(inputs, axis)
         aligned = [channels if each == axis else 1 for each in range(rank)]
-        beta, gamma = _beta_and_gamma(made, channels, center, scale, param_initializers)
+        beta, gamma = _make_beta_and_gamma(made, channels, center, scale, param_initializers)
         axes = [each for each in range(1, rank) if each != axis]
         mean, variance = tf.nn.moments(inputs, axes, keepdims=True)
         outputs = tf.nn.batch_normalization(
@@ -186,8 +191,8 @@ def instance_norm(
         return made.result(outputs, activation_fn)
 
 
-def _beta_and_gamma(
-    made: Made, channels: int, center: bool, scale: bool, initializers: Any
+def _make_beta_and_gamma(
+    made: LayerBuilder, channels: int, center: bool, scale: bool, initializers: Any
 ) -> tuple[Any, Any]:
     given = initializers or {}
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
@@ -196,7 +201,7 @@ def _beta_and_gamma(
     return beta, gamma
 
 
-def _axis(axis: int, inputs: Any) -> int:
+def _positive_axis(axis: int, inputs: Any) -> int:
     rank = inputs.shape.rank
     if rank is None or not -rank <= axis < rank:
         raise InvalidSetting(f"axis {axis} is beyond the shape {inputs.shape}. Give another.")

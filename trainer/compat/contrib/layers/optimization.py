@@ -87,21 +87,21 @@ def optimize_loss(
         if update_ops:
             with tf.control_dependencies(list(dict.fromkeys(update_ops))):
                 loss = tf.identity(loss)
-        rate = _rate(learning_rate, learning_rate_decay_fn, global_step)
+        rate = _make_learning_rate(learning_rate, learning_rate_decay_fn, global_step)
         if learning_rate_decay_fn is not None and "learning_rate" in wanted:
             v1.summary.scalar("learning_rate", rate)
-        applied = _optimizer(optimizer, rate)
+        applied = _make_optimizer(optimizer, rate)
         gradients = applied.compute_gradients(
             loss,
             variables or v1.trainable_variables(),
             colocate_gradients_with_ops=colocate_gradients_with_ops,
         )
-        gradients = _changed(
+        gradients = _transform_gradients(
             gradients, gradient_noise_scale, gradient_multipliers, clip_gradients, wanted
         )
         if "loss" in wanted:
             v1.summary.scalar("loss", loss)
-        _summarize(gradients, wanted)
+        _summarize_gradients(gradients, wanted)
         # Else the loss might be that of the variables after the step.
         with tf.control_dependencies([loss]):
             step = applied.apply_gradients(
@@ -111,7 +111,7 @@ def optimize_loss(
             return tf.identity(loss)
 
 
-def _rate(rate: Any, decay: Any, global_step: Any) -> Any:
+def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
     if rate is None:
         return None
     is_tensor = isinstance(rate, (tf.Tensor, tf.Variable)) and rate.shape.rank == 0
@@ -132,7 +132,7 @@ def _rate(rate: Any, decay: Any, global_step: Any) -> Any:
     return decay(rate, global_step)
 
 
-def _optimizer(given: Any, rate: Any) -> Any:
+def _make_optimizer(given: Any, rate: Any) -> Any:
     if isinstance(given, v1.train.Optimizer):
         return given
     if isinstance(given, str):
@@ -155,9 +155,11 @@ def _optimizer(given: Any, rate: Any) -> Any:
     return found
 
 
-def _changed(gradients: Any, noise: Any, multipliers: Any, clip: Any, wanted: Any) -> Any:
+def _transform_gradients(
+    gradients: Any, noise: Any, multipliers: Any, clip: Any, wanted: Any
+) -> Any:
     if noise is not None:
-        gradients = [(_noisy(gradient, noise), variable) for gradient, variable in gradients]
+        gradients = [(_add_noise(gradient, noise), variable) for gradient, variable in gradients]
     if multipliers is not None:
         gradients = multiply_gradients(gradients, multipliers)
     if "global_gradient_norm" in wanted or "gradient_norm" in wanted:
@@ -181,14 +183,14 @@ def _changed(gradients: Any, noise: Any, multipliers: Any, clip: Any, wanted: An
     return gradients
 
 
-def _noisy(gradient: Any, scale: float) -> Any:
+def _add_noise(gradient: Any, scale: float) -> Any:
     if gradient is None:
         return None
     dense = tf.convert_to_tensor(gradient)
     return dense + scale * tf.random.truncated_normal(tf.shape(dense), dtype=dense.dtype)
 
 
-def _summarize(gradients: Any, wanted: Any) -> None:
+def _summarize_gradients(gradients: Any, wanted: Any) -> None:
     for gradient, variable in gradients:
         if gradient is None:
             continue

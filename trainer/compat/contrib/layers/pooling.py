@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from trainer.compat.contrib.layers.scopes import collected, sizes
+from trainer.compat.contrib.layers.layer_builder import add_to_outputs_collections, expand_sizes
 
 v1 = tf.compat.v1
 
@@ -31,7 +31,7 @@ def max_pool2d(
       outputs_collections: collections that the result goes to.
       scope: of the ops; "MaxPool2D" by default.
     """
-    return _pooled(
+    return _pool(
         tf.nn.max_pool2d, "MaxPool2D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
     )  # fmt: skip
@@ -48,7 +48,7 @@ def avg_pool2d(
     scope: Any = None,
 ) -> Any:
     """The mean of each window; "AvgPool2D" by default; see `max_pool2d`."""
-    return _pooled(
+    return _pool(
         tf.nn.avg_pool2d, "AvgPool2D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
     )  # fmt: skip
@@ -65,7 +65,7 @@ def max_pool3d(
     scope: Any = None,
 ) -> Any:
     """The largest of each window of [b, depth, height, width, c]; see `max_pool2d`."""
-    return _pooled(
+    return _pool(
         tf.nn.max_pool3d, "MaxPool3D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
     )  # fmt: skip
@@ -82,13 +82,13 @@ def avg_pool3d(
     scope: Any = None,
 ) -> Any:
     """The mean of each window of [b, depth, height, width, c]; see `max_pool2d`."""
-    return _pooled(
+    return _pool(
         tf.nn.avg_pool3d, "AvgPool3D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
     )  # fmt: skip
 
 
-def _pooled(
+def _pool(
     pool: Callable[..., Any],
     default_scope: str,
     inputs: Any,
@@ -103,9 +103,9 @@ def _pooled(
         dimensions = len(data_format) - 2
         outputs = pool(
             tf.convert_to_tensor(inputs),
-            sizes(kernel_size, dimensions),
-            sizes(stride, dimensions),
+            expand_sizes(kernel_size, dimensions),
+            expand_sizes(stride, dimensions),
             padding,
             data_format=data_format,
         )
-        return collected(collections, name, outputs)
+        return add_to_outputs_collections(collections, name, outputs)

@@ -15,12 +15,14 @@ v1 = tf.compat.v1
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     """The sum of absolute weights, times the scale; a scale of 0 gives no loss."""
-    return _scaled(scale, scope, "l1_regularizer", lambda each: tf.reduce_sum(tf.abs(each)))
+    return _make_regularizer(
+        scale, scope, "l1_regularizer", lambda each: tf.reduce_sum(tf.abs(each))
+    )
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     """Half the sum of squared weights, times the scale; a scale of 0 gives no loss."""
-    return _scaled(scale, scope, "l2_regularizer", tf.nn.l2_loss)
+    return _make_regularizer(scale, scope, "l2_regularizer", tf.nn.l2_loss)
 
 
 def l1_l2_regularizer(
@@ -71,7 +73,9 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
     return total
 
 
-def _scaled(scale: float, scope: str | None, name: str, of: Callable[[Any], Any]) -> Regularizer:
+def _make_regularizer(
+    scale: float, scope: str | None, name: str, of: Callable[[Any], Any]
+) -> Regularizer:
     if isinstance(scale, numbers.Integral) or not isinstance(scale, numbers.Real) or scale < 0:
         raise InvalidSetting(f"{name} has the scale {scale!r}. Give a float of at least 0.")
     if scale == 0.0:

@@ -6,7 +6,13 @@ import tensorflow as tf
 
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
-from trainer.compat.contrib.layers.scopes import Made, biased, channels_first, channels_of, pair
+from trainer.compat.contrib.layers.layer_builder import (
+    LayerBuilder,
+    add_channel_bias,
+    expand_to_pair,
+    is_channels_first,
+    static_channels,
+)
 
 v1 = tf.compat.v1
 
@@ -50,20 +56,24 @@ def separable_convolution2d(
         outputs_collections, trainable: see `convolution`.
     """
     inputs = tf.convert_to_tensor(inputs)
-    is_first = channels_first(data_format)
+    is_first = is_channels_first(data_format)
     with v1.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as found:
-        made = Made(
+        made = LayerBuilder(
             found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
         )
-        channels = channels_of(inputs, 1 if is_first else -1)
+        channels = static_channels(inputs, 1 if is_first else -1)
         depthwise = made.variable(
             "depthwise_weights",
-            [*pair(kernel_size), channels, depth_multiplier],
+            [*expand_to_pair(kernel_size), channels, depth_multiplier],
             weights_initializer,
             weights_regularizer,
         )
-        strides = [1, 1, *pair(stride)] if is_first else [1, *pair(stride), 1]
-        how = {"data_format": data_format, "dilations": pair(rate), "padding": padding.upper()}
+        strides = [1, 1, *expand_to_pair(stride)] if is_first else [1, *expand_to_pair(stride), 1]
+        how = {
+            "data_format": data_format,
+            "dilations": expand_to_pair(rate),
+            "padding": padding.upper(),
+        }
         if num_outputs is None:
             outputs = tf.nn.depthwise_conv2d(inputs, depthwise, strides, **how)
         else:
@@ -79,7 +89,7 @@ def separable_convolution2d(
         elif biases_initializer is not None:
             size = channels * depth_multiplier if num_outputs is None else num_outputs
             biases = made.variable("biases", [size], biases_initializer, biases_regularizer)
-            outputs = biased(outputs, biases, is_first)
+            outputs = add_channel_bias(outputs, biases, is_first)
         return made.result(outputs, activation_fn)
 
 

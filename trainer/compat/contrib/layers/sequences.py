@@ -24,7 +24,7 @@ def repeat(
     """
     scope = kwargs.pop("scope", None)
     with v1.variable_scope(scope, "Repeat", [inputs]):
-        name = scope or _name_of(layer)
+        name = scope or _layer_name(layer)
         for number in range(1, repetitions + 1):
             inputs = layer(inputs, *args, **{**kwargs, "scope": f"{name}_{number}"})
     return inputs
@@ -41,14 +41,14 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
     """
     scope = kwargs.pop("scope", None)
     with v1.variable_scope(scope, "Stack", [inputs]):
-        name = scope or _name_of(layer)
+        name = scope or _layer_name(layer)
         for number, each in enumerate(stack_args, 1):
             arguments = each if isinstance(each, (list, tuple)) else [each]
             inputs = layer(inputs, *arguments, **{**kwargs, "scope": f"{name}_{number}"})
     return inputs
 
 
-def _name_of(layer: Any) -> str:
+def _layer_name(layer: Any) -> str:
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 

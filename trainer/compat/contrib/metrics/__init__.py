@@ -76,4 +76,4 @@ __all__ = [
     "streaming_true_positives_at_thresholds",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.metrics", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.metrics", __all__)

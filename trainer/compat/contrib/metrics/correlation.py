@@ -31,7 +31,7 @@ def streaming_covariance(
     """
     with v1.variable_scope(name, "covariance", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)
-        return _ended(_covariance, state, updated, metrics_collections, updates_collections)
+        return _make_metric(_covariance, state, updated, metrics_collections, updates_collections)
 
 
 def streaming_pearson_correlation(
@@ -48,7 +48,7 @@ def streaming_pearson_correlation(
     """
     with v1.variable_scope(name, "pearson_r", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)
-        return _ended(_correlation, state, updated, metrics_collections, updates_collections)
+        return _make_metric(_correlation, state, updated, metrics_collections, updates_collections)
 
 
 def _covariance(state: Any) -> Any:
@@ -96,7 +96,7 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
         return state, tf.identity(joined)
 
 
-def _ended(of: Any, state: Any, updated: Any, values: Any, updates: Any) -> tuple[Any, Any]:
+def _make_metric(of: Any, state: Any, updated: Any, values: Any, updates: Any) -> tuple[Any, Any]:
     value, update = of(state.read_value()), of(updated)
     v1.add_to_collections(values or (), value)
     v1.add_to_collections(updates or (), update)

@@ -42,13 +42,13 @@ def f1_score(
                 v1.metrics.false_negatives_at_thresholds,
             )
         ]
-        value = _best(*(each for each, _ in counts))
-        update = _best(*(each for _, each in counts))
+        value = _best_f1(*(each for each, _ in counts))
+        update = _best_f1(*(each for _, each in counts))
         v1.add_to_collections(metrics_collections or (), value)
         v1.add_to_collections(updates_collections or (), update)
         return value, update
 
 
-def _best(true_positives: Any, false_positives: Any, false_negatives: Any) -> Any:
+def _best_f1(true_positives: Any, false_positives: Any, false_negatives: Any) -> Any:
     twice = 2.0 * true_positives
     return tf.reduce_max(tf.math.divide_no_nan(twice, twice + false_positives + false_negatives))

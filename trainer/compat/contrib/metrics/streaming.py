@@ -8,7 +8,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-def _swapped(metric: Callable[..., Any]) -> Callable[..., Any]:
+def _predictions_first(metric: Callable[..., Any]) -> Callable[..., Any]:
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
         return metric(labels, predictions, *args, **kwargs)
 
@@ -20,34 +20,38 @@ def _swapped(metric: Callable[..., Any]) -> Callable[..., Any]:
     return streaming
 
 
-streaming_accuracy = _swapped(v1.metrics.accuracy)
-streaming_auc = _swapped(v1.metrics.auc)
-streaming_false_negatives = _swapped(v1.metrics.false_negatives)
-streaming_false_negatives_at_thresholds = _swapped(v1.metrics.false_negatives_at_thresholds)
-streaming_false_positives = _swapped(v1.metrics.false_positives)
-streaming_false_positives_at_thresholds = _swapped(v1.metrics.false_positives_at_thresholds)
+streaming_accuracy = _predictions_first(v1.metrics.accuracy)
+streaming_auc = _predictions_first(v1.metrics.auc)
+streaming_false_negatives = _predictions_first(v1.metrics.false_negatives)
+streaming_false_negatives_at_thresholds = _predictions_first(
+    v1.metrics.false_negatives_at_thresholds
+)
+streaming_false_positives = _predictions_first(v1.metrics.false_positives)
+streaming_false_positives_at_thresholds = _predictions_first(
+    v1.metrics.false_positives_at_thresholds
+)
 streaming_mean = v1.metrics.mean
-streaming_mean_absolute_error = _swapped(v1.metrics.mean_absolute_error)
-streaming_mean_cosine_distance = _swapped(v1.metrics.mean_cosine_distance)
-streaming_mean_iou = _swapped(v1.metrics.mean_iou)
-streaming_mean_relative_error = _swapped(v1.metrics.mean_relative_error)
-streaming_mean_squared_error = _swapped(v1.metrics.mean_squared_error)
+streaming_mean_absolute_error = _predictions_first(v1.metrics.mean_absolute_error)
+streaming_mean_cosine_distance = _predictions_first(v1.metrics.mean_cosine_distance)
+streaming_mean_iou = _predictions_first(v1.metrics.mean_iou)
+streaming_mean_relative_error = _predictions_first(v1.metrics.mean_relative_error)
+streaming_mean_squared_error = _predictions_first(v1.metrics.mean_squared_error)
 streaming_mean_tensor = v1.metrics.mean_tensor
 streaming_percentage_less = v1.metrics.percentage_below
-streaming_precision = _swapped(v1.metrics.precision)
-streaming_precision_at_thresholds = _swapped(v1.metrics.precision_at_thresholds)
-streaming_recall = _swapped(v1.metrics.recall)
-streaming_recall_at_thresholds = _swapped(v1.metrics.recall_at_thresholds)
-streaming_root_mean_squared_error = _swapped(v1.metrics.root_mean_squared_error)
-streaming_sensitivity_at_specificity = _swapped(v1.metrics.sensitivity_at_specificity)
-streaming_sparse_average_precision_at_k = _swapped(v1.metrics.average_precision_at_k)
-streaming_sparse_precision_at_k = _swapped(v1.metrics.precision_at_k)
-streaming_sparse_recall_at_k = _swapped(v1.metrics.recall_at_k)
-streaming_specificity_at_sensitivity = _swapped(v1.metrics.specificity_at_sensitivity)
-streaming_true_negatives = _swapped(v1.metrics.true_negatives)
-streaming_true_negatives_at_thresholds = _swapped(v1.metrics.true_negatives_at_thresholds)
-streaming_true_positives = _swapped(v1.metrics.true_positives)
-streaming_true_positives_at_thresholds = _swapped(v1.metrics.true_positives_at_thresholds)
+streaming_precision = _predictions_first(v1.metrics.precision)
+streaming_precision_at_thresholds = _predictions_first(v1.metrics.precision_at_thresholds)
+streaming_recall = _predictions_first(v1.metrics.recall)
+streaming_recall_at_thresholds = _predictions_first(v1.metrics.recall_at_thresholds)
+streaming_root_mean_squared_error = _predictions_first(v1.metrics.root_mean_squared_error)
+streaming_sensitivity_at_specificity = _predictions_first(v1.metrics.sensitivity_at_specificity)
+streaming_sparse_average_precision_at_k = _predictions_first(v1.metrics.average_precision_at_k)
+streaming_sparse_precision_at_k = _predictions_first(v1.metrics.precision_at_k)
+streaming_sparse_recall_at_k = _predictions_first(v1.metrics.recall_at_k)
+streaming_specificity_at_sensitivity = _predictions_first(v1.metrics.specificity_at_sensitivity)
+streaming_true_negatives = _predictions_first(v1.metrics.true_negatives)
+streaming_true_negatives_at_thresholds = _predictions_first(v1.metrics.true_negatives_at_thresholds)
+streaming_true_positives = _predictions_first(v1.metrics.true_positives)
+streaming_true_positives_at_thresholds = _predictions_first(v1.metrics.true_positives_at_thresholds)
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:

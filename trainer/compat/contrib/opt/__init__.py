@@ -33,4 +33,4 @@ __all__ = [
     "get_linear_decay_fn",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.opt", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.opt", __all__)

@@ -10,53 +10,53 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib.opt.rule import dense
+from trainer.compat.contrib.opt.elementwise import densify_gradient
 
 v1 = tf.compat.v1
 
 
-class _OfAdam(tf.compat.v1.train.AdamOptimizer):
+class _AdamBase(tf.compat.v1.train.AdamOptimizer):
     """Adam's settings and slots, in the type of a variable."""
 
-    def _settings(self, variable: Any) -> tuple[Any, ...]:
+    def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
         """The rate, β1, β2, ε, and β1 and β2 to the power of the step."""
         given = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
         return tuple(tf.cast(each, variable.dtype.base_dtype) for each in (*given, *powers))
 
-    def _slots_of(self, variable: Any) -> tuple[Any, Any]:
+    def _moments(self, variable: Any) -> tuple[Any, Any]:
         return self.get_slot(variable, "m"), self.get_slot(variable, "v")
 
 
-class _DenseOfAdam(_OfAdam):
+class _ElementwiseAdam(_AdamBase):
     """One rule for every number of a variable; a sparse gradient is zero elsewhere."""
 
-    def step(self, gradient: Any, variable: Any) -> Any:
+    def build_update(self, gradient: Any, variable: Any) -> Any:
         raise NotImplementedError
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
-        return self.step(grad, var)
+        return self.build_update(grad, var)
 
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        return self.step(grad, var)
+        return self.build_update(grad, var)
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self.step(dense(grad.values, grad.indices, var), var)
+        return self.build_update(densify_gradient(grad.values, grad.indices, var), var)
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return self.step(dense(grad, indices, var), var)
+        return self.build_update(densify_gradient(grad, indices, var), var)
 
 
-class NadamOptimizer(_DenseOfAdam):
+class NadamOptimizer(_ElementwiseAdam):
     """Adam with Nesterov's momentum: β1 m + (1 - β1) g in the place of m, once m is updated.
 
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
     """
 
-    def step(self, gradient: Any, variable: Any) -> Any:
+    def build_update(self, gradient: Any, variable: Any) -> Any:
         """The op that updates a variable."""
-        rate, beta1, beta2, epsilon, power1, power2 = self._settings(variable)
-        m, v = self._slots_of(variable)
+        rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
+        m, v = self._moments(variable)
         new_m = beta1 * m + (1 - beta1) * gradient
         new_v = beta2 * v + (1 - beta2) * tf.square(gradient)
         ahead = beta1 * new_m + (1 - beta1) * gradient
@@ -65,7 +65,7 @@ class NadamOptimizer(_DenseOfAdam):
         return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, move))
 
 
-class AdaMaxOptimizer(_DenseOfAdam):
+class AdaMaxOptimizer(_ElementwiseAdam):
     """Adam with the largest of the faded gradients: v ← max(β2 v, |g|).
 
     w ← w - α / (1 - β1^t) m / (v + ε)
@@ -105,28 +105,28 @@ class AdaMaxOptimizer(_DenseOfAdam):
             updated = v1.assign(power, power * self._beta1_t, use_locking=self._use_locking)
         return tf.group(*update_ops, updated, name=name_scope)
 
-    def step(self, gradient: Any, variable: Any) -> Any:
+    def build_update(self, gradient: Any, variable: Any) -> Any:
         """The op that updates a variable."""
-        rate, beta1, beta2, epsilon, power = self._settings(variable)
-        m, v = self._slots_of(variable)
+        rate, beta1, beta2, epsilon, power = self._cast_settings(variable)
+        m, v = self._moments(variable)
         new_m = beta1 * m + (1 - beta1) * gradient
         new_v = tf.maximum(beta2 * v, tf.abs(gradient))
         move = rate / (1 - power) * new_m / (new_v + epsilon)
         return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, move))
 
 
-class LazyAdamOptimizer(_OfAdam):
+class LazyAdamOptimizer(_AdamBase):
     """Adam in which a sparse gradient leaves the moments of other rows, and them, as they are."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self._rows(grad.values, var, grad.indices)
+        return self._update_rows(grad.values, var, grad.indices)
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return self._rows(grad, var, indices)
+        return self._update_rows(grad, var, indices)
 
-    def _rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
-        rate, beta1, beta2, epsilon, power1, power2 = self._settings(variable)
-        m, v = self._slots_of(variable)
+    def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
+        rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
+        m, v = self._moments(variable)
         new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * gradient
         new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(gradient)
         rate *= tf.sqrt(1 - power2) / (1 - power1)

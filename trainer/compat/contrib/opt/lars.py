@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.compat.contrib.opt.rule import Rule, number
+from trainer.compat.contrib.opt.elementwise import ElementwiseOptimizer, cast_setting
 
 v1 = tf.compat.v1
 
 
-class LARSOptimizer(Rule):
+class LARSOptimizer(ElementwiseOptimizer):
     """Layer-wise adaptive rate scaling, for large batches.
 
     With g the gradient and w the variable, both norms above 0:
@@ -63,11 +63,11 @@ class LARSOptimizer(Rule):
         for each in var_list:
             self._zeros_slot(each, "momentum", self._name)
 
-    def step(self, gradient: Any, variable: Any) -> Any:
+    def build_update(self, gradient: Any, variable: Any) -> Any:
         """The op that updates a variable."""
         rate, gradient = self.compute_lr(gradient, variable)
         slot = self.get_slot(variable, "momentum")
-        momentum = number(self._momentum, variable)
+        momentum = cast_setting(self._momentum, variable)
         taken = rate * gradient
         accumulated = momentum * slot + taken
         move = taken + momentum * accumulated if self._use_nesterov else accumulated
@@ -75,13 +75,13 @@ class LARSOptimizer(Rule):
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
         """The rate of a variable, and its gradient with the decay in it."""
-        rate = number(self._learning_rate, var)
+        rate = cast_setting(self._learning_rate, var)
         if any(each in var.name for each in self._skip_list or ()):
             return rate, grad
         weights = tf.convert_to_tensor(var)
-        return rate * self._trust(weights, grad), grad + self._weight_decay * weights
+        return rate * self._trust_ratio(weights, grad), grad + self._weight_decay * weights
 
-    def _trust(self, weights: Any, gradient: Any) -> Any:
+    def _trust_ratio(self, weights: Any, gradient: Any) -> Any:
         size, slope = tf.norm(weights), tf.norm(gradient)
         divisor = slope + self._weight_decay * size + self._epsilon
         both = tf.logical_and(size > 0, slope > 0)

@@ -10,14 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib.opt.rule import Rule, number
+from trainer.compat.contrib.opt.elementwise import ElementwiseOptimizer, cast_setting
 
 v1 = tf.compat.v1
 
 DecayFn = Callable[[Any], Any]
 
 
-class _Sign(Rule):
+class _SignOptimizer(ElementwiseOptimizer):
     """A gradient scaled by what becomes of the agreement."""
 
     def __init__(
@@ -40,7 +40,7 @@ class _Sign(Rule):
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
-    def scale(self, agreement: Any, variable: Any) -> Any:
+    def gradient_factor(self, agreement: Any, variable: Any) -> Any:
         """The factor of a gradient."""
         raise NotImplementedError
 
@@ -48,16 +48,20 @@ class _Sign(Rule):
         for each in var_list:
             self._zeros_slot(each, "m", self._name)
 
-    def step(self, gradient: Any, variable: Any) -> Any:
+    def build_update(self, gradient: Any, variable: Any) -> Any:
         """The op that updates a variable."""
-        slot, beta = self.get_slot(variable, "m"), number(self._beta, variable)
+        slot, beta = self.get_slot(variable, "m"), cast_setting(self._beta, variable)
         mean = beta * slot + (1 - beta) * gradient
-        agreement = tf.sign(gradient) * tf.sign(mean) * number(self._sign_decay, variable)
-        move = number(self._rate, variable) * self.scale(agreement, variable) * gradient
+        agreement = tf.sign(gradient) * tf.sign(mean) * cast_setting(self._sign_decay, variable)
+        move = (
+            cast_setting(self._rate, variable)
+            * self.gradient_factor(agreement, variable)
+            * gradient
+        )
         return tf.group(v1.assign(slot, mean), v1.assign_sub(variable, move))
 
 
-class PowerSignOptimizer(_Sign):
+class PowerSignOptimizer(_SignOptimizer):
     """w ← w - learning_rate base^(decay sign(g) sign(m)) g."""
 
     def __init__(
@@ -81,12 +85,12 @@ class PowerSignOptimizer(_Sign):
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._log_base = math.log(base)
 
-    def scale(self, agreement: Any, variable: Any) -> Any:
+    def gradient_factor(self, agreement: Any, variable: Any) -> Any:
         """The factor of a gradient."""
-        return tf.exp(number(self._log_base, variable) * agreement)
+        return tf.exp(cast_setting(self._log_base, variable) * agreement)
 
 
-class AddSignOptimizer(_Sign):
+class AddSignOptimizer(_SignOptimizer):
     """w ← w - learning_rate (alpha + decay sign(g) sign(m)) g."""
 
     def __init__(
@@ -107,9 +111,9 @@ class AddSignOptimizer(_Sign):
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._alpha = alpha
 
-    def scale(self, agreement: Any, variable: Any) -> Any:
+    def gradient_factor(self, agreement: Any, variable: Any) -> Any:
         """The factor of a gradient."""
-        return number(self._alpha, variable) + agreement
+        return cast_setting(self._alpha, variable) + agreement
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFn:

@@ -23,7 +23,7 @@ class DecoupledWeightDecayExtension:
           weight_decay: a float, a scalar tensor, or a function without arguments that gives one.
           args, kwargs: of the optimizer.
         """
-        self._decaying: set[int] | None = None
+        self._decayed_ids: set[int] | None = None
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
@@ -34,7 +34,7 @@ class DecoupledWeightDecayExtension:
           loss, args, kwargs: as in tf.compat.v1.train.Optimizer.
           decay_var_list: the variables that decay; all by default.
         """
-        self._let_decay(decay_var_list)
+        self._set_decayed_variables(decay_var_list)
         return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
 
     def apply_gradients(
@@ -45,29 +45,29 @@ class DecoupledWeightDecayExtension:
         decay_var_list: Any = None,
     ) -> Any:
         """The op that applies gradients; see `minimize`."""
-        self._let_decay(decay_var_list)
+        self._set_decayed_variables(decay_var_list)
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
-    def _let_decay(self, variables: Any) -> None:
+    def _set_decayed_variables(self, variables: Any) -> None:
         if variables is not None:
-            self._decaying = {id(each) for each in variables}
+            self._decayed_ids = {id(each) for each in variables}
 
-    def _decay(self, variable: Any) -> Any:
-        if self._decaying is not None and id(variable) not in self._decaying:
+    def _cast_weight_decay(self, variable: Any) -> Any:
+        if self._decayed_ids is not None and id(variable) not in self._decayed_ids:
             return None
         decay = self._weight_decay
         return tf.cast(decay() if callable(decay) else decay, variable.dtype.base_dtype)
 
-    def _decayed(self, variable: Any, gradient: Any) -> list[Any]:
-        decay = self._decay(variable)
+    def _decay_ops(self, variable: Any, gradient: Any) -> list[Any]:
+        decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
         # Before the gradient is there, the model may still have to read the variable.
         with tf.control_dependencies([gradient]):
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
-    def _decayed_rows(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
-        decay = self._decay(variable)
+    def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
+        decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
         with tf.control_dependencies([gradient]):
@@ -75,19 +75,19 @@ class DecoupledWeightDecayExtension:
             return [v1.scatter_sub(variable, indices, decay * rows)]
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
-        with tf.control_dependencies(self._decayed(var, grad)):
+        with tf.control_dependencies(self._decay_ops(var, grad)):
             return super()._apply_dense(grad, var)  # type: ignore[misc]
 
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        with tf.control_dependencies(self._decayed(var, grad)):
+        with tf.control_dependencies(self._decay_ops(var, grad)):
             return super()._resource_apply_dense(grad, var)  # type: ignore[misc]
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        with tf.control_dependencies(self._decayed_rows(var, grad.values, grad.indices)):
+        with tf.control_dependencies(self._decay_row_ops(var, grad.values, grad.indices)):
             return super()._apply_sparse(grad, var)  # type: ignore[misc]
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        with tf.control_dependencies(self._decayed_rows(var, grad, indices)):
+        with tf.control_dependencies(self._decay_row_ops(var, grad, indices)):
             return super()._resource_apply_sparse(grad, var, indices)  # type: ignore[misc]
 
 

@@ -182,4 +182,4 @@ __all__ = [
     "zero_initializer",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.slim", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.slim", __all__)

@@ -67,4 +67,4 @@ def create_train_op(
     )
 
 
-__getattr__ = missing_names.of("tf.contrib.slim.learning", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.learning", __all__)

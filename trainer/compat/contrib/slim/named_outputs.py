@@ -59,4 +59,4 @@ def last_dimension(shape: Any, min_rank: int = 1) -> int:
     return found
 
 
-__getattr__ = missing_names.of("tf.contrib.slim.utils", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.utils", __all__)

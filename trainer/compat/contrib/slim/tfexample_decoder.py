@@ -68,7 +68,7 @@ class BoundingBox(ItemHandler):
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
         """The boxes."""
-        sides = (_dense(keys_to_tensors[each]) for each in self.keys)
+        sides = (_to_dense(keys_to_tensors[each]) for each in self.keys)
         return tf.transpose(tf.stack([tf.reshape(each, [-1]) for each in sides]))
 
 
@@ -105,12 +105,14 @@ class Tensor(ItemHandler):
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
         if self._shape_keys:
-            parts = [tf.reshape(_dense(keys_to_tensors[each]), [-1]) for each in self._shape_keys]
+            parts = [
+                tf.reshape(_to_dense(keys_to_tensors[each]), [-1]) for each in self._shape_keys
+            ]
             shape = tf.cast(tf.concat(parts, 0), tf.int32)
         if shape is not None:
             reshape = tf.sparse.reshape if isinstance(tensor, tf.SparseTensor) else tf.reshape
             tensor = reshape(tensor, shape)
-        return _dense(tensor, self._default_value)
+        return _to_dense(tensor, self._default_value)
 
 
 class LookupTensor(Tensor):
@@ -163,10 +165,10 @@ class SparseTensor(ItemHandler):
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
         """The sparse tensor, or the dense one."""
-        indices = tf.reshape(_dense(keys_to_tensors[self._indices_key]), [-1])
-        values = tf.reshape(_dense(keys_to_tensors[self._values_key]), [-1])
+        indices = tf.reshape(_to_dense(keys_to_tensors[self._indices_key]), [-1])
+        values = tf.reshape(_to_dense(keys_to_tensors[self._values_key]), [-1])
         if self._shape_key is not None:
-            shape = _dense(keys_to_tensors[self._shape_key])
+            shape = _to_dense(keys_to_tensors[self._shape_key])
         else:
             shape = self._shape if self._shape is not None else tf.shape(indices)
         shape = tf.cast(tf.reshape(shape, [-1]), tf.int64)
@@ -209,10 +211,10 @@ class Image(ItemHandler):
         """[height, width, channels], or [n, height, width, channels]."""
         encoded, form = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
         if self._repeated:
-            return tf.map_fn(lambda each: self._decoded(each, form), encoded, dtype=self._dtype)
-        return self._decoded(encoded, form)
+            return tf.map_fn(lambda each: self._decode(each, form), encoded, dtype=self._dtype)
+        return self._decode(encoded, form)
 
-    def _decoded(self, encoded: Any, form: Any) -> Any:
+    def _decode(self, encoded: Any, form: Any) -> Any:
         encoded, form = tf.reshape(encoded, []), tf.reshape(form, [])
 
         def raw() -> Any:
@@ -289,7 +291,7 @@ class TFExampleDecoder:
         ]
 
 
-def _dense(tensor: Any, default_value: Any = None) -> Any:
+def _to_dense(tensor: Any, default_value: Any = None) -> Any:
     if not isinstance(tensor, tf.SparseTensor):
         return tensor
     if default_value is None:
@@ -299,4 +301,4 @@ def _dense(tensor: Any, default_value: Any = None) -> Any:
     return tf.sparse.to_dense(tensor, default_value)
 
 
-__getattr__ = missing_names.of("tf.contrib.slim.tfexample_decoder", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.tfexample_decoder", __all__)

@@ -7,4 +7,4 @@ from trainer.compat.contrib_names import missing_names
 
 __all__ = ["model_analyzer", "tfprof_logger"]
 
-__getattr__ = missing_names.of("tf.contrib.tfprof", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tfprof", __all__)

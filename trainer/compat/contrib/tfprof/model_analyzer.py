@@ -41,4 +41,4 @@ def print_model_analysis(
     return profile(graph, run_meta=run_meta, op_log=op_log, cmd=tfprof_cmd, options=options)
 
 
-__getattr__ = missing_names.of("tf.contrib.tfprof.model_analyzer", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tfprof.model_analyzer", __all__)

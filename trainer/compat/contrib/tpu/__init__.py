@@ -113,4 +113,4 @@ __all__ = [
     "while_loop",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.tpu", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu", __all__)

@@ -38,4 +38,4 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         )
 
 
-__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.async_checkpoint", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.async_checkpoint", __all__)

@@ -5,4 +5,4 @@ from trainer.config.run_config import InputPipelineConfig, RunConfig, TPUConfig
 
 __all__ = ["InputPipelineConfig", "RunConfig", "TPUConfig"]
 
-__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.tpu_config", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_config", __all__)

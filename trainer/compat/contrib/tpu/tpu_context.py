@@ -5,4 +5,4 @@ from trainer.distribution.tpu_context import TPUContext
 
 __all__ = ["TPUContext"]
 
-__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.tpu_context", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_context", __all__)

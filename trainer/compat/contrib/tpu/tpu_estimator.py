@@ -32,4 +32,4 @@ __all__ = [
     "model_fn_inference_on_tpu",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.tpu_estimator", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_estimator", __all__)

@@ -5,4 +5,4 @@ from trainer.distribution.cross_shard import CrossShardOptimizer
 
 __all__ = ["CrossShardOptimizer"]
 
-__getattr__ = missing_names.of("tf.contrib.tpu.python.tpu.tpu_optimizer", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.tpu.python.tpu.tpu_optimizer", __all__)

@@ -33,4 +33,4 @@ __all__ = [
     "wait_for_new_checkpoint",
 ]
 
-__getattr__ = missing_names.of("tf.contrib.training", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.training", __all__)

@@ -46,20 +46,20 @@ def parse_values(
         if name not in type_map:
             if ignore_unknown:
                 continue
-            raise unknown(name, type_map)
-        _assign(found, match, type_map[name])
+            raise unknown_hparam_error(name, type_map)
+        _store_assignment(found, match, type_map[name])
     return found
 
 
-def _assign(found: dict[str, Any], match: re.Match[str], kind: type) -> None:
+def _store_assignment(found: dict[str, Any], match: re.Match[str], kind: type) -> None:
     name, index = match["name"], match["index"]
     if match["list"] is not None:
         if index is not None:
             raise InvalidSetting(f"hyperparameter {match[0]!r} has a list for one place. Give one.")
         texts = [each.strip() for each in match["list"].split(",")]
-        value: Any = [_of_type(name, each, kind) for each in texts if each]
+        value: Any = [_parse_value(name, each, kind) for each in texts if each]
     else:
-        value = _of_type(name, match["value"].strip(), kind)
+        value = _parse_value(name, match["value"].strip(), kind)
     if index is None and name not in found:
         found[name] = value
         return
@@ -69,18 +69,18 @@ def _assign(found: dict[str, Any], match: re.Match[str], kind: type) -> None:
     places[int(index)] = value
 
 
-def _of_type(name: str, text: str, kind: type) -> Any:
+def _parse_value(name: str, text: str, kind: type) -> Any:
     if kind is bool and text in _BOOLEANS:
         return _BOOLEANS[text]
     try:
         if kind is not bool:
-            return _guess(text) if kind is type(None) else kind(text)
+            return _infer_value(text) if kind is type(None) else kind(text)
     except ValueError:
         pass
     raise InvalidSetting(f"hyperparameter {name} is {text!r}. Give a {kind.__name__}.")
 
 
-def _guess(text: str) -> Any:
+def _infer_value(text: str) -> Any:
     """The value of a text whose type nothing tells."""
     for kind in (int, float):
         try:
@@ -90,7 +90,7 @@ def _guess(text: str) -> Any:
     return text
 
 
-def unknown(name: str, known: Mapping[str, Any]) -> InvalidSetting:
+def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
     """The error that says that no hyperparameter has a name."""
     near = difflib.get_close_matches(name, known, n=3)
     names = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(known)}."
@@ -146,7 +146,7 @@ class HParams:
         Raises:
           InvalidSetting: there is none of that name, or the value is of another type.
         """
-        kind, is_list = self._type(name)
+        kind, is_list = self._hparam_type(name)
         if isinstance(value, (list, tuple)) != is_list:
             wanted = "a list" if is_list else "no list"
             raise InvalidSetting(f"hyperparameter {name} is {value!r}. Give {wanted}.")
@@ -174,7 +174,7 @@ class HParams:
           InvalidSetting: see `set_hparam`.
         """
         for name, value in values_dict.items():
-            self.set_hparam(name, self._whole(name, value))
+            self.set_hparam(name, self._expand_indices(name, value))
         return self
 
     def set_from_map(self, values_map: Mapping[str, Any]) -> "HParams":
@@ -188,7 +188,7 @@ class HParams:
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
         """The values as a JSON object; the arguments are those of json.dumps."""
         return json.dumps(
-            {name: _plain(value) for name, value in self.values().items()},
+            {name: _to_python(value) for name, value in self.values().items()},
             indent=indent,
             separators=separators,
             sort_keys=sort_keys,
@@ -225,13 +225,13 @@ class HParams:
         """What was given as model_structure."""
         return self._model_structure
 
-    def _type(self, name: str) -> tuple[type, bool]:
+    def _hparam_type(self, name: str) -> tuple[type, bool]:
         if name not in self._types:
-            raise unknown(name, self._types)
+            raise unknown_hparam_error(name, self._types)
         return self._types[name]
 
-    def _whole(self, name: str, value: Any) -> Any:
-        _, is_list = self._type(name)
+    def _expand_indices(self, name: str, value: Any) -> Any:
+        _, is_list = self._hparam_type(name)
         if not is_list or not isinstance(value, Mapping):
             return value
         whole = list(getattr(self, name))
@@ -270,5 +270,5 @@ def _cast(name: str, kind: type, value: Any) -> Any:
     raise InvalidSetting(f"hyperparameter {name} is {value!r}. Give a {kind.__name__}.")
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value

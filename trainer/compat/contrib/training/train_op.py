@@ -51,7 +51,7 @@ def multiply_gradients(
     grads_and_vars: Gradients, gradient_multipliers: Mapping[Any, Any]
 ) -> Gradients:
     """Gradients times factors: variable, or its name → factor; others are left as they are."""
-    names = {_name(key): factor for key, factor in gradient_multipliers.items()}
+    names = {_variable_name(key): factor for key, factor in gradient_multipliers.items()}
 
     def scaled(gradient: Any, factor: Any) -> Any:
         factor = tf.cast(factor, gradient.dtype)
@@ -69,7 +69,7 @@ def multiply_gradients(
     ]
 
 
-def _name(variable: Any) -> str:
+def _variable_name(variable: Any) -> str:
     """The name of a variable, or that which is given in its place: "w", or "w:0"."""
     name = variable if isinstance(variable, str) else variable.op.name
     return str(name).removesuffix(":0")

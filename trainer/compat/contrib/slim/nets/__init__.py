@@ -5,4 +5,4 @@ from trainer.compat.contrib_names import missing_names
 
 __all__ = ["inception"]
 
-__getattr__ = missing_names.of("tf.contrib.slim.nets", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.nets", __all__)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib import layers
 from trainer.compat.contrib.framework import arg_scope
-from trainer.compat.contrib.slim.nets.inception_blocks import BLOCKS, STEM, Layer
+from trainer.compat.contrib.slim.nets.inception_blocks import BLOCKS, STEM, LayerSpec
 from trainer.compat.contrib_names import missing_names
 
 __all__ = ["inception_v3", "inception_v3_arg_scope", "inception_v3_base"]
@@ -84,11 +84,11 @@ def inception_v3_base(
     """
     if depth_multiplier <= 0:
         raise InvalidSetting(f"depth_multiplier is {depth_multiplier}. Give more than 0.")
-    depth = _depths(min_depth, depth_multiplier)
+    depth = _depth_function(min_depth, depth_multiplier)
     points: dict[str, Any] = {}
     with v1.variable_scope(scope, "InceptionV3", [inputs]):
         net = inputs
-        for name, made in _parts(depth):
+        for name, made in _endpoint_builders(depth):
             points[name] = net = made(net)
             if name == final_endpoint:
                 return net, points
@@ -119,7 +119,7 @@ def inception_v3(
       spatial_squeeze: whether logits lose their two dimensions of places.
       reuse, scope: of the variables.
     """
-    depth = _depths(min_depth, depth_multiplier)
+    depth = _depth_function(min_depth, depth_multiplier)
     scopes = [layers.batch_norm, layers.dropout]
     with (
         v1.variable_scope(scope, "InceptionV3", [inputs, num_classes], reuse=reuse) as found,
@@ -129,34 +129,34 @@ def inception_v3(
             inputs, min_depth=min_depth, depth_multiplier=depth_multiplier, scope=found
         )
         plain = {"activation_fn": None, "normalizer_fn": None}
-        with v1.variable_scope("AuxLogits"), _moving("SAME"):
-            small = {"weights_initializer": _normal(0.01)}
+        with v1.variable_scope("AuxLogits"), _stride_one_scope("SAME"):
+            small = {"weights_initializer": _truncated_normal(0.01)}
             aux = layers.avg_pool2d(
                 points["Mixed_6e"], [5, 5], stride=3, padding="VALID", scope="AvgPool_1a_5x5"
             )
             aux = layers.conv2d(aux, depth(128), [1, 1], scope="Conv2d_1b_1x1", **small)
-            size = _at_most(aux, [5, 5])
-            wide = {"padding": "VALID", "weights_initializer": _normal(0.01)}
+            size = _clip_kernel_size(aux, [5, 5])
+            wide = {"padding": "VALID", "weights_initializer": _truncated_normal(0.01)}
             name = f"Conv2d_2a_{size[0]}x{size[1]}"
             aux = layers.conv2d(aux, depth(768), size, scope=name, **wide)
             aux = layers.conv2d(
                 aux,
                 num_classes,
                 [1, 1],
-                weights_initializer=_normal(0.001),
+                weights_initializer=_truncated_normal(0.001),
                 scope="Conv2d_2b_1x1",
                 **plain,
             )
-            points["AuxLogits"] = _squeezed(aux) if spatial_squeeze else aux
+            points["AuxLogits"] = _squeeze(aux) if spatial_squeeze else aux
         with v1.variable_scope("Logits"):
-            size = _at_most(net, [8, 8])
+            size = _clip_kernel_size(net, [8, 8])
             name = f"AvgPool_1a_{size[0]}x{size[1]}"
             net = layers.avg_pool2d(net, size, padding="VALID", scope=name)
             net = layers.dropout(net, keep_prob=dropout_keep_prob, scope="Dropout_1b")
             points["PreLogits"] = net
             logits = layers.conv2d(net, num_classes, [1, 1], scope="Conv2d_1c_1x1", **plain)
             if spatial_squeeze:
-                logits = _squeezed(logits)
+                logits = _squeeze(logits)
         points["Logits"] = logits
         points["Predictions"] = prediction_fn(logits, scope="Predictions")
     return logits, points
@@ -165,39 +165,39 @@ def inception_v3(
 inception_v3.default_image_size = 299  # type: ignore[attr-defined]
 
 
-def _depths(least: int, multiple: float) -> Callable[[int], int]:
+def _depth_function(least: int, multiple: float) -> Callable[[int], int]:
     return lambda depth: max(int(depth * multiple), least)
 
 
-def _parts(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """Each point's name, and what makes it of the one before it."""
     for layer in STEM:
-        yield layer.name, functools.partial(_layer, layer=layer, depth=depth, padding="VALID")
+        yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
     for name, branches in BLOCKS.items():
-        yield name, functools.partial(_mixed, name=name, branches=branches, depth=depth)
+        yield name, functools.partial(_build_block, name=name, branches=branches, depth=depth)
 
 
-def _mixed(net: Any, name: str, branches: Any, depth: Callable[[int], int]) -> Any:
+def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]) -> Any:
     with v1.variable_scope(name):
         results = []
         for number, branch in enumerate(branches):
             with v1.variable_scope(f"Branch_{number}"):
-                results.append(_branch(net, branch, depth))
+                results.append(_build_branch(net, branch, depth))
         return tf.concat(results, 3)
 
 
-def _branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
+def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
     for each in branch:
         if isinstance(each, tuple):
             # Two layers side by side, as the last of a branch.
-            net = tf.concat([_layer(net, one, depth, "SAME") for one in each], 3)
+            net = tf.concat([_build_layer(net, one, depth, "SAME") for one in each], 3)
         else:
-            net = _layer(net, each, depth, "SAME")
+            net = _build_layer(net, each, depth, "SAME")
     return net
 
 
-def _layer(net: Any, layer: Layer, depth: Callable[[int], int], padding: str) -> Any:
-    with _moving(layer.padding or padding):
+def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], padding: str) -> Any:
+    with _stride_one_scope(layer.padding or padding):
         size, stride, scope = list(layer.kernel), layer.stride, layer.name
         if layer.name.startswith("MaxPool"):
             return layers.max_pool2d(net, size, stride=stride, scope=scope)
@@ -206,12 +206,12 @@ def _layer(net: Any, layer: Layer, depth: Callable[[int], int], padding: str) ->
         return layers.conv2d(net, depth(layer.filters), size, stride=stride, scope=scope)
 
 
-def _moving(padding: str) -> Any:
+def _stride_one_scope(padding: str) -> Any:
     moving = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
     return arg_scope(moving, stride=1, padding=padding)
 
 
-def _at_most(net: Any, size: list[int]) -> list[int]:
+def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
     """A window no larger than the net has places, as far as that is known."""
     places = net.shape.as_list()[1:3]
     return [
@@ -220,12 +220,12 @@ def _at_most(net: Any, size: list[int]) -> list[int]:
     ]
 
 
-def _normal(deviation: float) -> Any:
+def _truncated_normal(deviation: float) -> Any:
     return v1.truncated_normal_initializer(0.0, deviation)
 
 
-def _squeezed(logits: Any) -> Any:
+def _squeeze(logits: Any) -> Any:
     return tf.squeeze(logits, [1, 2], name="SpatialSqueeze")
 
 
-__getattr__ = missing_names.of("tf.contrib.slim.nets.inception", __all__)
+__getattr__ = missing_names.getattr_for("tf.contrib.slim.nets.inception", __all__)

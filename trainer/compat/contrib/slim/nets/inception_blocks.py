@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSpec:
     """A convolution, or a pool.
 
     Attributes:
@@ -28,109 +28,109 @@ class Layer:
     padding: str = ""
 
 
-def _layer(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> Layer:
+def _layer_spec(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> LayerSpec:
     """Its kernel is what its name ends in, unless the name tells another."""
     height, width = (kernel or name.rpartition("_")[2]).split("x")
     padding = "VALID" if stride > 1 else ""
-    return Layer(name, (int(height), int(width)), filters, stride, padding)
+    return LayerSpec(name, (int(height), int(width)), filters, stride, padding)
 
 
 STEM = (
-    _layer("Conv2d_1a_3x3", 32, stride=2),
-    _layer("Conv2d_2a_3x3", 32),
-    Layer("Conv2d_2b_3x3", (3, 3), 64, padding="SAME"),
-    _layer("MaxPool_3a_3x3", stride=2),
-    _layer("Conv2d_3b_1x1", 80),
-    _layer("Conv2d_4a_3x3", 192),
-    _layer("MaxPool_5a_3x3", stride=2),
+    _layer_spec("Conv2d_1a_3x3", 32, stride=2),
+    _layer_spec("Conv2d_2a_3x3", 32),
+    LayerSpec("Conv2d_2b_3x3", (3, 3), 64, padding="SAME"),
+    _layer_spec("MaxPool_3a_3x3", stride=2),
+    _layer_spec("Conv2d_3b_1x1", 80),
+    _layer_spec("Conv2d_4a_3x3", 192),
+    _layer_spec("MaxPool_5a_3x3", stride=2),
 )
 
-_FIRST = _layer("Conv2d_0a_1x1", 192)
+_FIRST = _layer_spec("Conv2d_0a_1x1", 192)
 
 
-def _pooled(filters: int) -> tuple[Layer, ...]:
-    return _layer("AvgPool_0a_3x3"), _layer("Conv2d_0b_1x1", filters)
+def _pool_branch(filters: int) -> tuple[LayerSpec, ...]:
+    return _layer_spec("AvgPool_0a_3x3"), _layer_spec("Conv2d_0b_1x1", filters)
 
 
-def _coarse(pooled: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")) -> Any:
+def _inception_a(pooled: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")) -> Any:
     """Branches of 1 x 1, 5 x 5, twice 3 x 3, and a pool."""
     return (
-        (_layer("Conv2d_0a_1x1", 64),),
-        (_layer(names[0], 48), _layer(names[1], 64)),
+        (_layer_spec("Conv2d_0a_1x1", 64),),
+        (_layer_spec(names[0], 48), _layer_spec(names[1], 64)),
         (
-            _layer("Conv2d_0a_1x1", 64),
-            _layer("Conv2d_0b_3x3", 96),
-            _layer("Conv2d_0c_3x3", 96),
+            _layer_spec("Conv2d_0a_1x1", 64),
+            _layer_spec("Conv2d_0b_3x3", 96),
+            _layer_spec("Conv2d_0c_3x3", 96),
         ),
-        _pooled(pooled),
+        _pool_branch(pooled),
     )
 
 
-def _long(filters: int) -> Any:
+def _inception_b(filters: int) -> Any:
     """Branches of rows and columns of seven."""
     return (
         (_FIRST,),
         (
-            _layer("Conv2d_0a_1x1", filters),
-            _layer("Conv2d_0b_1x7", filters),
-            _layer("Conv2d_0c_7x1", 192),
+            _layer_spec("Conv2d_0a_1x1", filters),
+            _layer_spec("Conv2d_0b_1x7", filters),
+            _layer_spec("Conv2d_0c_7x1", 192),
         ),
         (
-            _layer("Conv2d_0a_1x1", filters),
-            _layer("Conv2d_0b_7x1", filters),
-            _layer("Conv2d_0c_1x7", filters),
-            _layer("Conv2d_0d_7x1", filters),
-            _layer("Conv2d_0e_1x7", 192),
+            _layer_spec("Conv2d_0a_1x1", filters),
+            _layer_spec("Conv2d_0b_7x1", filters),
+            _layer_spec("Conv2d_0c_1x7", filters),
+            _layer_spec("Conv2d_0d_7x1", filters),
+            _layer_spec("Conv2d_0e_1x7", 192),
         ),
-        _pooled(192),
+        _pool_branch(192),
     )
 
 
-def _wide(column: str) -> Any:
+def _inception_c(column: str) -> Any:
     """Branches that end in a row and a column of three, side by side."""
     return (
-        (_layer("Conv2d_0a_1x1", 320),),
+        (_layer_spec("Conv2d_0a_1x1", 320),),
         (
-            _layer("Conv2d_0a_1x1", 384),
-            (_layer("Conv2d_0b_1x3", 384), _layer(column, 384)),
+            _layer_spec("Conv2d_0a_1x1", 384),
+            (_layer_spec("Conv2d_0b_1x3", 384), _layer_spec(column, 384)),
         ),
         (
-            _layer("Conv2d_0a_1x1", 448),
-            _layer("Conv2d_0b_3x3", 384),
-            (_layer("Conv2d_0c_1x3", 384), _layer("Conv2d_0d_3x1", 384)),
+            _layer_spec("Conv2d_0a_1x1", 448),
+            _layer_spec("Conv2d_0b_3x3", 384),
+            (_layer_spec("Conv2d_0c_1x3", 384), _layer_spec("Conv2d_0d_3x1", 384)),
         ),
-        _pooled(192),
+        _pool_branch(192),
     )
 
 
 BLOCKS: Mapping[str, Any] = {
-    "Mixed_5b": _coarse(32),
+    "Mixed_5b": _inception_a(32),
     # Two names that go their own way, as checkpoints have them.
-    "Mixed_5c": _coarse(64, ("Conv2d_0b_1x1", "Conv_1_0c_5x5")),
-    "Mixed_5d": _coarse(64),
+    "Mixed_5c": _inception_a(64, ("Conv2d_0b_1x1", "Conv_1_0c_5x5")),
+    "Mixed_5d": _inception_a(64),
     "Mixed_6a": (
-        (_layer("Conv2d_1a_1x1", 384, "3x3", stride=2),),
+        (_layer_spec("Conv2d_1a_1x1", 384, "3x3", stride=2),),
         (
-            _layer("Conv2d_0a_1x1", 64),
-            _layer("Conv2d_0b_3x3", 96),
-            _layer("Conv2d_1a_1x1", 96, "3x3", stride=2),
+            _layer_spec("Conv2d_0a_1x1", 64),
+            _layer_spec("Conv2d_0b_3x3", 96),
+            _layer_spec("Conv2d_1a_1x1", 96, "3x3", stride=2),
         ),
-        (_layer("MaxPool_1a_3x3", stride=2),),
+        (_layer_spec("MaxPool_1a_3x3", stride=2),),
     ),
-    "Mixed_6b": _long(128),
-    "Mixed_6c": _long(160),
-    "Mixed_6d": _long(160),
-    "Mixed_6e": _long(192),
+    "Mixed_6b": _inception_b(128),
+    "Mixed_6c": _inception_b(160),
+    "Mixed_6d": _inception_b(160),
+    "Mixed_6e": _inception_b(192),
     "Mixed_7a": (
-        (_FIRST, _layer("Conv2d_1a_3x3", 320, stride=2)),
+        (_FIRST, _layer_spec("Conv2d_1a_3x3", 320, stride=2)),
         (
             _FIRST,
-            _layer("Conv2d_0b_1x7", 192),
-            _layer("Conv2d_0c_7x1", 192),
-            _layer("Conv2d_1a_3x3", 192, stride=2),
+            _layer_spec("Conv2d_0b_1x7", 192),
+            _layer_spec("Conv2d_0c_7x1", 192),
+            _layer_spec("Conv2d_1a_3x3", 192, stride=2),
         ),
-        (_layer("MaxPool_1a_3x3", stride=2),),
+        (_layer_spec("MaxPool_1a_3x3", stride=2),),
     ),
-    "Mixed_7b": _wide("Conv2d_0b_3x1"),
-    "Mixed_7c": _wide("Conv2d_0c_3x1"),
+    "Mixed_7b": _inception_c("Conv2d_0b_3x1"),
+    "Mixed_7c": _inception_c("Conv2d_0c_3x1"),
 }

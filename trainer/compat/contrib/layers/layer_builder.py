@@ -11,7 +11,7 @@ from trainer.compat.contrib.framework.variables import model_variable
 v1 = tf.compat.v1
 
 
-def collections_of(variables_collections: Any, name: str) -> list[Any] | None:
+def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
     """The collections that a variable of a layer goes to.
 
     Args:
@@ -23,7 +23,7 @@ def collections_of(variables_collections: Any, name: str) -> list[Any] | None:
     return variables_collections
 
 
-class Made:
+class LayerBuilder:
     """Makes the variables of one layer, and ends it.
 
     Attributes:
@@ -61,17 +61,17 @@ class Made:
             initializer=initializer,
             regularizer=regularizer,
             trainable=trainable and self._trainable,
-            collections=collections_of(self._collections, name),
+            collections=collections_for(self._collections, name),
         )
 
     def result(self, outputs: Any, activation_fn: Callable[[Any], Any] | None = None) -> Any:
         """What the layer returns."""
         if activation_fn is not None:
             outputs = activation_fn(outputs)
-        return collected(self._outputs, self._scope.name, outputs)
+        return add_to_outputs_collections(self._outputs, self._scope.name, outputs)
 
 
-def collected(collections: Any, scope: str, outputs: Any) -> Any:
+def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> Any:
     """A layer's result, put into collections, where it is known by the layer's scope.
 
     That of a layer with variables is its variable scope, which no name scope around it changes.
@@ -83,7 +83,7 @@ def collected(collections: Any, scope: str, outputs: Any) -> Any:
     return outputs
 
 
-def dimensions_of(tensor: Any) -> list[int | None]:
+def static_shape(tensor: Any) -> list[int | None]:
     """The sizes of a tensor's dimensions, None for unknown ones.
 
     Single items of a shape are objects of their own, never None, where a program has TensorFlow
@@ -93,13 +93,13 @@ def dimensions_of(tensor: Any) -> list[int | None]:
     return found
 
 
-def channels_of(tensor: Any, axis: int) -> int:
+def static_channels(tensor: Any, axis: int) -> int:
     """The size of the dimension that is the channels.
 
     Raises:
       InvalidSetting: it is unknown.
     """
-    found = dimensions_of(tensor)[axis]
+    found = static_shape(tensor)[axis]
     if found is None:
         raise InvalidSetting(
             f"a layer got the shape {tensor.shape}, and needs to know dimension {axis}, the "
@@ -108,12 +108,12 @@ def channels_of(tensor: Any, axis: int) -> int:
     return found
 
 
-def pair(value: Any) -> tuple[int, int]:
+def expand_to_pair(value: Any) -> tuple[int, int]:
     """A height and a width, where one number stands for both."""
-    return sizes(value, 2)  # type: ignore[return-value]
+    return expand_sizes(value, 2)  # type: ignore[return-value]
 
 
-def sizes(value: Any, count: int) -> tuple[int, ...]:
+def expand_sizes(value: Any, count: int) -> tuple[int, ...]:
     """As many numbers as there are dimensions, where one may stand for all."""
     if isinstance(value, tf.TensorShape):
         value = value.as_list()
@@ -123,11 +123,11 @@ def sizes(value: Any, count: int) -> tuple[int, ...]:
     return (int(value),) * count
 
 
-def channels_first(data_format: str | None) -> bool:
+def is_channels_first(data_format: str | None) -> bool:
     """Whether channels come before the places."""
     return data_format is not None and data_format.startswith("NC")
 
 
-def biased(outputs: Any, biases: Any, is_channels_first: bool) -> Any:
+def add_channel_bias(outputs: Any, biases: Any, is_channels_first: bool) -> Any:
     """The outputs with a number added to each channel."""
     return tf.nn.bias_add(outputs, biases, data_format="NC..." if is_channels_first else None)
