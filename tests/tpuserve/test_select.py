@@ -1,5 +1,7 @@
 """The selection of a metagraph: by tag set, by hardware, with a fallback, and with its reasons."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 from tpuserve import tags
@@ -93,10 +95,17 @@ def test_runtime_is_the_session_by_default() -> None:
     assert (choice.runtime, choice.runtime_reason) == ("session", "by default")
 
 
-def test_requested_runtime_is_selected_and_named_in_the_text() -> None:
-    choice = select_metagraph(BOTH, None, EMULATED, where="/m/1", runtime="pjrt")
-    assert (choice.runtime, choice.runtime_reason) == ("pjrt", "asked for")
+@pytest.mark.parametrize("runtime", ["pjrt", "tflite"])
+def test_requested_runtime_is_selected_and_named_in_the_text(runtime: str) -> None:
+    choice = select_metagraph(BOTH, None, EMULATED, where="/m/1", runtime=runtime)
+    assert (choice.runtime, choice.runtime_reason) == (runtime, "asked for")
     assert str(choice) == (
-        "{serve, tpu} on CPU through XLA with the pjrt runtime, asked for "
+        f"{{serve, tpu}} on CPU through XLA with the {runtime} runtime, asked for "
         "(by default; emulated TPU of 1 core, from TPUSERVE_EMULATED_TPU)"
     )
+
+
+def test_selection_cannot_be_changed() -> None:
+    choice = select_metagraph(BOTH, None, NO_TPU, where="/m/1")
+    with pytest.raises(FrozenInstanceError):
+        choice.device = "TPU"  # type: ignore[misc]
