@@ -24,8 +24,8 @@ def _importer() -> dict[str, Any]:
 
 
 # The commands and the tests import parts of this package too: they are no programs to change.
-_program = programs.of_importer(_importer())
+_program = programs.find_running_program(_importer())
 if _program is not None:
     from trainer.compat import install
 
-    install.install(_program, **install.asked_by_environment())
+    install.install(_program, **install.read_tf1_variable())

@@ -13,7 +13,7 @@ _NO_KERNEL = re.compile(
 )
 
 
-def on(error: BaseException) -> str | None:
+def get_error_advice(error: BaseException) -> str | None:
     """A line of advice; None where there is none to give."""
     message = str(error)
     ops = (match["op"] for match in _NO_KERNEL.finditer(message))

@@ -5,7 +5,7 @@ import tensorflow as tf
 from trainer.checkpoints import checkpoints
 
 
-def step_in(checkpoint_dir: str) -> int:
+def read_latest_global_step(checkpoint_dir: str) -> int:
     """The global step of the newest checkpoint in a directory; 0 where none can be read."""
     try:
         return checkpoints.read_global_step(str(tf.train.latest_checkpoint(checkpoint_dir)))

@@ -49,5 +49,5 @@ def run(
 
     if emulate_tpu is not None:
         os.environ[devices.EMULATION_VARIABLE] = emulate_tpu
-    found = program.of_module(script) if module else program.of_script(script)
+    found = program.program_from_module(script) if module else program.program_from_script(script)
     launch.run(found, list(arguments), tf1=tf1)

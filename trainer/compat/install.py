@@ -10,8 +10,8 @@ from tpuserve.devices import EMULATION_VARIABLE
 from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib_names import module_aliases
 from trainer.compat.imports import estimator_aliases, install_names, override_shims
-from trainer.compat.imports.import_hooks import Finder, ProgramImport
-from trainer.compat.imports.module_proxy import Facade
+from trainer.compat.imports.import_hooks import ImportHook, ProgramImportFunction
+from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import tf1_detection
 from trainer.compat.source.program import Program
 
@@ -26,7 +26,7 @@ _TPU_FORMS = "tpu.python.tpu."
 class _Installed:
     program: Program
     tf1: bool
-    facade: Facade | None = None
+    proxy: TensorFlow1Proxy | None = None
 
 
 _installed: _Installed | None = None
@@ -51,9 +51,9 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     global _installed
     if _installed is not None:
         return
-    sign = tf1_detection.sign(program) if tf1 is None else None
-    why = f"{sign}, which only TensorFlow 1 has ({way})" if sign else f"as {way} says"
-    is_first = sign is not None if tf1 is None else tf1
+    evidence = tf1_detection.find_tf1_evidence(program) if tf1 is None else None
+    why = f"{evidence}, which only TensorFlow 1 has ({way})" if evidence else f"as {way} says"
+    is_first = evidence is not None if tf1 is None else tf1
     if is_first:
         print(
             f"tpuserve: {program.name} gets TensorFlow 1's names and behaviour: {why}",
@@ -71,28 +71,30 @@ def install(program: Program, tf1: bool | None, way: str) -> None:
     def on_tensorflow() -> None:
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
         # Before tf.contrib.tpu takes what is replaced.
-        importlib.import_module("trainer.compat.emulation").replace()
-        install_names.names()
+        importlib.import_module("trainer.compat.emulation").install_emulation()
+        install_names.add_names_to_tensorflow()
         if made.tf1:
-            made.facade = install_names.first_version()
+            made.proxy = install_names.enable_tf1()
 
-    install_names.estimator_modules()
-    estimator_aliases.make(
+    install_names.register_estimator_modules()
+    estimator_aliases.register_estimator_aliases(
         {
             path[len(_TPU_FORMS) :]: home
             for path, home in module_aliases.MODULE_ALIASES.items()
             if path.startswith(_TPU_FORMS)
         }
     )
-    sys.meta_path.insert(0, Finder(on_tensorflow))
+    sys.meta_path.insert(0, ImportHook(on_tensorflow))
     if was_imported:
         on_tensorflow()
-    if override_shims.MODULE in sys.modules:
-        override_shims.admit(sys.modules[override_shims.MODULE])
-    ProgramImport(program, lambda: made.facade)
+    if override_shims.BATCH_NORMALIZATION_MODULE in sys.modules:
+        override_shims.install_override_shims(
+            sys.modules[override_shims.BATCH_NORMALIZATION_MODULE]
+        )
+    ProgramImportFunction(program, lambda: made.proxy)
 
 
-def asked_by_environment() -> dict[str, Any]:
+def read_tf1_variable() -> dict[str, Any]:
     """What TPUSERVE_TF1 says, 1, 0 or nothing, as arguments of `install`.
 
     Raises:

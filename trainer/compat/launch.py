@@ -10,7 +10,7 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from trainer.compat import advice, install
-from trainer.compat.source.program import Program, look_first_in
+from trainer.compat.source.program import Program, set_script_directory
 
 EXIT_FAILED = 1
 
@@ -32,7 +32,7 @@ def run(program: Program, arguments: list[str], tf1: bool | None) -> NoReturn:
     # Handlers run last come first: this one ends the process, after those of the program.
     atexit.register(_end_as_interrupted)
     sys.argv[:] = [str(program.file) if program.spec else program.name, *arguments]
-    look_first_in(program.directories[0])
+    set_script_directory(program.directories[0])
     main = _main_module(program)
     sys.modules["__main__"] = main
     install.install(program, tf1, "--no-tf1 turns that off" if tf1 is None else "--tf1")
@@ -70,7 +70,7 @@ def _report(error: BaseException) -> NoReturn:
     global _is_interrupted
     _strip(error, set())
     sys.excepthook(type(error), error, error.__traceback__)
-    advised = advice.on(error)
+    advised = advice.get_error_advice(error)
     if advised is not None:
         print(f"tpuserve: {advised}", file=sys.stderr, flush=True)
     _is_interrupted = isinstance(error, KeyboardInterrupt)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.compat.source.name_references import uses
+from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import (
     arguments,
     guarded_names,
@@ -72,16 +72,16 @@ def _references(
         shadowed_names.find_shadowed_names(tree),
         guarded_names.find_guarded_names(tree),
     )
-    for use in uses(tree):
+    for use in find_name_references(tree):
         # Names and flags of the program itself are no names of TensorFlow.
-        if (use.line, use.shown) in shadowed or use.name.startswith(_FLAGS):
+        if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):
             continue
         status = tensorflow_names.classify(use, tf1=tf1)
         is_optional = (
-            use.line in optional_lines if use.is_import else (use.line, use.shown) in guarded
+            use.line in optional_lines if use.is_import else (use.line, use.written_name) in guarded
         )
         if status.kind.runs or not is_optional:
-            yield use.line, use.shown, use.name, status
+            yield use.line, use.written_name, use.name, status
     for line, written, name, status in arguments.unknown_arguments(tree, tf1=tf1):
         yield line, written, name, status
     for line, name, status in other_modules.find_missing(tree, directories):

@@ -57,7 +57,7 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     directories: tuple[Path, ...] = (script.resolve().parent, *root)
     evidence: object | None = None
     try:
-        running_program = program.of_script(str(script))
+        running_program = program.program_from_script(str(script))
     except InvalidSetting:
         # The report lists the unreadable script as a problem.
         running_program = None
@@ -66,7 +66,7 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
         running_program = dataclasses.replace(running_program, directories=directories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            evidence = tf1_detection.sign(running_program)
+            evidence = tf1_detection.find_tf1_evidence(running_program)
     source_files = sources.read_program(script, directories if follow_imports else ())
     is_found_by_name = evidence is not None
     evidence = evidence or launch_command.find_v1_method(source_files)

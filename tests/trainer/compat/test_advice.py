@@ -11,7 +11,7 @@ REFUSED = (
 
 def test_what_a_tpus_compiler_refuses_goes_to_the_host() -> None:
     with tpuserve.emulated_tpu(8):
-        advised = advice.on(ValueError(REFUSED))
+        advised = advice.get_error_advice(ValueError(REFUSED))
     assert advised is not None
     assert advised.startswith("a TPU's compiler has no form for PyFunc (ask). Wrap it in tpu.outs")
 
@@ -20,10 +20,10 @@ def test_what_a_tpus_compiler_refuses_goes_to_the_host() -> None:
     "message", ["", "No OpKernel was registered to support Op 'Mystery'", "Op TPUExecute is slow"]
 )
 def test_other_errors_speak_for_themselves(message: str) -> None:
-    assert advice.on(ValueError(message)) is None
+    assert advice.get_error_advice(ValueError(message)) is None
 
 
 def test_who_has_a_tpu_is_not_told_to_have_one() -> None:
     error = ValueError("No OpKernel was registered to support Op 'TPUCompile' used by")
     with tpuserve.emulated_tpu(8):
-        assert advice.on(error) is None
+        assert advice.get_error_advice(error) is None

@@ -69,7 +69,7 @@ def test_the_environment_says_which_version(
     asked: str, tf1: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(install.TF1_VARIABLE, asked)
-    assert install.asked_by_environment()["tf1"] is tf1
+    assert install.read_tf1_variable()["tf1"] is tf1
 
 
 def test_an_environment_that_says_something_else_is_refused(
@@ -77,7 +77,7 @@ def test_an_environment_that_says_something_else_is_refused(
 ) -> None:
     monkeypatch.setenv(install.TF1_VARIABLE, "yes")
     with pytest.raises(InvalidSetting, match="TPUSERVE_TF1 is 'yes'. Set it to 1"):
-        install.asked_by_environment()
+        install.read_tf1_variable()
 
 
 def test_a_resolver_without_a_name_finds_the_emulated_tpu(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _supplied() -> str:
 
 def _refused() -> str:
     rows = [(f"`{name}`", says) for name, says in REPLACEMENTS.items()]
-    rows += [(f"`tf.estimator.{name}`", says) for name, says in estimator_names.GONE.items()]
+    rows += [(f"`tf.estimator.{name}`", says) for name, says in estimator_names.UNSUPPORTED.items()]
     together: dict[str, list[str]] = {}
     for name, says in rows:
         together.setdefault(says, []).append(name)

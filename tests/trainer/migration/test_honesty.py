@@ -50,8 +50,12 @@ class Said:
 
 def everything(version: Version) -> str:
     """A program that says all names that are said to work in some modules."""
-    modules = [each for each in MODULES if not each or api_names.has(each[:-1], version)]
-    names = [f"{each}{name}" for each in modules for name in api_names.near(f"{each}x", version)]
+    modules = [each for each in MODULES if not each or api_names.is_public_name(each[:-1], version)]
+    names = [
+        f"{each}{name}"
+        for each in modules
+        for name in api_names.list_sibling_names(f"{each}x", version)
+    ]
     namespaces = estimator_names.V1 if version == "v1" else estimator_names.V2
     names += [f"estimator.{each}.{name}" for each, inside in namespaces.items() for name in inside]
     lines = ["import tensorflow as tf", *(f"tf.{each}" for each in names)]
@@ -67,7 +71,7 @@ def contrib() -> Iterator[str]:
             yield f"tf.contrib.{module}.{name}"
     # The package `python` of a module is there or not by what was imported before.
     yield from (each for each in REPLACEMENTS if not each.endswith(".python"))
-    yield from (f"tf.estimator.{name}" for name in estimator_names.GONE)
+    yield from (f"tf.estimator.{name}" for name in estimator_names.UNSUPPORTED)
     for number, form in enumerate(FORMS):
         yield f"import tensorflow.contrib.{form} as form_{number}"
     for form, names in estimator_aliases.MODULES.items():

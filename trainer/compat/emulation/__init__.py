@@ -7,8 +7,8 @@ as soon as it is built: see `tpuserve.lowering.func_graph`. So plain sessions, s
 from trainer.compat.emulation import builders, exports, tpu_names
 
 
-def replace() -> None:
+def install_emulation() -> None:
     """Has TensorFlow build for the emulated TPU, wherever a program names what builds."""
-    builders.replace()
-    exports.replace()
-    tpu_names.replace()
+    builders.patch_builders()
+    exports.patch_saved_model_builder()
+    tpu_names.patch_cluster_resolver()

@@ -18,7 +18,7 @@ _BUILD_THEMSELVES = (
 )
 
 
-def emulated() -> TpuSystem | None:
+def find_active_emulated_tpu() -> TpuSystem | None:
     """The emulated TPU, if what is built now is for a session of the program's own."""
     hardware = find_tpu_system()
     if not hardware.is_emulated or _is_inside_of_computation() or _is_built_for_us():

@@ -12,7 +12,7 @@ from tpuserve.devices import TpuSystem
 from tpuserve.errors import TpuNotFound
 from tpuserve.lowering.func_graph import build_and_lower
 from trainer.compat.emulation import topology
-from trainer.compat.emulation.active import emulated
+from trainer.compat.emulation.active import find_active_emulated_tpu
 from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_topology
 
 logger = logging.getLogger("tensorflow.trainer")
@@ -29,7 +29,7 @@ def _replace(module: ModuleType, name: str, emulating: Callable[..., Any]) -> No
 
     @functools.wraps(original)
     def function(*arguments: Any, **named: Any) -> Any:
-        hardware = emulated()
+        hardware = find_active_emulated_tpu()
         if hardware is None:
             return original(*arguments, **named)
         return emulating(hardware, functools.partial(original, *arguments, **named))
@@ -72,7 +72,7 @@ def _replicated(hardware: TpuSystem, build: "functools.partial[Any]") -> Any:
 
 def _configured(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
     with tf.device(None):
-        return tf.constant(topology.serialized(hardware), name="ConfigureDistributedTPU")
+        return tf.constant(topology.serialize_topology(hardware), name="ConfigureDistributedTPU")
 
 
 def _shut_down(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
@@ -85,11 +85,11 @@ def _this_host(hardware: TpuSystem, build: Callable[[], Any]) -> str:
 
 
 def _metadata(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
-    return topology.metadata(hardware)
+    return topology.make_system_metadata(hardware)
 
 
 # rewrite, replicate, shard, batch_parallel and their split_compile forms all call the first.
-REPLACED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = (
+PATCHES: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = (
     (tpu, "split_compile_and_replicate", _replicated),
     (tpu_ops, "configure_distributed_tpu", _configured),
     (tpu_ops, "shutdown_distributed_tpu", _shut_down),
@@ -103,7 +103,7 @@ REPLACED: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = (
 )
 
 
-def replace() -> None:
+def patch_builders() -> None:
     """Has TensorFlow's own functions build for the emulated TPU, wherever they are named."""
-    for module, name, emulating in REPLACED:
+    for module, name, emulating in PATCHES:
         _replace(module, name, emulating)

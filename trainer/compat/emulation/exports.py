@@ -13,7 +13,7 @@ from trainer.tensorflow_internals import saved_model_builder
 MARK = "_refuses_emulated_tpu"
 
 
-def replace() -> None:
+def patch_saved_model_builder() -> None:
     """Has a metagraph for a TPU refused that would hold what was lowered to run here."""
     builder: Any = saved_model_builder.SavedModelBuilder
     if getattr(builder, MARK, False):

@@ -6,7 +6,7 @@ from tpuserve.devices import TpuSystem
 from trainer.tensorflow_internals import Topology, TPUSystemMetadata
 
 
-def serialized(hardware: TpuSystem) -> bytes:
+def serialize_topology(hardware: TpuSystem) -> bytes:
     """The TopologyProto of an emulated system; 8 cores of one host have that of a v2-8.
 
     Two cores make a chip, and a host's chips stand in two columns, where their numbers are even.
@@ -28,12 +28,12 @@ def serialized(hardware: TpuSystem) -> bytes:
     return topology.SerializeToString()
 
 
-def metadata(hardware: TpuSystem) -> TPUSystemMetadata:
+def make_system_metadata(hardware: TpuSystem) -> TPUSystemMetadata:
     """What TensorFlow finds out about a system when it asks its master."""
     return TPUSystemMetadata(
         num_cores=hardware.tpu_cores,
         num_hosts=hardware.hosts,
         num_of_cores_per_host=hardware.tpu_cores // hardware.hosts,
-        topology=Topology(serialized=serialized(hardware)),
+        topology=Topology(serialized=serialize_topology(hardware)),
         devices=(),
     )

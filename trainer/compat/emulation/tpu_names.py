@@ -13,7 +13,7 @@ _MARK = "_finds_emulated_tpu"
 _THIS_MACHINE = "local"
 
 
-def replace() -> None:
+def patch_cluster_resolver() -> None:
     """Has every name that a resolver is asked for be this machine's, where the TPU is emulated."""
     resolver: Any = tpu_cluster_resolver.TPUClusterResolver
     original = resolver.__init__

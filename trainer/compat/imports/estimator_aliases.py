@@ -9,28 +9,30 @@ _V1 = estimator_names.V1
 _ROOT = _V1[""]
 
 
-def _of(names: str) -> dict[str, str]:
+def _root_homes(names: str) -> dict[str, str]:
     return {each: _ROOT[each] for each in names.split()}
 
 
 _KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimator"}
+
+_READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
 # Path below python.estimator → names.
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
     "early_stopping": {name: home for name, home in _V1["experimental"].items() if "stop" in name},
     "estimator": {
-        **_of("Estimator VocabInfo WarmStartSettings"),
+        **_root_homes("Estimator VocabInfo WarmStartSettings"),
         # Private, but the TPU samples ask it where to go on from.
-        "_load_global_step_from_checkpoint_dir": "trainer.compat.checkpoint_step:step_in",
+        "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
     },
     "estimator_lib": _ROOT,
     "export": {},
     "export.export": _V1["export"],
     "export.export_lib": _V1["export"],
     "export.export_output": _V1["export"],
-    "exporter": _of("BestExporter Exporter FinalExporter LatestExporter"),
-    "extenders": _of("add_metrics"),
+    "exporter": _root_homes("BestExporter Exporter FinalExporter LatestExporter"),
+    "extenders": _root_homes("add_metrics"),
     "hooks": {},
     "hooks.hooks": {
         name: _V1["experimental"][name]
@@ -42,13 +44,13 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "inputs.pandas_io": {"pandas_input_fn": _V1["inputs"]["pandas_input_fn"]},
     "keras": _KERAS,
     "keras_lib": _KERAS,
-    "mode_keys": _of("ModeKeys"),
+    "mode_keys": _root_homes("ModeKeys"),
     "model_fn": {
-        **_of("EstimatorSpec ModeKeys"),
+        **_root_homes("EstimatorSpec ModeKeys"),
         "call_logit_fn": _V1["experimental"]["call_logit_fn"],
     },
-    "run_config": _of("RunConfig"),
-    "training": _of("EvalSpec TrainSpec train_and_evaluate"),
+    "run_config": _root_homes("RunConfig"),
+    "training": _root_homes("EvalSpec TrainSpec train_and_evaluate"),
     "util": {"fn_args": "tensorflow.python.util.function_utils:fn_args"},
 }
 
@@ -56,21 +58,21 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
-def make(tpu_modules: Mapping[str, str]) -> None:
+def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
     """Registers the modules, so that Python finds them.
 
     Args:
       tpu_modules: what the modules of the part `tpu` are: "tpu_config" → name of our module.
     """
-    gone = estimator_names.GONE
+    gone = estimator_names.UNSUPPORTED
     inside = {
         **MODULES,
         "tpu": {form: f"{module}:" for form, module in tpu_modules.items()},
     }
     for root in ROOTS:
-        lazy_module.tree(root, root, inside, gone)
+        lazy_module.register_lazy_modules(root, root, inside, gone)
     api = "tensorflow.compat.v1.estimator:"
-    lazy_module.tree(
+    lazy_module.register_lazy_modules(
         "tensorflow_estimator",
         "tensorflow_estimator",
         {

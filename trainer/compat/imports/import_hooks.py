@@ -12,8 +12,8 @@ from typing import Any
 
 from trainer.compat.contrib_names import missing_names, module_aliases
 from trainer.compat.imports import estimator_aliases, override_shims
-from trainer.compat.imports.lazy_module import Namespace
-from trainer.compat.imports.module_proxy import Facade
+from trainer.compat.imports.lazy_module import LazyModule
+from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import OUR_PACKAGES
 from trainer.compat.source.program import Program
@@ -27,7 +27,7 @@ _ROOTS = ("tensorflow", "tensorflow_estimator")
 _INNER = ("compat", "contrib", "core", "python")
 
 
-class Finder(MetaPathFinder):
+class ImportHook(MetaPathFinder):
     """Finds tf.contrib and the modules of TPUEstimator, and says when TensorFlow is there.
 
     It comes before all other finders.
@@ -48,8 +48,8 @@ class Finder(MetaPathFinder):
         """
         if fullname == "tensorflow":
             return self._telling(fullname, path, target, lambda _: self._on_tensorflow())
-        if fullname == override_shims.MODULE:
-            return self._telling(fullname, path, target, override_shims.admit)
+        if fullname == override_shims.BATCH_NORMALIZATION_MODULE:
+            return self._telling(fullname, path, target, override_shims.install_override_shims)
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
             return _alias(fullname, _contrib_home(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
@@ -113,7 +113,7 @@ def _alias(name: str, home: str | ModuleType) -> ModuleSpec:
     return ModuleSpec(name, _AliasLoader(home), is_package=True)
 
 
-class _Forms(Namespace):
+class _AliasPackage(LazyModule):
     """A package of tf.contrib that is not one of ours: "tf.contrib.tpu.python"."""
 
     def _missing(self, name: str) -> str:
@@ -132,7 +132,9 @@ def _contrib_home(path: str) -> str | ModuleType:
     parts = {each[len(path) + 1 :].split(".")[0] for each in forms if each.startswith(f"{path}.")}
     name = f"{_CONTRIB}.{path}"
     if parts:
-        return _Forms(name, f"tf.contrib.{path}", {each: f"{name}.{each}:" for each in parts}, {})
+        return _AliasPackage(
+            name, f"tf.contrib.{path}", {each: f"{name}.{each}:" for each in parts}, {}
+        )
     replacement = missing_names.find_replacement(f"tf.contrib.{path}")
     advice = replacement or "See `tpuserve migrate` for the rest."
     raise ModuleNotFoundError(
@@ -140,17 +142,17 @@ def _contrib_home(path: str) -> str | ModuleType:
     )
 
 
-class ProgramImport:
+class ProgramImportFunction:
     """The `import` of a process, where modules of the program get a façade of TensorFlow."""
 
-    def __init__(self, program: Program, facade: Callable[[], Facade | None]) -> None:
+    def __init__(self, program: Program, proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
         """Takes the place of Python's own from now on.
 
         Args:
           program: whose modules are answered so; all others get what Python gives.
           facade: what stands for TensorFlow, once that is imported; None for TensorFlow itself.
         """
-        self._program, self._facade = program, facade
+        self._program, self._get_proxy = program, proxy
         self._original: Callable[..., Any] = builtins.__import__
         builtins.__import__ = self
 
@@ -168,27 +170,27 @@ class ProgramImport:
         if is_plain or not self._program.has(globals):
             return self._original(name, globals, locals, fromlist, level)
         if root in OUR_PACKAGES:
-            name = name_collisions.stand_in(name, self._program.directories)
+            name = name_collisions.resolve_module_name(name, self._program.directories)
             return self._original(name, globals, locals, fromlist, level)
         self._original(root)
         found = self._public(name)
         if found is None:
             _import_forms(name, fromlist or ())
             found = self._original(name, globals, locals, fromlist, level)
-            facade = self._facade()
-            if facade is not None and found is sys.modules.get("tensorflow"):
-                found = facade
+            proxy = self._get_proxy()
+            if proxy is not None and found is sys.modules.get("tensorflow"):
+                found = proxy
         elif not fromlist:
-            found = self._facade()
+            found = self._get_proxy()
         _demand(found, fromlist or ())
         return found
 
     def _public(self, name: str) -> ModuleType | None:
-        facade = self._facade()
+        proxy = self._get_proxy()
         root, _, path = name.partition(".")
-        if facade is None or root != "tensorflow" or path.partition(".")[0] in ("", *_INNER):
+        if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_INNER):
             return None
-        return facade.module(path)
+        return proxy.module(path)
 
 
 def _import_forms(package: str, names: Sequence[str]) -> None:
@@ -204,7 +206,7 @@ def _import_forms(package: str, names: Sequence[str]) -> None:
 
 def _demand(module: Any, names: Sequence[str]) -> None:
     """Has an import of names that are not there say what their module says of them."""
-    if not isinstance(module, (Facade, Namespace)) and not str(
+    if not isinstance(module, (TensorFlow1Proxy, LazyModule)) and not str(
         getattr(module, "__name__", "")
     ).startswith(_OUR_CONTRIB):
         return

@@ -9,26 +9,26 @@ from typing import Any
 from tpuserve.devices import EMULATION_VARIABLE
 from trainer.compat import embedding_parameters
 from trainer.compat.imports import lazy_module
-from trainer.compat.imports.module_proxy import Facade
+from trainer.compat.imports.module_proxy import TensorFlow1Proxy
 from trainer.compat.source import estimator_names
 
 _V1 = "tensorflow.compat.v1"
 
 
-def estimator_modules() -> None:
+def register_estimator_modules() -> None:
     """Makes the modules tf.estimator of both versions, which can be imported from now on."""
-    gone = estimator_names.GONE
+    gone = estimator_names.UNSUPPORTED
     only_first = {
         each: f"Name tf.compat.v1.estimator.{each}, or run the program with --tf1."
         for each in estimator_names.V1.keys() - estimator_names.V2.keys()
     }
-    lazy_module.tree(
+    lazy_module.register_lazy_modules(
         "tensorflow.estimator", "tf.estimator", estimator_names.V2, {**gone, **only_first}
     )
-    lazy_module.tree(f"{_V1}.estimator", "tf.estimator", estimator_names.V1, gone)
+    lazy_module.register_lazy_modules(f"{_V1}.estimator", "tf.estimator", estimator_names.V1, gone)
 
 
-def names() -> None:
+def add_names_to_tensorflow() -> None:
     """Puts the names into TensorFlow's own modules."""
     real: Any = sys.modules["tensorflow"]
     v1 = real.compat.v1
@@ -51,7 +51,7 @@ def names() -> None:
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)
 
 
-def first_version() -> Facade:
+def enable_tf1() -> TensorFlow1Proxy:
     """TensorFlow 1's behaviour, from now on, and a module with its names."""
     from trainer.tensorflow_internals import deprecation, module_wrapper, pywrap_tensorflow
 
@@ -62,9 +62,9 @@ def first_version() -> Facade:
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
     # Programs that read checkpoints found it there.
     pywrap_tensorflow.NewCheckpointReader = real.compat.v1.train.NewCheckpointReader
-    return Facade(real, contrib())
+    return TensorFlow1Proxy(real, import_contrib())
 
 
-def contrib() -> ModuleType:
+def import_contrib() -> ModuleType:
     """What is tf.contrib."""
     return importlib.import_module("trainer.compat.contrib")

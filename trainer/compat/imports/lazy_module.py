@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 
-class Namespace(ModuleType):
+class LazyModule(ModuleType):
     """A module whose names live elsewhere.
 
     Attributes:
@@ -61,9 +61,9 @@ class Namespace(ModuleType):
         return f"{asked}. Did you mean {' or '.join(near)}?" if near else f"{asked}."
 
 
-def tree(
+def register_lazy_modules(
     name: str, shown: str, namespaces: Mapping[str, Mapping[str, str]], gone: Mapping[str, str]
-) -> Namespace:
+) -> LazyModule:
     """A namespace with others inside; all of them can be imported.
 
     Args:
@@ -71,7 +71,7 @@ def tree(
       namespaces: dotted path below the root, "" for itself, → its names; parents come first.
       gone: dotted path of a name below the root → what replaces it.
     """
-    made: dict[str, Namespace] = {}
+    made: dict[str, LazyModule] = {}
     for path, homes in namespaces.items():
         below = f"{path}." if path else ""
         inside = {
@@ -80,7 +80,7 @@ def tree(
             if each.startswith(below) and "." not in each[len(below) :]
         }
         suffix = f".{path}" if path else ""
-        made[path] = Namespace(f"{name}{suffix}", f"{shown}{suffix}", homes, inside)
+        made[path] = LazyModule(f"{name}{suffix}", f"{shown}{suffix}", homes, inside)
         if path:
             parent, _, last = path.rpartition(".")
             made[parent].add(last, made[path])

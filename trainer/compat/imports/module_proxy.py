@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 
-class Facade(ModuleType):
+class TensorFlow1Proxy(ModuleType):
     """The module tensorflow with the names of version 1, and those of version 2 beside them.
 
     Only modules of the program see it; libraries go on with TensorFlow itself.

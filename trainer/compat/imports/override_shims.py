@@ -7,11 +7,11 @@ from types import ModuleType
 from typing import Any
 
 # Where batch normalization's moments are computed, which programs have summed over the replicas.
-MODULE = "tf_keras.src.layers.normalization.batch_normalization"
+BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 
 
-def admit(module: ModuleType) -> None:
+def install_override_shims(module: ModuleType) -> None:
     """Has batch normalization call overrides that know of no mask, as TensorFlow 1 did.
 
     Args:

@@ -32,7 +32,7 @@ _KERAS_MODULES: dict[Version, dict[str, str]] = {
 }
 
 
-def has(name: str, version: Version) -> bool:
+def is_public_name(name: str, version: Version) -> bool:
     """Whether a name, or what it is an attribute of, is public: "nn.relu", "train.Saver.save".
 
     Modules that tpuserve supplies count: tf.estimator.
@@ -51,7 +51,7 @@ def has(name: str, version: Version) -> bool:
     return True
 
 
-def near(name: str, version: Version) -> list[str]:
+def list_sibling_names(name: str, version: Version) -> list[str]:
     """The names of the innermost module that a name's path leads to, sorted."""
     module = name.rpartition(".")[0]
     while module and _file(module, version) is None:

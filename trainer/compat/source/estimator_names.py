@@ -1,7 +1,7 @@
 """The names of tf.estimator, and what replaces those that are not supplied. No TensorFlow here.
 
 Each namespace maps its names to their homes, "module:attribute". What tf.estimator had and is
-neither here nor in GONE was never public.
+neither here nor in UNSUPPORTED was never public.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ _BOTH = (
 )
 _HEAD = "In model_fn, write its loss, predictions and metrics with tf.losses and tf.metrics."
 
-GONE: Mapping[str, str] = {
+UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(
         ("BaselineClassifier", "BaselineEstimator", "BaselineRegressor"),
         "It learns a constant: write it as a model_fn with one bias variable.",

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from trainer.compat.source.paths import OUR_PACKAGES, OURS
+from trainer.compat.source.paths import OUR_PACKAGE_DIRECTORIES, OUR_PACKAGES
 
 _PREFIX = "program_"
 
 
-def stand_in(name: str, directories: Sequence[Path]) -> str:
+def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
     """The name under which a program's module is imported: mostly its own.
 
     Args:
@@ -28,7 +28,7 @@ def stand_in(name: str, directories: Sequence[Path]) -> str:
         return name
     for directory in directories:
         for place in (directory / root, directory / f"{root}.py"):
-            if place.exists() and place.resolve() not in OURS:
+            if place.exists() and place.resolve() not in OUR_PACKAGE_DIRECTORIES:
                 _load(f"{_PREFIX}{root}", place)
                 return f"{_PREFIX}{root}{dot}{rest}"
     return name

@@ -9,23 +9,23 @@ _V1 = "tensorflow.compat.v1"
 
 
 @dataclass(frozen=True, order=True)
-class Use:
+class NameReference:
     """One place where a program names something of TensorFlow.
 
     Attributes:
       line: of the source, from 1.
       name: the whole name, whatever the program calls its parts: "tensorflow.train.Saver".
-      shown: as the program writes it: "tf.train.Saver"; for an import, the name itself.
+      written_name: as the program writes it: "tf.train.Saver"; for an import, the name itself.
       is_import: whether it is an import that names it.
     """
 
     line: int
     name: str
-    shown: str
+    written_name: str
     is_import: bool = False
 
 
-def uses(tree: ast.Module) -> list[Use]:
+def find_name_references(tree: ast.Module) -> list[NameReference]:
     """Everything of TensorFlow that a source names, in the order of its lines.
 
     A name that the source binds to modules of both versions, as programs do that try one import
@@ -41,12 +41,12 @@ def uses(tree: ast.Module) -> list[Use]:
     return sorted(found)
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[Use, str]]:
+def _imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:
                 if each.name.split(".")[0] in _ROOTS:
-                    use = Use(node.lineno, each.name, each.name, is_import=True)
+                    use = NameReference(node.lineno, each.name, each.name, is_import=True)
                     yield (use, each.asname) if each.asname else (_root(use), _root(use).name)
                     if not each.asname and "." in each.name:
                         yield use, f"import {each.name}"
@@ -54,12 +54,15 @@ def _imports(tree: ast.Module) -> Iterator[tuple[Use, str]]:
             module = str(node.module)
             for each in node.names if module.split(".")[0] in _ROOTS else ():
                 name = module if each.name == "*" else f"{module}.{each.name}"
-                yield Use(node.lineno, name, name, is_import=True), each.asname or each.name
+                yield (
+                    NameReference(node.lineno, name, name, is_import=True),
+                    each.asname or each.name,
+                )
 
 
-def _root(use: Use) -> Use:
+def _root(use: NameReference) -> NameReference:
     root = use.name.split(".")[0]
-    return Use(use.line, root, root, is_import=True)
+    return NameReference(use.line, root, root, is_import=True)
 
 
 def _follow_assignments(tree: ast.Module, bound: dict[str, str]) -> None:
@@ -84,7 +87,7 @@ def _follow_assignments(tree: ast.Module, bound: dict[str, str]) -> None:
             bound.setdefault(target, name)
 
 
-def _attributes(tree: ast.Module, bound: dict[str, str]) -> Iterator[Use]:
+def _attributes(tree: ast.Module, bound: dict[str, str]) -> Iterator[NameReference]:
     inner: set[ast.AST] = set()
     # From the outside in: the chain a.b.c is one use, not three.
     for node in ast.walk(tree):
@@ -93,7 +96,7 @@ def _attributes(tree: ast.Module, bound: dict[str, str]) -> Iterator[Use]:
             chain = _chain(node)
             if node not in inner and chain and chain[0] in bound:
                 name = ".".join([bound[chain[0]], *chain[1:]])
-                yield Use(_line(node), name, ".".join(chain))
+                yield NameReference(_line(node), name, ".".join(chain))
 
 
 def _line(node: ast.Attribute) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tpuserve.errors import InvalidSetting
 from trainer.compat.source import name_collisions
-from trainer.compat.source.paths import is_library
+from trainer.compat.source.paths import is_library_file
 
 # The second is the main module's in processes that multiprocessing starts.
 _MAIN_NAMES = ("__main__", "__mp_main__")
@@ -62,10 +62,10 @@ class Program:
 @functools.lru_cache(maxsize=4096)
 def _is_below(file: str, directories: tuple[Path, ...]) -> bool:
     path = Path(file).resolve()
-    return not is_library(path) and not {*directories}.isdisjoint(path.parents)
+    return not is_library_file(path) and not {*directories}.isdisjoint(path.parents)
 
 
-def look_first_in(directory: Path) -> None:
+def set_script_directory(directory: Path) -> None:
     """Has modules be looked for in a program's own directory first, as Python has it.
 
     It takes the place of the directory of the command that runs the program.
@@ -74,7 +74,7 @@ def look_first_in(directory: Path) -> None:
         sys.path[0] = str(directory)
 
 
-def of_script(script: str) -> Program:
+def program_from_script(script: str) -> Program:
     """The program of a script.
 
     Raises:
@@ -97,16 +97,16 @@ def of_script(script: str) -> Program:
     return Program(script, source, Path(os.path.abspath(script)), (directory, *_python_path()))
 
 
-def of_module(name: str) -> Program:
+def program_from_module(name: str) -> Program:
     """The program of a module, found as `python -m` finds it: in the working directory first.
 
     Raises:
       InvalidSetting: there is no such module, or none with a source.
     """
     directory = Path.cwd()
-    look_first_in(directory)
+    set_script_directory(directory)
     try:
-        found = name_collisions.stand_in(name, [directory])
+        found = name_collisions.resolve_module_name(name, [directory])
         spec = importlib.util.find_spec(found)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(f"{found}.__main__")
@@ -123,7 +123,7 @@ def of_module(name: str) -> Program:
     return Program(name, source, file, (directory, file.resolve().parent, *_python_path()), spec)
 
 
-def of_importer(importer: Mapping[str, Any]) -> Program | None:
+def find_running_program(importer: Mapping[str, Any]) -> Program | None:
     """The program that this process runs already, if a module of it imports something.
 
     Args:
@@ -135,7 +135,7 @@ def of_importer(importer: Mapping[str, Any]) -> Program | None:
     if not isinstance(file, str) or not os.path.isfile(file):
         return Program("this session", directories=(Path.cwd(),)) if is_main else None
     path = Path(os.path.abspath(file))
-    if is_library(path):
+    if is_library_file(path):
         # A tool such as pytest, which imports programs.
         return None
     directories = (path.resolve().parent, *_python_path())

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.compat.source import api_names
-from trainer.compat.source.name_references import Use, uses
-from trainer.compat.source.paths import is_library
+from trainer.compat.source.name_references import NameReference, find_name_references
+from trainer.compat.source.paths import is_library_file
 from trainer.compat.source.program import Program
 
 _V1 = "tensorflow.compat.v1"
 
 
 @dataclass(frozen=True)
-class Sign:
+class Tf1Evidence:
     """What shows that a program is written for TensorFlow 1.
 
     Attributes:
@@ -33,7 +33,7 @@ class Sign:
         return f"{self.file}:{self.line} names {self.name}"
 
 
-def sign(program: Program) -> Sign | None:
+def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
     """The first name in a program that TensorFlow 2 has not and TensorFlow 1 had.
 
     The program is its main file, and the files in its directories that this imports.
@@ -47,9 +47,9 @@ def sign(program: Program) -> Sign | None:
         except (SyntaxError, ValueError):
             # Python will say so when it gets there.
             continue
-        for use in uses(tree):
-            if is_v1(use):
-                return Sign(shown, use.line, use.shown)
+        for use in find_name_references(tree):
+            if is_tf1_only(use):
+                return Tf1Evidence(shown, use.line, use.written_name)
         for file in _imported(tree, path, program.directories) if path else ():
             if file not in seen:
                 seen.add(file)
@@ -57,7 +57,7 @@ def sign(program: Program) -> Sign | None:
     return None
 
 
-def is_v1(use: Use) -> bool:
+def is_tf1_only(use: NameReference) -> bool:
     """Whether only TensorFlow 1 gives what a program names, in the way that it is named."""
     root, _, name = use.name.partition(".")
     if use.name.startswith(_V1):
@@ -68,7 +68,7 @@ def is_v1(use: Use) -> bool:
         return False
     if name.split(".")[0] == "contrib":
         return True
-    return not api_names.has(name, "v2") and api_names.has(name, "v1")
+    return not api_names.is_public_name(name, "v2") and api_names.is_public_name(name, "v1")
 
 
 def _imported(tree: ast.Module, importer: Path, directories: Sequence[Path]) -> Iterator[Path]:
@@ -87,5 +87,5 @@ def _imported(tree: ast.Module, importer: Path, directories: Sequence[Path]) -> 
         for start, name in itertools.product(starts, filter(None, names)):
             place = start.joinpath(*name.split("."))
             for file in (place.with_suffix(".py"), place / "__init__.py"):
-                if file.is_file() and not is_library(file.resolve()):
+                if file.is_file() and not is_library_file(file.resolve()):
                     yield file

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from trainer.compat.source.name_references import uses
+from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
@@ -24,11 +24,11 @@ def unknown_arguments(
       Line number, argument as written, full name, and classification of each argument.
     """
     homes: dict[str, str] = {}
-    for use in uses(tree):
+    for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
             # An import binds the last part of the name.
-            homes[use.name.rpartition(".")[2] if use.is_import else use.shown] = status.says
+            homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

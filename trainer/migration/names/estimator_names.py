@@ -3,7 +3,7 @@
 from trainer.compat.contrib_names.module_aliases import MODULE_ALIASES
 from trainer.compat.imports import estimator_aliases
 from trainer.compat.source import estimator_names
-from trainer.compat.source.estimator_names import GONE, Namespaces
+from trainer.compat.source.estimator_names import UNSUPPORTED, Namespaces
 from trainer.migration.names import contrib_names
 from trainer.migration.names.classification import Classification, NameStatus
 
@@ -49,10 +49,12 @@ def _classify_in(namespaces: Namespaces, path: str) -> Classification:
             else Classification(NameStatus.SUPPLIED)
         )
     for gone in (f"{namespace}.{name}".lstrip("."), path, name):
-        if gone in GONE:
-            return Classification(NameStatus.GONE, GONE[gone])
+        if gone in UNSUPPORTED:
+            return Classification(NameStatus.GONE, UNSUPPORTED[gone])
     prefix = f"{namespace}." if namespace else ""
     nested = [
-        known.removeprefix(prefix) for known in (*namespaces, *GONE) if known.startswith(prefix)
+        known.removeprefix(prefix)
+        for known in (*namespaces, *UNSUPPORTED)
+        if known.startswith(prefix)
     ]
     return contrib_names.classify_unknown(name, [*namespaces[namespace], *filter(None, nested)])

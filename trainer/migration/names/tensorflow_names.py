@@ -5,7 +5,7 @@ import functools
 
 from trainer.compat.source import api_names
 from trainer.compat.source.api_names import Version
-from trainer.compat.source.name_references import Use
+from trainer.compat.source.name_references import NameReference
 from trainer.migration.names import contrib_names, estimator_names, static_index
 from trainer.migration.names.classification import WORKS, Classification, NameStatus
 
@@ -34,7 +34,7 @@ _GONE = {
 }
 
 
-def classify(use: Use, *, tf1: bool) -> Classification:
+def classify(use: NameReference, *, tf1: bool) -> Classification:
     """Classify a name that a program uses.
 
     Args:
@@ -45,7 +45,7 @@ def classify(use: Use, *, tf1: bool) -> Classification:
 
 
 @functools.cache
-def _classify_cached(use: Use, tf1: bool) -> Classification:
+def _classify_cached(use: NameReference, tf1: bool) -> Classification:
     root, _, path = use.name.partition(".")
     if root == "tensorflow_estimator":
         return _classify_estimator_package(path)
@@ -55,7 +55,7 @@ def _classify_cached(use: Use, tf1: bool) -> Classification:
         if path.startswith(f"{start}."):
             return _classify_public(path[len(start) + 1 :], "v1" if version == "v1" else "v2")
     first = path.partition(".")[0]
-    is_of_import = len(use.name.split(".")) != len(use.shown.split("."))
+    is_of_import = len(use.name.split(".")) != len(use.written_name.split("."))
     if first in _PRIVATE and (use.is_import or is_of_import or first == "python"):
         status = _classify_private(use, path)
         if status is not None:
@@ -65,7 +65,7 @@ def _classify_cached(use: Use, tf1: bool) -> Classification:
     if first == "compat" or not tf1:
         return _classify_public(path, "v2")
     # The first part decides which API has the name; version 1 takes precedence.
-    only_v2 = api_names.has(first, "v2") and not api_names.has(first, "v1")
+    only_v2 = api_names.is_public_name(first, "v2") and not api_names.is_public_name(first, "v1")
     return _classify_public(path, "v2" if only_v2 else "v1")
 
 
@@ -83,7 +83,7 @@ def _classify_estimator_package(path: str) -> Classification:
     )
 
 
-def _classify_private(use: Use, path: str) -> Classification | None:
+def _classify_private(use: NameReference, path: str) -> Classification | None:
     """Classify a name in TensorFlow's private modules; return None if the public API decides."""
     if path in _SUPPLIED_INSIDE:
         return Classification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
@@ -93,7 +93,7 @@ def _classify_private(use: Use, path: str) -> Classification | None:
         status = contrib_names.classify(f"tpu.{path}")
         if status.kind is NameStatus.SUPPLIED and not static_index.is_inside_tensorflow(use.name):
             return status
-    if not use.is_import and len(use.name.split(".")) == len(use.shown.split(".")):
+    if not use.is_import and len(use.name.split(".")) == len(use.written_name.split(".")):
         return Classification(
             NameStatus.GONE,
             "This attribute is not accessible: write `from tensorflow.python... import`.",
@@ -129,11 +129,11 @@ def _classify_public(path: str, version: Version) -> Classification:
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path
-    if first != _DELETED and api_names.has(path, version):
+    if first != _DELETED and api_names.is_public_name(path, version):
         return WORKS
     module, _, name = path.rpartition(".")
     if module == "tpu.experimental" and version == "v1":
         home = "trainer.compat.embedding_parameters"
         if name in (static_index.public_names(home) or ()):
             return Classification(NameStatus.SUPPLIED, home)
-    return contrib_names.classify_unknown(name, api_names.near(path, version))
+    return contrib_names.classify_unknown(name, api_names.list_sibling_names(path, version))

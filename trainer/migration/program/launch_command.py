@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.compat.source.name_references import uses
+from trainer.compat.source.name_references import find_name_references
 from trainer.migration.program import package_script, program_flags
 from trainer.migration.program.program_flags import ProgramFlag
 from trainer.migration.program.sources import SourceFile
@@ -96,7 +96,9 @@ def _is_method(node: ast.Attribute) -> bool:
 
 def _uses_tpu(trees: Sequence[ast.Module]) -> bool:
     creates_estimator = any(
-        "TPUEstimator" in reference.name.split(".") for tree in trees for reference in uses(tree)
+        "TPUEstimator" in reference.name.split(".")
+        for tree in trees
+        for reference in find_name_references(tree)
     )
     use_tpu_values = [
         keyword.value

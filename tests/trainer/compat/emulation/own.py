@@ -17,10 +17,10 @@ v1 = tf.compat.v1
 def emulated(cores: int = 8, hosts: int = 1) -> Iterator[None]:
     """A graph to build in, with TensorFlow's builders replaced until the block ends."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, _ in builders.REPLACED:
+        for module, name, _ in builders.PATCHES:
             # So that it is put back.
             patch.setattr(module, name, getattr(module, name))
-        builders.replace()
+        builders.patch_builders()
         with (
             tpuserve.emulated_tpu(cores, hosts),
             tf.Graph().as_default(),

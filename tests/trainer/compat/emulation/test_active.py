@@ -8,7 +8,7 @@ from tensorflow.python.tpu import tpu
 import tpuserve
 from tests.trainer.compat.emulation import own
 from tpuserve.export.tpu import tpu_call
-from trainer.compat.emulation.active import emulated
+from trainer.compat.emulation.active import find_active_emulated_tpu
 
 pytestmark = pytest.mark.slow
 v1 = tf.compat.v1
@@ -21,17 +21,17 @@ def session_of_its_own() -> Iterator[None]:
 
 
 def test_a_graph_is_built_for_the_emulated_tpu_and_no_other() -> None:
-    assert str(emulated()) == "emulated TPU of 8 cores, from emulated_tpu()"
+    assert str(find_active_emulated_tpu()) == "emulated TPU of 8 cores, from emulated_tpu()"
     with tpuserve.devices.EmulatedTpu(tpuserve.devices.TpuSystem(8, 1)):
-        assert emulated() is None
+        assert find_active_emulated_tpu() is None
 
 
 def test_eager_programs_have_no_sessions() -> None:
     with tf.init_scope():
-        assert emulated() is not None
+        assert find_active_emulated_tpu() is not None
     found: list[Any] = []
     with tf.__internal__.eager_context.eager_mode():
-        found.append(emulated())
+        found.append(find_active_emulated_tpu())
     assert found == [None]
 
 

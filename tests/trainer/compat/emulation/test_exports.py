@@ -22,7 +22,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             builder_impl.SavedModelBuilder, name, getattr(builder_impl.SavedModelBuilder, name)
         )
     monkeypatch.setattr(builder_impl.SavedModelBuilder, exports.MARK, False, raising=False)
-    exports.replace()
+    exports.patch_saved_model_builder()
     with own.emulated(), v1.Session() as session:
         v = v1.get_variable("v", [], initializer=v1.ones_initializer())
         v1.tpu.rewrite(lambda: v + 1.0)

@@ -24,7 +24,9 @@ v1 = tf.compat.v1
     ],
 )
 def test_every_core_has_a_place_in_the_mesh(cores: int, hosts: int, mesh: list[int]) -> None:
-    found = Topology(serialized=topology.serialized(TpuSystem(cores, hosts, is_emulated=True)))
+    found = Topology(
+        serialized=topology.serialize_topology(TpuSystem(cores, hosts, is_emulated=True))
+    )
     assert (found.mesh_shape.tolist(), found.num_tasks) == (mesh, hosts)
     assert len({tuple(each) for each in found.device_coordinates.reshape(-1, 4)}) == cores
     assert not found.missing_devices.size

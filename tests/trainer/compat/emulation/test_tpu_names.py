@@ -14,7 +14,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = tpu_cluster_resolver.TPUClusterResolver
     # So that it is put back.
     monkeypatch.setattr(resolver, "__init__", resolver.__init__)
-    tpu_names.replace()
+    tpu_names.patch_cluster_resolver()
 
 
 @pytest.mark.parametrize("name", ["demo-tpu", "grpc://10.0.0.2:8470", ["demo-tpu"], "", None])

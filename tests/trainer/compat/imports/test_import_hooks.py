@@ -3,16 +3,16 @@ import sys
 
 import pytest
 
-from trainer.compat.imports.import_hooks import Finder
+from trainer.compat.imports.import_hooks import ImportHook
 
 
 @pytest.fixture
-def finder() -> Finder:
-    return Finder(lambda: None)
+def finder() -> ImportHook:
+    return ImportHook(lambda: None)
 
 
 @pytest.mark.parametrize("name", ["numpy", "tensorflow_hub", "tensorflow.python.ops", "trainer"])
-def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: Finder) -> None:
+def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: ImportHook) -> None:
     assert finder.find_spec(name) is None
 
 
@@ -23,7 +23,7 @@ def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: Finder
     + ["tensorflow_estimator.python.estimator.tpu.tpu_estimator"]
     + ["tensorflow.python.estimator.tpu.tpu_config"],
 )
-def test_modules_of_contrib_and_estimator_are_found(name: str, finder: Finder) -> None:
+def test_modules_of_contrib_and_estimator_are_found(name: str, finder: ImportHook) -> None:
     spec = finder.find_spec(name)
     assert spec is not None
     assert spec.name == name
@@ -38,14 +38,14 @@ def test_modules_of_contrib_and_estimator_are_found(name: str, finder: Finder) -
     ],
 )
 def test_modules_that_are_not_supplied_say_what_to_do(
-    name: str, message: str, finder: Finder
+    name: str, message: str, finder: ImportHook
 ) -> None:
     with pytest.raises(ModuleNotFoundError, match=message) as error:
         finder.find_spec(name)
     assert error.value.name == name
 
 
-def test_a_package_inside_of_contrib_says_what_replaces_a_module_of_it(finder: Finder) -> None:
+def test_a_package_inside_of_contrib_says_what_replaces_a_module_of_it(finder: ImportHook) -> None:
     spec = finder.find_spec("tensorflow.contrib.tpu.python.tpu")
     assert spec is not None
     package = importlib.util.module_from_spec(spec)

@@ -13,7 +13,7 @@ from trainer.compat.imports import lazy_module
 def tree() -> Iterator[Any]:
     names = {"": {"dumps": "json:dumps"}, "part": {"inner": "json.decoder:"}}
     gone = {"pickle": "Use dumps.", "part.outer": "Use inner."}
-    yield lazy_module.tree("made_up", "tf.made_up", names, gone)
+    yield lazy_module.register_lazy_modules("made_up", "tf.made_up", names, gone)
     for each in ("made_up", "made_up.part"):
         del sys.modules[each]
 

@@ -19,7 +19,7 @@ def base() -> Any:
 
     module = ModuleType("batch_normalization")
     module.BatchNormalizationBase = BatchNormalizationBase  # type: ignore[attr-defined]
-    override_shims.admit(module)
+    override_shims.install_override_shims(module)
     return BatchNormalizationBase
 
 

@@ -10,7 +10,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_batch_normalization_with_moments_of_its_own_is_built_as_in_tensorflow_1() -> None:
-    override_shims.admit(importlib.import_module(override_shims.MODULE))
+    override_shims.install_override_shims(
+        importlib.import_module(override_shims.BATCH_NORMALIZATION_MODULE)
+    )
 
     class Doubled(tf.compat.v1.layers.BatchNormalization):
         def _moments(self, inputs: Any, reduction_axes: Any, keep_dims: bool) -> Any:

@@ -21,7 +21,7 @@ def test_no_name_is_both_supplied_and_gone() -> None:
     supplied = {
         f"{path}.{name}".lstrip(".") for path, names in estimator_names.V1.items() for name in names
     }
-    assert not supplied & estimator_names.GONE.keys()
+    assert not supplied & estimator_names.UNSUPPORTED.keys()
 
 
 def test_parents_of_modules_come_before_their_parts() -> None:

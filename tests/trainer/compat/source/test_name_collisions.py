@@ -42,12 +42,12 @@ def test_a_program_has_its_own_package_of_our_name(
 
 def test_a_name_that_the_program_has_not_is_left_alone(tmp_path: Path) -> None:
     assert (
-        name_collisions.stand_in("trainer.estimator.estimator", [tmp_path])
+        name_collisions.resolve_module_name("trainer.estimator.estimator", [tmp_path])
         == "trainer.estimator.estimator"
     )
-    assert name_collisions.stand_in("numpy.linalg", [tmp_path]) == "numpy.linalg"
+    assert name_collisions.resolve_module_name("numpy.linalg", [tmp_path]) == "numpy.linalg"
     ours = Path(name_collisions.__file__).parents[3]
     assert (
-        name_collisions.stand_in("trainer.estimator.estimator", [ours])
+        name_collisions.resolve_module_name("trainer.estimator.estimator", [ours])
         == "trainer.estimator.estimator"
     )

@@ -1,10 +1,14 @@
 import ast
 
-from trainer.compat.source.name_references import Use, uses
+from trainer.compat.source.name_references import NameReference, find_name_references
 
 
 def names(source: str) -> list[tuple[int, str]]:
-    return [(each.line, each.name) for each in uses(ast.parse(source)) if not each.is_import]
+    return [
+        (each.line, each.name)
+        for each in find_name_references(ast.parse(source))
+        if not each.is_import
+    ]
 
 
 def test_a_name_is_said_whole_however_tensorflow_is_called() -> None:
@@ -16,7 +20,9 @@ def test_a_name_is_said_whole_however_tensorflow_is_called() -> None:
 
 def test_a_use_shows_what_the_program_writes() -> None:
     source = "import tensorflow.compat.v1 as tf\ntf.Session()"
-    assert Use(2, "tensorflow.compat.v1.Session", "tf.Session") in uses(ast.parse(source))
+    assert NameReference(2, "tensorflow.compat.v1.Session", "tf.Session") in find_name_references(
+        ast.parse(source)
+    )
 
 
 def test_names_are_followed_through_assignments() -> None:
@@ -32,7 +38,7 @@ def test_an_import_of_a_part_binds_that_part() -> None:
 def test_an_import_by_path_without_a_name_binds_the_root() -> None:
     source = "import tensorflow.contrib.slim\ntensorflow.contrib.slim.nets"
     assert names(source) == [(2, "tensorflow.contrib.slim.nets")]
-    assert [each.name for each in uses(ast.parse(source)) if each.is_import] == [
+    assert [each.name for each in find_name_references(ast.parse(source)) if each.is_import] == [
         "tensorflow",
         "tensorflow.contrib.slim",
     ]
@@ -52,4 +58,9 @@ def test_tf_that_is_made_compat_v1_is_that() -> None:
 
 
 def test_other_modules_and_relative_imports_are_left_alone() -> None:
-    assert uses(ast.parse("import numpy as tf\nfrom .tensorflow import x\ntf.zeros(x.y)")) == []
+    assert (
+        find_name_references(
+            ast.parse("import numpy as tf\nfrom .tensorflow import x\ntf.zeros(x.y)")
+        )
+        == []
+    )

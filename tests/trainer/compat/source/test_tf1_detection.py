@@ -10,7 +10,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 def sign_of(directory: Path, **sources: str) -> str | None:
     for name, source in sources.items():
         directory.joinpath(f"{name}.py").write_text(source)
-    found = tf1_detection.sign(program.of_script(str(directory / "main.py")))
+    found = tf1_detection.find_tf1_evidence(program.program_from_script(str(directory / "main.py")))
     return None if found is None else f"{Path(found.file).name}:{found.line} {found.name}"
 
 
@@ -64,6 +64,6 @@ def test_a_file_with_a_mistake_is_left_to_python(tmp_path: Path) -> None:
 
 def test_the_documented_programs_are_of_tensorflow_1() -> None:
     for name in ("mnist.py", "mnist_one_shot.py"):
-        found = tf1_detection.sign(program.of_script(str(PROGRAMS / name)))
+        found = tf1_detection.find_tf1_evidence(program.program_from_script(str(PROGRAMS / name)))
         assert found is not None
         assert found.name == "tensorflow.contrib.tpu.python.tpu.tpu_config"

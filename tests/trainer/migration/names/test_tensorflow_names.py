@@ -1,13 +1,15 @@
 import pytest
 
-from trainer.compat.source.name_references import Use
+from trainer.compat.source.name_references import NameReference
 from trainer.migration.names import tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
 
 def judge(name: str, *, tf1: bool = True, is_import: bool = False) -> Classification:
     shown = name.replace("tensorflow", "tf", 1)
-    return tensorflow_names.classify(Use(1, name, name if is_import else shown, is_import), tf1=tf1)
+    return tensorflow_names.classify(
+        NameReference(1, name, name if is_import else shown, is_import), tf1=tf1
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_what_an_imported_module_inside_of_tensorflow_has_is_looked_for_there() 
     def kind(name: str) -> NameStatus:
         name = f"rewriter_config_pb2.{name}"
         return tensorflow_names.classify(
-            Use(1, f"tensorflow.core.protobuf.{name}", name), tf1=True
+            NameReference(1, f"tensorflow.core.protobuf.{name}", name), tf1=True
         ).kind
 
     assert kind("RewriterConfig") is NameStatus.WORKS
