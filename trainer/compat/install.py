@@ -115,7 +115,7 @@ def _refuse_imported(program: Program) -> None:
     real = sys.modules["tensorflow"]
     for module in list(sys.modules.values()):
         bound = getattr(module, "__dict__", {})
-        if program.has(bound) and any(each is real for each in bound.values()):
+        if program.owns_module(bound) and any(each is real for each in bound.values()):
             raise InvalidSetting(
                 f"{bound.get('__file__', program.name)} has imported tensorflow before "
                 f"trainer.compat. Make `import trainer.compat` the first line of the program."

@@ -37,7 +37,7 @@ def run(program: Program, arguments: list[str], tf1: bool | None) -> NoReturn:
     sys.modules["__main__"] = main
     install.install(program, tf1, "--no-tf1 turns that off" if tf1 is None else "--tf1")
     try:
-        exec(program.compiled(), vars(main))
+        exec(program.compile_source(), vars(main))
     except SystemExit:
         raise
     except BaseException as error:

@@ -31,7 +31,7 @@ def test_lines_are_neither_broken_nor_cut_where_they_are_piped(
         for each in run(samples.write(tmp_path, "a.py", GONE)).output.splitlines()
         if "DNN" in each
     ]
-    assert line.endswith("gives its layers.")
+    assert line.endswith("builds its layers.")
     assert "\x1b" not in line
 
 

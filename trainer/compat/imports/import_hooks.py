@@ -167,7 +167,7 @@ class ProgramImportFunction:
         """See builtins.__import__."""
         root = name.partition(".")[0]
         is_plain = level != 0 or root not in (*_ROOTS, *OUR_PACKAGES)
-        if is_plain or not self._program.has(globals):
+        if is_plain or not self._program.owns_module(globals):
             return self._original(name, globals, locals, fromlist, level)
         if root in OUR_PACKAGES:
             name = name_collisions.resolve_module_name(name, self._program.directories)

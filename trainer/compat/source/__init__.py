@@ -1,1 +1,1 @@
-"""Reads the source of a program without running it."""
+"""Reads the source of a program without running the program."""

@@ -1,7 +1,7 @@
-"""The public names of the installed TensorFlow, read from its files without importing it.
+"""Lists the public names of the installed TensorFlow from its files, without importing it.
 
-Names are dotted paths below `tf`: "train.Saver". Those of Keras are read from tf_keras, which is
-the Keras that programs run with here.
+Names are dotted paths below `tf`, for example "train.Saver". The names of Keras are those of
+tf_keras, the Keras that programs for TensorFlow 1 use.
 """
 
 import ast
@@ -15,8 +15,8 @@ from trainer.compat.source import estimator_names
 
 Version = Literal["v1", "v2"]
 
+# Public modules that TensorFlow takes from Keras → their directories below tf_keras/api.
 _KERAS_MODULES: dict[Version, dict[str, str]] = {
-    # Public names whose modules TensorFlow takes from Keras, and where Keras keeps them.
     "v1": {
         "keras": "_v1/keras",
         "layers": "_v1/keras/__internal__/legacy/layers",
@@ -33,94 +33,110 @@ _KERAS_MODULES: dict[Version, dict[str, str]] = {
 
 
 def is_public_name(name: str, version: Version) -> bool:
-    """Whether a name, or what it is an attribute of, is public: "nn.relu", "train.Saver.save".
+    """Return whether TensorFlow has a public name.
 
-    Modules that tpuserve supplies count: tf.estimator.
+    A name below a public class or function counts as public: "train.Saver.save". The names of
+    tf.estimator count if tpuserve supplies them.
+
+    Args:
+      name: a dotted path below `tf`.
+      version: "v1" for the API of TensorFlow 1 (tf.compat.v1), "v2" for that of TensorFlow 2.
     """
     parts = name.split(".")
     if parts[0] == "estimator":
-        return _has_estimator_name(parts[1:], version)
+        return _is_estimator_name(parts[1:], version)
     module = ""
     for part in parts:
-        if part not in _names(module, version):
+        if part not in _list_module_names(module, version):
             return False
         module = f"{module}.{part}".lstrip(".")
-        if _file(module, version) is None:
-            # A class or a function: what it has inside is its own.
+        if _find_module_file(module, version) is None:
+            # The name is a class or a function. Names below it are not checked.
             return True
     return True
 
 
 def list_sibling_names(name: str, version: Version) -> list[str]:
-    """The names of the innermost module that a name's path leads to, sorted."""
+    """Return the sorted names of the innermost existing module on a name's path."""
     module = name.rpartition(".")[0]
-    while module and _file(module, version) is None:
+    while module and _find_module_file(module, version) is None:
         module = module.rpartition(".")[0]
-    return sorted(_names(module, version))
+    return sorted(_list_module_names(module, version))
 
 
-def _has_estimator_name(parts: list[str], version: Version) -> bool:
+def _is_estimator_name(parts: list[str], version: Version) -> bool:
+    """Return whether tpuserve supplies a name of tf.estimator.
+
+    Args:
+      parts: the parts of the name below tf.estimator; empty for tf.estimator itself.
+      version: the version of the API.
+    """
     namespaces = estimator_names.V1 if version == "v1" else estimator_names.V2
-    known = {
-        ".".join(each for each in pair if each) for each in namespaces for pair in [("", each)]
+    known_names = set(namespaces) - {""}
+    known_names |= {
+        f"{path}.{name}".lstrip(".") for path, names in namespaces.items() for name in names
     }
-    known |= {f"{path}.{each}".lstrip(".") for path, names in namespaces.items() for each in names}
-    return not parts or any(".".join(parts[:count]) in known for count in (1, 2, 3))
-
-
-def _root() -> Path | None:
-    return _package("tensorflow")
+    return not parts or any(".".join(parts[:count]) in known_names for count in (1, 2, 3))
 
 
 @functools.cache
-def _package(name: str) -> Path | None:
-    spec = importlib.util.find_spec(name)
+def _find_package_directory(package: str) -> Path | None:
+    """Return the directory of an installed package; None if the package is not installed."""
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _file(module: str, version: Version) -> Path | None:
-    """The file of a public module; None where the name is no module."""
-    for name, place in _KERAS_MODULES[version].items():
+def _find_module_file(module: str, version: Version) -> Path | None:
+    """Return the file that defines a public module; None if the name is not a module.
+
+    Args:
+      module: the dotted path of the module below `tf`; "" for `tf` itself.
+      version: the version of the API.
+    """
+    for name, directory in _KERAS_MODULES[version].items():
         if module == name or module.startswith(f"{name}."):
-            keras = _package("tf_keras")
-            inside = module[len(name) + 1 :].replace(".", "/")
-            return _init(keras and keras / "api" / place / inside)
-    root = _root()
+            keras = _find_package_directory("tf_keras")
+            submodule = module[len(name) + 1 :].replace(".", "/")
+            return _find_init_file(keras and keras / "api" / directory / submodule)
+    root = _find_package_directory("tensorflow")
     if root is None:
         return None
     if not module:
         return root / "_api/v2/compat/v1/__init__.py" if version == "v1" else root / "__init__.py"
     base = "_api/v2/compat/v1" if version == "v1" else "_api/v2"
-    return _init(root / base / module.replace(".", "/"))
+    return _find_init_file(root / base / module.replace(".", "/"))
 
 
-def _init(directory: Path | None) -> Path | None:
+def _find_init_file(directory: Path | None) -> Path | None:
+    """Return the `__init__.py` of a directory, if both exist."""
     file = directory and directory / "__init__.py"
     return file if file is not None and file.is_file() else None
 
 
 @functools.cache
-def _names(module: str, version: Version) -> frozenset[str]:
-    file = _file(module, version)
+def _list_module_names(module: str, version: Version) -> frozenset[str]:
+    """Return the public names of a module; an empty set if there is no such module."""
+    file = _find_module_file(module, version)
     if file is None:
         return frozenset()
-    inside = f"{module}." if module else ""
+    prefix = f"{module}." if module else ""
     from_keras = {
-        name[len(inside) :]
+        name[len(prefix) :]
         for name in _KERAS_MODULES[version]
-        if name.startswith(inside) and "." not in name[len(inside) :]
+        if name.startswith(prefix) and "." not in name[len(prefix) :]
     }
-    source = ast.parse(file.read_text(encoding="utf-8"))
-    return frozenset(each for each in _bound(source) if not each.startswith("_")) | from_keras
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return frozenset(name for name in _find_bound_names(tree) if name[0] != "_") | from_keras
 
 
-def _bound(source: ast.Module) -> Iterator[str]:
+def _find_bound_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a generated API module binds, by import or by setattr."""
     # Dunder names such as tf.__version__ are bound elsewhere, and the same in both versions.
-    for node in ast.walk(source):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
-            yield from (each.asname or each.name for each in node.names)
+            yield from (alias.asname or alias.name for alias in node.names)
         elif (
             # setattr(_current_module, "flags", flags)
             isinstance(node, ast.Call)

@@ -1,19 +1,26 @@
-"""The names of tf.estimator, and what replaces those that are not supplied. No TensorFlow here.
+"""Lists the names of tf.estimator, and says what replaces the unsupported names.
 
-Each namespace maps its names to their homes, "module:attribute". What tf.estimator had and is
-neither here nor in UNSUPPORTED was never public.
+Names that are in none of the tables were never public. Does not import TensorFlow.
 """
 
 from collections.abc import Mapping
 
+# Module path below tf.estimator ("" for tf.estimator itself) → name → its home, written as
+# "module:attribute".
 Namespaces = Mapping[str, Mapping[str, str]]
 
 
-def _at(module: str, names: str) -> dict[str, str]:
-    return {each: f"{module}:{each}" for each in names.split()}
+def _in_module(module: str, names: str) -> dict[str, str]:
+    """Return the homes of names that one module defines.
+
+    Args:
+      module: the module that defines all of the names.
+      names: the names, separated by white space.
+    """
+    return {name: f"{module}:{name}" for name in names.split()}
 
 
-_ROOT = _at(
+_ROOT = _in_module(
     "trainer",
     """
     BestExporter CheckpointSaverHook CheckpointSaverListener Estimator EstimatorSpec EvalSpec
@@ -25,7 +32,7 @@ _ROOT = _at(
     """,
 )
 
-_EXPORT = _at(
+_EXPORT = _in_module(
     "trainer.export",
     """
     ClassificationOutput EvalOutput ExportOutput PredictOutput RegressionOutput
@@ -34,7 +41,7 @@ _EXPORT = _at(
     """,
 )
 
-_EXPERIMENTAL = _at(
+_EXPERIMENTAL = _in_module(
     "trainer.experimental",
     """
     InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn call_logit_fn
@@ -48,10 +55,13 @@ V2: Namespaces = {"": _ROOT, "export": _EXPORT, "experimental": _EXPERIMENTAL}
 
 V1: Namespaces = {
     **V2,
-    "inputs": _at("trainer.inputs", "numpy_input_fn pandas_input_fn"),
-    "tpu": _at("trainer", "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"),
-    # The classes were tf.tpu.experimental's; programs look for them beside EmbeddingConfigSpec.
-    "tpu.experimental": _at(
+    "inputs": _in_module("trainer.inputs", "numpy_input_fn pandas_input_fn"),
+    "tpu": _in_module(
+        "trainer", "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
+    ),
+    # TensorFlow had these classes in tf.tpu.experimental. Programs also look for them here, beside
+    # EmbeddingConfigSpec.
+    "tpu.experimental": _in_module(
         "trainer.compat.embedding_parameters",
         "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters",
     ),
@@ -61,13 +71,15 @@ _KERAS = (
     "Write its model as a model_fn, or build it in Keras and give it to "
     "trainer.model_to_tpu_estimator"
 )
-_DNN = f"{_KERAS}; tf.estimator.experimental.dnn_logit_fn_builder gives its layers."
-_LINEAR = f"{_KERAS}; tf.estimator.experimental.linear_logit_fn_builder gives its logits."
-_BOTH = (
-    f"{_KERAS}; the sum of the two logit_fn builders of tf.estimator.experimental is its logits."
+_DNN = f"{_KERAS}; tf.estimator.experimental.dnn_logit_fn_builder builds its layers."
+_LINEAR = f"{_KERAS}; tf.estimator.experimental.linear_logit_fn_builder computes its logits."
+_DNN_LINEAR = (
+    f"{_KERAS}; its logits are the sum of what dnn_logit_fn_builder and linear_logit_fn_builder of "
+    f"tf.estimator.experimental compute."
 )
-_HEAD = "In model_fn, write its loss, predictions and metrics with tf.losses and tf.metrics."
+_HEAD = "Compute its loss, predictions and metrics in model_fn, with tf.losses and tf.metrics."
 
+# Unsupported name, a dotted path below tf.estimator → a sentence that says what replaces it.
 UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(
         ("BaselineClassifier", "BaselineEstimator", "BaselineRegressor"),
@@ -81,7 +93,7 @@ UNSUPPORTED: Mapping[str, str] = {
             "DNNLinearCombinedEstimator",
             "DNNLinearCombinedRegressor",
         ),
-        _BOTH,
+        _DNN_LINEAR,
     ),
     **dict.fromkeys(
         ("BoostedTreesClassifier", "BoostedTreesEstimator", "BoostedTreesRegressor"),
@@ -104,11 +116,10 @@ UNSUPPORTED: Mapping[str, str] = {
     "experimental.LinearSDCA": "Train the linear model with tf.train.FtrlOptimizer.",
     **dict.fromkeys(
         ("experimental.RNNClassifier", "experimental.RNNEstimator"),
-        f"{_KERAS}; tf.keras.layers.LSTM and GRU are its layers.",
+        f"{_KERAS}; build its layers with tf.keras.layers.LSTM or GRU.",
     ),
     "tpu.experimental.EmbeddingConfigSpec": (
-        "Tables are not kept by the TPU's embedding engine: build them in model_fn, with "
-        "tf.feature_column.input_layer or tf.nn.embedding_lookup, and leave embedding_config_spec "
-        "out."
+        "The TPU's embedding tables are not supported: build the tables in model_fn, with "
+        "tf.feature_column.input_layer or tf.nn.embedding_lookup, and omit embedding_config_spec."
     ),
 }

@@ -1,8 +1,9 @@
-"""Modules of a program that have the name of one of our packages.
+"""Imports program modules whose package has the name of one of our packages.
 
-Programs for AI Platform have theirs in a package `trainer`. Ours are imported already, under
-names that Python has once; so the program's are imported under another, which its own import
-statements are led to.
+Programs written for Google's AI Platform keep their modules in a package called `trainer`. Our own
+package `trainer` is imported already, and Python allows one module for each name. The program's
+package is therefore imported as `program_trainer`, and the program's import statements are
+redirected there.
 """
 
 import importlib.util
@@ -17,34 +18,41 @@ _PREFIX = "program_"
 
 
 def resolve_module_name(name: str, directories: Sequence[Path]) -> str:
-    """The name under which a program's module is imported: mostly its own.
+    """Return the name under which a program's module is imported.
+
+    This is the module's own name unless the module's package collides with one of our packages. A
+    colliding package is imported by this function.
 
     Args:
-      name: as the program has it: "trainer.model".
-      directories: where the program's modules are.
+      name: the module name in the program's import statement: "trainer.model".
+      directories: the directories that hold the program's modules.
     """
     root, dot, rest = name.partition(".")
     if root not in OUR_PACKAGES:
         return name
     for directory in directories:
-        for place in (directory / root, directory / f"{root}.py"):
-            if place.exists() and place.resolve() not in OUR_PACKAGE_DIRECTORIES:
-                _load(f"{_PREFIX}{root}", place)
+        for path in (directory / root, directory / f"{root}.py"):
+            if path.exists() and path.resolve() not in OUR_PACKAGE_DIRECTORIES:
+                _import_from_path(f"{_PREFIX}{root}", path)
                 return f"{_PREFIX}{root}{dot}{rest}"
     return name
 
 
-def _load(name: str, place: Path) -> None:
+def _import_from_path(name: str, path: Path) -> None:
+    """Import a module from a file or a package directory, unless that name is imported already."""
     if name in sys.modules:
         return
-    file = place / "__init__.py" if place.is_dir() else place
+    file = path / "__init__.py" if path.is_dir() else path
     if not file.exists():
+        # A namespace package.
         module = ModuleType(name)
-        module.__path__ = [str(place)]
+        module.__path__ = [str(path)]
         sys.modules[name] = module
         return
-    paths = [str(place)] if place.is_dir() else None
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=paths)
+    search_locations = [str(path)] if path.is_dir() else None
+    spec = importlib.util.spec_from_file_location(
+        name, file, submodule_search_locations=search_locations
+    )
     assert spec is not None
     assert spec.loader is not None
     sys.modules[name] = module = importlib.util.module_from_spec(spec)

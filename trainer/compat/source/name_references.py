@@ -1,4 +1,4 @@
-"""What a source names of TensorFlow, found by reading it. No TensorFlow here."""
+"""Finds the TensorFlow names that a source file refers to. Does not import TensorFlow."""
 
 import ast
 from collections.abc import Iterator
@@ -10,13 +10,14 @@ _V1 = "tensorflow.compat.v1"
 
 @dataclass(frozen=True, order=True)
 class NameReference:
-    """One place where a program names something of TensorFlow.
+    """One place where a program refers to a TensorFlow name.
 
     Attributes:
-      line: of the source, from 1.
-      name: the whole name, whatever the program calls its parts: "tensorflow.train.Saver".
-      written_name: as the program writes it: "tf.train.Saver"; for an import, the name itself.
-      is_import: whether it is an import that names it.
+      line: the line number in the source, from 1.
+      name: the full name, with the program's own abbreviations resolved: "tensorflow.train.Saver".
+      written_name: the name as the program writes it: "tf.train.Saver". For an import it equals
+        `name`.
+      is_import: whether the place is an import statement.
     """
 
     line: int
@@ -26,85 +27,94 @@ class NameReference:
 
 
 def find_name_references(tree: ast.Module) -> list[NameReference]:
-    """Everything of TensorFlow that a source names, in the order of its lines.
+    """Return all references to TensorFlow names in a source file, sorted by line.
 
-    A name that the source binds to modules of both versions, as programs do that try one import
-    and then another, counts as the first one's.
+    Some programs try one import and fall back to another, so one variable may stand for modules of
+    both TensorFlow versions. Such a variable counts as the module that is imported first.
     """
-    imports = sorted(_imports(tree), key=lambda each: each[0].line)
-    bound: dict[str, str] = {}
-    for use, name in imports:
-        bound.setdefault(name, use.name)
-    _follow_assignments(tree, bound)
-    found = {use for use, _ in imports}
-    found.update(_attributes(tree, bound))
-    return sorted(found)
+    imports = sorted(_find_imports(tree), key=lambda pair: pair[0].line)
+    bound_names: dict[str, str] = {}
+    for reference, variable in imports:
+        bound_names.setdefault(variable, reference.name)
+    _follow_assignments(tree, bound_names)
+    references = {reference for reference, _ in imports}
+    references.update(_find_attributes(tree, bound_names))
+    return sorted(references)
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
+def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
+    """Yield each imported TensorFlow name with the variable that the import binds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for each in node.names:
-                if each.name.split(".")[0] in _ROOTS:
-                    use = NameReference(node.lineno, each.name, each.name, is_import=True)
-                    yield (use, each.asname) if each.asname else (_root(use), _root(use).name)
-                    if not each.asname and "." in each.name:
-                        yield use, f"import {each.name}"
+            for alias in node.names:
+                if alias.name.split(".")[0] in _ROOTS:
+                    yield from _find_module_import(node.lineno, alias)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             module = str(node.module)
-            for each in node.names if module.split(".")[0] in _ROOTS else ():
-                name = module if each.name == "*" else f"{module}.{each.name}"
-                yield (
-                    NameReference(node.lineno, name, name, is_import=True),
-                    each.asname or each.name,
-                )
+            for alias in node.names if module.split(".")[0] in _ROOTS else ():
+                name = module if alias.name == "*" else f"{module}.{alias.name}"
+                reference = NameReference(node.lineno, name, name, is_import=True)
+                yield reference, alias.asname or alias.name
 
 
-def _root(use: NameReference) -> NameReference:
-    root = use.name.split(".")[0]
-    return NameReference(use.line, root, root, is_import=True)
+def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameReference, str]]:
+    """Yield what `import MODULE` or `import MODULE as NAME` imports and binds."""
+    reference = NameReference(line, alias.name, alias.name, is_import=True)
+    if alias.asname:
+        yield reference, alias.asname
+        return
+    root = alias.name.split(".")[0]
+    yield NameReference(line, root, root, is_import=True), root
+    if root != alias.name:
+        # The statement imports this module but binds only the root, hence the impossible variable.
+        yield reference, f"import {alias.name}"
 
 
-def _follow_assignments(tree: ast.Module, bound: dict[str, str]) -> None:
-    # `flags = tf.flags`, at any depth, as often as one such name leads to the next.
+def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
+    """Add the variables that are assigned a TensorFlow name, as in `flags = tf.flags`.
+
+    Assignments count at any depth of the source. A variable may be assigned an attribute of a
+    variable that was added before.
+
+    Args:
+      tree: the syntax tree of the source.
+      bound_names: variable → the full TensorFlow name that the variable stands for; updated.
+    """
     assignments = [
         (node.targets[0].id, chain)
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
         and len(node.targets) == 1
         and isinstance(node.targets[0], ast.Name)
-        and (chain := _chain(node.value))
+        and (chain := _split_attribute_chain(node.value))
     ]
     for target, chain in assignments:
-        root = bound.get(chain[0])
+        root = bound_names.get(chain[0])
         if root is None or len(chain) == 1:
             continue
         name = ".".join([root, *chain[1:]])
         if name == _V1:
-            # `tf = tf.compat.v1`
-            bound[target] = name
+            # `tf = tf.compat.v1` replaces the meaning of an imported variable.
+            bound_names[target] = name
         else:
-            bound.setdefault(target, name)
+            bound_names.setdefault(target, name)
 
 
-def _attributes(tree: ast.Module, bound: dict[str, str]) -> Iterator[NameReference]:
-    inner: set[ast.AST] = set()
-    # From the outside in: the chain a.b.c is one use, not three.
+def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[NameReference]:
+    """Yield the references that are attribute expressions, such as `tf.train.Saver`."""
+    inner_nodes: set[ast.AST] = set()
+    # ast.walk visits outer expressions first, so the chain a.b.c gives one reference and not three.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            inner.add(node.value)
-            chain = _chain(node)
-            if node not in inner and chain and chain[0] in bound:
-                name = ".".join([bound[chain[0]], *chain[1:]])
-                yield NameReference(_line(node), name, ".".join(chain))
+            inner_nodes.add(node.value)
+            chain = _split_attribute_chain(node)
+            if node not in inner_nodes and chain and chain[0] in bound_names:
+                name = ".".join([bound_names[chain[0]], *chain[1:]])
+                yield NameReference(node.end_lineno or node.lineno, name, ".".join(chain))
 
 
-def _line(node: ast.Attribute) -> int:
-    return node.end_lineno or node.lineno
-
-
-def _chain(node: ast.AST) -> list[str]:
-    """["tf", "train", "Saver"] of that expression; nothing where it is another one."""
+def _split_attribute_chain(node: ast.AST) -> list[str]:
+    """Return ["tf", "train", "Saver"] for `tf.train.Saver`, [] for other kinds of expressions."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.insert(0, node.attr)

@@ -1,22 +1,29 @@
-"""Which files are installed packages', Python's or ours, and not a program's."""
+"""Tells the files of libraries, Python and tpuserve from the files of a user's program."""
 
 import functools
 import sysconfig
 from pathlib import Path
 
 OUR_PACKAGES = ("trainer", "tpuserve", "server")
-OUR_PACKAGE_DIRECTORIES = tuple(Path(__file__).resolve().parents[3] / each for each in OUR_PACKAGES)
+OUR_PACKAGE_DIRECTORIES = tuple(Path(__file__).resolve().parents[3] / name for name in OUR_PACKAGES)
 
-_LIBRARIES = {"site-packages", "dist-packages"}
+_LIBRARY_DIRECTORIES = {"site-packages", "dist-packages"}
 
 
 def is_library_file(file: Path) -> bool:
-    """Whether a file, given by its resolved path, is no user's."""
+    """Return whether a file is part of an installed package, of Python or of tpuserve.
+
+    Args:
+      file: a resolved path.
+    """
     parents = set(file.parents)
-    names = {each.name for each in parents}
-    return bool(_LIBRARIES & names or parents & {*OUR_PACKAGE_DIRECTORIES, _standard_library()})
+    names = {parent.name for parent in parents}
+    return bool(
+        _LIBRARY_DIRECTORIES & names or parents & {*OUR_PACKAGE_DIRECTORIES, _standard_library()}
+    )
 
 
 @functools.cache
 def _standard_library() -> Path:
+    """Return the directory of Python's standard library."""
     return Path(sysconfig.get_path("stdlib")).resolve()

@@ -1,4 +1,4 @@
-"""The program that is run: its script or module, and which of the loaded modules are its own."""
+"""Describes the program that is run: its main file and the directories of its modules."""
 
 import functools
 import importlib.util
@@ -15,20 +15,20 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import is_library_file
 
-# The second is the main module's in processes that multiprocessing starts.
+# In processes that multiprocessing starts, the main module has the second name.
 _MAIN_NAMES = ("__main__", "__mp_main__")
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program, read but not run.
+    """A program whose source has been read. The program may or may not be running.
 
     Attributes:
-      name: of the script or the module, as it was asked for.
-      source: of its main file; empty where there is none, as in an interactive session.
-      file: that file, absolute; None where there is none.
-      directories: where its modules are, and below.
-      spec: of the main module, where it is run as one.
+      name: the script or module, as the user writes it on the command line.
+      source: the contents of the main file; empty in an interactive session, which has no file.
+      file: the absolute path of the main file; None in an interactive session.
+      directories: the directories that hold the program's modules, at any depth.
+      spec: the import spec of the main module if the program is run as a module, else None.
     """
 
     name: str
@@ -37,97 +37,116 @@ class Program:
     directories: tuple[Path, ...] = field(default=())
     spec: ModuleSpec | None = None
 
-    def has(self, module: Mapping[str, Any] | None) -> bool:
-        """Whether a module, given by its globals, is the program's, not a library's."""
-        if module is None:
-            return False
-        if module.get("__name__") in _MAIN_NAMES:
-            return True
-        file = module.get("__file__")
-        return isinstance(file, str) and self._has_file(file)
+    def owns_module(self, module_globals: Mapping[str, Any] | None) -> bool:
+        """Return whether a module belongs to the program and not to a library.
 
-    def compiled(self) -> CodeType:
-        """The code of its main file.
+        Args:
+          module_globals: the global variables of the module; None if the module is unknown.
+        """
+        if module_globals is None:
+            return False
+        if module_globals.get("__name__") in _MAIN_NAMES:
+            return True
+        file = module_globals.get("__file__")
+        return isinstance(file, str) and _is_user_file_below(file, self.directories)
+
+    def compile_source(self) -> CodeType:
+        """Compile the main file.
 
         Raises:
-          SyntaxError: it is no Python, with the place.
+          SyntaxError: the main file is not valid Python; the error names the line.
         """
         code: CodeType = compile(self.source, str(self.file), "exec", dont_inherit=True)
         return code
 
-    def _has_file(self, file: str) -> bool:
-        return _is_below(file, self.directories)
-
 
 @functools.lru_cache(maxsize=4096)
-def _is_below(file: str, directories: tuple[Path, ...]) -> bool:
+def _is_user_file_below(file: str, directories: tuple[Path, ...]) -> bool:
+    """Return whether a file is below one of the directories and is not part of a library."""
     path = Path(file).resolve()
     return not is_library_file(path) and not {*directories}.isdisjoint(path.parents)
 
 
 def set_script_directory(directory: Path) -> None:
-    """Has modules be looked for in a program's own directory first, as Python has it.
+    """Make a program's directory the first entry of sys.path, as `python SCRIPT` does.
 
-    It takes the place of the directory of the command that runs the program.
+    The entry replaces the directory of the `tpuserve` command.
     """
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(directory)
 
 
 def program_from_script(script: str) -> Program:
-    """The program of a script.
+    """Read the program of a script.
+
+    Args:
+      script: the path of the script.
 
     Raises:
-      InvalidSetting: it is not there, or is no Python file.
+      InvalidSetting: the path does not exist, cannot be read, or is not a Python file.
     """
     path = Path(script)
     if path.is_dir():
-        raise InvalidSetting(f"{script} is a directory. Give the Python file in it that is to run.")
+        raise InvalidSetting(f"{script} is a directory. Give the path of the Python file to run.")
     if not path.exists():
-        raise InvalidSetting(f"{script} is not there. Give the path of a Python file.")
+        raise InvalidSetting(f"{script} does not exist. Give the path of a Python file.")
     try:
         source = path.read_bytes()
     except OSError as error:
         raise InvalidSetting(
-            f"{script} cannot be read: {error.strerror}. Give a Python file that can."
+            f"{script} cannot be read: {error.strerror}. Give the path of a readable Python file."
         ) from error
-    _check_text(script, source)
-    # The directory is where a link leads to, as Python has it.
+    _check_is_text(script, source)
+    # For a symbolic link, Python puts the directory of the link's target on sys.path.
     directory = path.resolve().parent
-    return Program(script, source, Path(os.path.abspath(script)), (directory, *_python_path()))
+    directories = (directory, *_python_path_directories())
+    return Program(script, source, Path(os.path.abspath(script)), directories)
 
 
 def program_from_module(name: str) -> Program:
-    """The program of a module, found as `python -m` finds it: in the working directory first.
+    """Read the program of a module.
+
+    Finds the module as `python -m` does: the working directory comes first. Puts the working
+    directory first on sys.path.
+
+    Args:
+      name: the dotted name of the module, or of a package with a `__main__` module.
 
     Raises:
-      InvalidSetting: there is no such module, or none with a source.
+      InvalidSetting: there is no such module, or the module has no Python source file.
     """
     directory = Path.cwd()
     set_script_directory(directory)
     try:
-        found = name_collisions.resolve_module_name(name, [directory])
-        spec = importlib.util.find_spec(found)
+        import_name = name_collisions.resolve_module_name(name, [directory])
+        spec = importlib.util.find_spec(import_name)
         if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{found}.__main__")
+            spec = importlib.util.find_spec(f"{import_name}.__main__")
     except (ModuleNotFoundError, ValueError) as error:
-        raise InvalidSetting(f"{name} is no module: {error}. Give one that can be run.") from error
+        raise InvalidSetting(
+            f"{name} is not a module: {error}. Give the name of a module that can be run."
+        ) from error
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise InvalidSetting(
-            f"{name} is no module with a Python file, seen from {directory}. Give one that can be "
-            f"run, or the path of a script without -m."
+            f"found no Python file of a module {name} from {directory}. Give the name of a module "
+            f"that can be run, or the path of a script without -m."
         )
     file = Path(spec.origin)
     source = file.read_bytes()
-    _check_text(name, source)
-    return Program(name, source, file, (directory, file.resolve().parent, *_python_path()), spec)
+    _check_is_text(name, source)
+    directories = (directory, file.resolve().parent, *_python_path_directories())
+    return Program(name, source, file, directories, spec)
 
 
 def find_running_program(importer: Mapping[str, Any]) -> Program | None:
-    """The program that this process runs already, if a module of it imports something.
+    """Return the program that runs in this process, if the given module belongs to the program.
 
     Args:
-      importer: globals of the module that imports.
+      importer: the global variables of the module that imports `trainer.compat`.
+
+    Returns:
+      The program; None if the module belongs to a library, or if the main module is a tool such
+      as pytest.
     """
     is_main = importer.get("__name__") in _MAIN_NAMES
     main = importer if is_main else vars(sys.modules["__main__"])
@@ -136,14 +155,18 @@ def find_running_program(importer: Mapping[str, Any]) -> Program | None:
         return Program("this session", directories=(Path.cwd(),)) if is_main else None
     path = Path(os.path.abspath(file))
     if is_library_file(path):
-        # A tool such as pytest, which imports programs.
         return None
-    directories = (path.resolve().parent, *_python_path())
+    directories = (path.resolve().parent, *_python_path_directories())
     program = Program(path.name, path.read_bytes(), path, directories)
-    return program if program.has(importer) else None
+    return program if program.owns_module(importer) else None
 
 
-def _check_text(name: str, source: bytes) -> None:
+def _check_is_text(name: str, source: bytes) -> None:
+    """Check that a source file is text.
+
+    Raises:
+      InvalidSetting: the file is binary.
+    """
     try:
         text = importlib.util.decode_source(source)
     except (SyntaxError, UnicodeDecodeError):
@@ -152,7 +175,7 @@ def _check_text(name: str, source: bytes) -> None:
         raise InvalidSetting(f"{name} is not a text file. Give the source of a Python program.")
 
 
-def _python_path() -> tuple[Path, ...]:
-    """The directories that a user has added to Python's path: programs have modules there."""
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return tuple(Path(each).resolve() for each in given if each)
+def _python_path_directories() -> tuple[Path, ...]:
+    """Return the directories in PYTHONPATH, which may hold modules of the program."""
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return tuple(Path(entry).resolve() for entry in entries if entry)

@@ -1,4 +1,7 @@
-"""Whether a program is written for TensorFlow 1, found by reading it. No TensorFlow here."""
+"""Detects from its source whether a program is written for TensorFlow 1.
+
+Does not import TensorFlow.
+"""
 
 import ast
 import itertools
@@ -17,12 +20,12 @@ _V1 = "tensorflow.compat.v1"
 
 @dataclass(frozen=True)
 class Tf1Evidence:
-    """What shows that a program is written for TensorFlow 1.
+    """A name in a program that shows that the program is written for TensorFlow 1.
 
     Attributes:
-      file: its name.
-      line: from 1.
-      name: as the program writes it.
+      file: the path of the source file, as messages show it.
+      line: the line number in the file, from 1.
+      name: the name as the program writes it.
     """
 
     file: str
@@ -34,35 +37,36 @@ class Tf1Evidence:
 
 
 def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
-    """The first name in a program that TensorFlow 2 has not and TensorFlow 1 had.
+    """Return the first name in a program that TensorFlow 1 had and TensorFlow 2 lacks.
 
-    The program is its main file, and the files in its directories that this imports.
+    Searches the program's main file, and the files in the program's directories that the main file
+    imports, directly or indirectly. Returns None if there is no such name.
     """
     unread: list[tuple[bytes, Path | None, str]] = [(program.source, program.file, program.name)]
     seen: set[Path] = set()
     while unread:
-        source, path, shown = unread.pop(0)
+        source, path, display_name = unread.pop(0)
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
-            # Python will say so when it gets there.
+            # Python reports the error when it runs the file.
             continue
-        for use in find_name_references(tree):
-            if is_tf1_only(use):
-                return Tf1Evidence(shown, use.line, use.written_name)
-        for file in _imported(tree, path, program.directories) if path else ():
+        for reference in find_name_references(tree):
+            if is_tf1_only(reference):
+                return Tf1Evidence(display_name, reference.line, reference.written_name)
+        for file in _find_imported_files(tree, path, program.directories) if path else ():
             if file not in seen:
                 seen.add(file)
                 unread.append((file.read_bytes(), file, os.path.relpath(file)))
     return None
 
 
-def is_tf1_only(use: NameReference) -> bool:
-    """Whether only TensorFlow 1 gives what a program names, in the way that it is named."""
-    root, _, name = use.name.partition(".")
-    if use.name.startswith(_V1):
-        name = use.name[len(_V1) + 1 :]
-        # Said as it is; but tf.contrib was of TensorFlow 1 under every name.
+def is_tf1_only(reference: NameReference) -> bool:
+    """Return whether TensorFlow 1 has the referenced name and TensorFlow 2 lacks it."""
+    root, _, name = reference.name.partition(".")
+    if reference.name.startswith(_V1):
+        name = reference.name[len(_V1) + 1 :]
+        # TensorFlow 2 has tf.compat.v1, but without tf.contrib.
         return name.split(".")[0] == "contrib"
     if root != "tensorflow" or not name:
         return False
@@ -71,21 +75,29 @@ def is_tf1_only(use: NameReference) -> bool:
     return not api_names.is_public_name(name, "v2") and api_names.is_public_name(name, "v1")
 
 
-def _imported(tree: ast.Module, importer: Path, directories: Sequence[Path]) -> Iterator[Path]:
-    """The files that a module imports, as far as they are below some directories."""
+def _find_imported_files(
+    tree: ast.Module, importer: Path, directories: Sequence[Path]
+) -> Iterator[Path]:
+    """Yield the files below the given directories that a module imports.
+
+    Args:
+      tree: the syntax tree of the importing module.
+      importer: the path of that module; relative imports start there.
+      directories: the directories that hold the program's modules.
+    """
     for node in ast.walk(tree):
         starts = directories
         if isinstance(node, ast.Import):
-            names = [each.name for each in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 starts = [importer.parents[node.level - 1]]
             module = node.module or ""
-            names = [module, *(f"{module}.{each.name}".lstrip(".") for each in node.names)]
+            names = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
         else:
             continue
         for start, name in itertools.product(starts, filter(None, names)):
-            place = start.joinpath(*name.split("."))
-            for file in (place.with_suffix(".py"), place / "__init__.py"):
+            path = start.joinpath(*name.split("."))
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
                 if file.is_file() and not is_library_file(file.resolve()):
                     yield file

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("version", [estimator_names.V1, estimator_names.V2])
-def test_every_name_is_at_home(version: estimator_names.Namespaces) -> None:
+def test_every_home_defines_its_name(version: estimator_names.Namespaces) -> None:
     for names in version.values():
         for name, home in names.items():
             module, _, attribute = home.partition(":")
@@ -17,16 +17,16 @@ def test_every_name_is_at_home(version: estimator_names.Namespaces) -> None:
             assert hasattr(importlib.import_module(module), name), home
 
 
-def test_no_name_is_both_supplied_and_gone() -> None:
+def test_no_name_is_both_supplied_and_unsupported() -> None:
     supplied = {
         f"{path}.{name}".lstrip(".") for path, names in estimator_names.V1.items() for name in names
     }
     assert not supplied & estimator_names.UNSUPPORTED.keys()
 
 
-def test_parents_of_modules_come_before_their_parts() -> None:
-    for tree in (estimator_names.V1, estimator_names.V2, estimator_aliases.MODULES):
+def test_parent_modules_come_before_their_submodules() -> None:
+    for modules in (estimator_names.V1, estimator_names.V2, estimator_aliases.MODULES):
         seen = [""]
-        for path in tree:
+        for path in modules:
             assert path.rpartition(".")[0] in seen
             seen.append(path)

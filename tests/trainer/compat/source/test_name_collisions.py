@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A program that keeps its modules in a package `trainer`."""
+    """Write a program that keeps its modules in a package `trainer`."""
     sources = {
         "main.py": "from trainer import task",
         "trainer/__init__.py": "",
@@ -28,19 +28,19 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("asked", ["main.py", "-m trainer.task"])
-def test_a_program_has_its_own_package_of_our_name(
-    asked: str, project: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", ["main.py", "-m trainer.task"])
+def test_program_imports_its_own_package_that_has_the_name_of_ours(
+    arguments: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
-    # Not `python -m tpuserve`, for which the working directory comes before installed packages.
-    command = [str(Path(sys.executable).with_name("tpuserve")), "run", *asked.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.stderr == ""
-    assert done.stdout == f"True 3 4 ['{project / 'trainer'}']\n"
+    # `python -m tpuserve` would put the working directory before installed packages.
+    command = [str(Path(sys.executable).with_name("tpuserve")), "run", *arguments.split()]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert process.stderr == ""
+    assert process.stdout == f"True 3 4 ['{project / 'trainer'}']\n"
 
 
-def test_a_name_that_the_program_has_not_is_left_alone(tmp_path: Path) -> None:
+def test_module_that_the_program_does_not_define_keeps_its_name(tmp_path: Path) -> None:
     assert (
         name_collisions.resolve_module_name("trainer.estimator.estimator", [tmp_path])
         == "trainer.estimator.estimator"

@@ -3,22 +3,23 @@ import ast
 from trainer.compat.source.name_references import NameReference, find_name_references
 
 
-def names(source: str) -> list[tuple[int, str]]:
+def find_attribute_names(source: str) -> list[tuple[int, str]]:
+    """Return the line and the full name of reference reference that is not an import."""
     return [
-        (each.line, each.name)
-        for each in find_name_references(ast.parse(source))
-        if not each.is_import
+        (reference.line, reference.name)
+        for reference in find_name_references(ast.parse(source))
+        if not reference.is_import
     ]
 
 
-def test_a_name_is_said_whole_however_tensorflow_is_called() -> None:
-    assert names("import tensorflow as t\nt.nn.relu(t.float32)") == [
+def test_full_name_does_not_depend_on_the_import_alias() -> None:
+    assert find_attribute_names("import tensorflow as t\nt.nn.relu(t.float32)") == [
         (2, "tensorflow.float32"),
         (2, "tensorflow.nn.relu"),
     ]
 
 
-def test_a_use_shows_what_the_program_writes() -> None:
+def test_reference_keeps_the_name_as_written() -> None:
     source = "import tensorflow.compat.v1 as tf\ntf.Session()"
     assert NameReference(2, "tensorflow.compat.v1.Session", "tf.Session") in find_name_references(
         ast.parse(source)
@@ -27,37 +28,41 @@ def test_a_use_shows_what_the_program_writes() -> None:
 
 def test_names_are_followed_through_assignments() -> None:
     source = "import tensorflow as tf\nflags = tf.flags\nFLAGS = flags.FLAGS\nFLAGS.x"
-    assert (4, "tensorflow.flags.FLAGS.x") in names(source)
+    assert (4, "tensorflow.flags.FLAGS.x") in find_attribute_names(source)
 
 
-def test_an_import_of_a_part_binds_that_part() -> None:
+def test_from_import_binds_the_submodule() -> None:
     source = "from tensorflow.contrib import tpu as t\nt.TPUConfig()"
-    assert names(source) == [(2, "tensorflow.contrib.tpu.TPUConfig")]
+    assert find_attribute_names(source) == [(2, "tensorflow.contrib.tpu.TPUConfig")]
 
 
-def test_an_import_by_path_without_a_name_binds_the_root() -> None:
+def test_import_of_a_path_without_alias_binds_the_root() -> None:
     source = "import tensorflow.contrib.slim\ntensorflow.contrib.slim.nets"
-    assert names(source) == [(2, "tensorflow.contrib.slim.nets")]
-    assert [each.name for each in find_name_references(ast.parse(source)) if each.is_import] == [
+    assert find_attribute_names(source) == [(2, "tensorflow.contrib.slim.nets")]
+    assert [
+        reference.name
+        for reference in find_name_references(ast.parse(source))
+        if reference.is_import
+    ] == [
         "tensorflow",
         "tensorflow.contrib.slim",
     ]
 
 
-def test_of_two_imports_that_are_tried_the_first_counts() -> None:
+def test_first_of_two_alternative_imports_counts() -> None:
     source = (
         "try:\n import tensorflow.compat.v1 as tf\nexcept ImportError:\n import tensorflow as tf\n"
         "tf.Session()"
     )
-    assert names(source) == [(5, "tensorflow.compat.v1.Session")]
+    assert find_attribute_names(source) == [(5, "tensorflow.compat.v1.Session")]
 
 
-def test_tf_that_is_made_compat_v1_is_that() -> None:
+def test_tf_assigned_from_compat_v1_means_compat_v1() -> None:
     source = "import tensorflow as tf\ntf = tf.compat.v1\ntf.Session()"
-    assert (3, "tensorflow.compat.v1.Session") in names(source)
+    assert (3, "tensorflow.compat.v1.Session") in find_attribute_names(source)
 
 
-def test_other_modules_and_relative_imports_are_left_alone() -> None:
+def test_other_modules_and_relative_imports_are_ignored() -> None:
     assert (
         find_name_references(
             ast.parse("import numpy as tf\nfrom .tensorflow import x\ntf.zeros(x.y)")

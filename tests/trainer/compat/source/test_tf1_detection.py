@@ -7,11 +7,16 @@ from trainer.compat.source import program, tf1_detection
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
-def sign_of(directory: Path, **sources: str) -> str | None:
+def describe_evidence(directory: Path, **sources: str) -> str | None:
+    """Write the sources as modules; return the evidence in main.py as "FILE:LINE NAME"."""
     for name, source in sources.items():
         directory.joinpath(f"{name}.py").write_text(source)
-    found = tf1_detection.find_tf1_evidence(program.program_from_script(str(directory / "main.py")))
-    return None if found is None else f"{Path(found.file).name}:{found.line} {found.name}"
+    evidence = tf1_detection.find_tf1_evidence(
+        program.program_from_script(str(directory / "main.py"))
+    )
+    return (
+        None if evidence is None else f"{Path(evidence.file).name}:{evidence.line} {evidence.name}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -23,8 +28,10 @@ def sign_of(directory: Path, **sources: str) -> str | None:
         ("tf.estimator.inputs.numpy_input_fn()", "tf.estimator.inputs.numpy_input_fn"),
     ],
 )
-def test_a_name_that_only_tensorflow_1_has_is_a_sign(tmp_path: Path, line: str, name: str) -> None:
-    assert sign_of(tmp_path, main=f"import tensorflow as tf\n{line}") == f"main.py:2 {name}"
+def test_name_that_only_tensorflow_1_has_is_evidence(tmp_path: Path, line: str, name: str) -> None:
+    assert (
+        describe_evidence(tmp_path, main=f"import tensorflow as tf\n{line}") == f"main.py:2 {name}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,33 +44,40 @@ def test_a_name_that_only_tensorflow_1_has_is_a_sign(tmp_path: Path, line: str, 
         "import json",
     ],
 )
-def test_what_tensorflow_2_has_is_none(tmp_path: Path, source: str) -> None:
-    assert sign_of(tmp_path, main=source) is None
+def test_names_that_tensorflow_2_has_are_no_evidence(tmp_path: Path, source: str) -> None:
+    assert describe_evidence(tmp_path, main=source) is None
 
 
-def test_contrib_is_a_sign_under_any_name(tmp_path: Path) -> None:
+def test_contrib_is_evidence_below_every_module(tmp_path: Path) -> None:
     source = "import tensorflow.compat.v1 as tf\ntf.contrib.training.HParams()"
-    assert sign_of(tmp_path, main=source) == "main.py:2 tf.contrib.training.HParams"
+    assert describe_evidence(tmp_path, main=source) == "main.py:2 tf.contrib.training.HParams"
     source = "from tensorflow.contrib import slim"
-    assert sign_of(tmp_path, main=source) == "main.py:1 tensorflow.contrib.slim"
+    assert describe_evidence(tmp_path, main=source) == "main.py:1 tensorflow.contrib.slim"
 
 
-def test_modules_beside_the_script_count(tmp_path: Path) -> None:
+def test_modules_that_the_script_imports_are_searched(tmp_path: Path) -> None:
     modeling = "import tensorflow as tf\ntf.get_variable('w', [])"
     main = "import os, modeling\nmodeling.run()"
-    assert sign_of(tmp_path, main=main, modeling=modeling) == "modeling.py:2 tf.get_variable"
+    assert (
+        describe_evidence(tmp_path, main=main, modeling=modeling) == "modeling.py:2 tf.get_variable"
+    )
 
 
-def test_modules_that_import_one_another_are_read_once(tmp_path: Path) -> None:
-    assert sign_of(tmp_path, main="import a", a="import b", b="import a\nimport main") is None
+def test_modules_that_import_each_other_are_read_once(tmp_path: Path) -> None:
+    assert (
+        describe_evidence(tmp_path, main="import a", a="import b", b="import a\nimport main")
+        is None
+    )
 
 
-def test_a_file_with_a_mistake_is_left_to_python(tmp_path: Path) -> None:
-    assert sign_of(tmp_path, main="import broken", broken="def f(:") is None
+def test_file_with_a_syntax_error_is_skipped(tmp_path: Path) -> None:
+    assert describe_evidence(tmp_path, main="import broken", broken="def f(:") is None
 
 
-def test_the_documented_programs_are_of_tensorflow_1() -> None:
+def test_documented_programs_are_written_for_tensorflow_1() -> None:
     for name in ("mnist.py", "mnist_one_shot.py"):
-        found = tf1_detection.find_tf1_evidence(program.program_from_script(str(PROGRAMS / name)))
-        assert found is not None
-        assert found.name == "tensorflow.contrib.tpu.python.tpu.tpu_config"
+        evidence = tf1_detection.find_tf1_evidence(
+            program.program_from_script(str(PROGRAMS / name))
+        )
+        assert evidence is not None
+        assert evidence.name == "tensorflow.contrib.tpu.python.tpu.tpu_config"
