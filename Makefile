@@ -6,6 +6,8 @@ BIN := .venv/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --retries 10 --timeout 180
 # What depends on the versions of others most: the protocols' libraries, and TensorFlow's loader.
 VERSION_TESTS := tests/server/frontends tests/tpuserve/runtime
+# Old releases of TensorFlow and of what it imports warn of each other.
+OLD_WARNINGS := -W default::DeprecationWarning -W default::UserWarning
 # The lowest Python that the project supports, or the lowest that there is.
 PYTHONS := python3.10 $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) \
   python3.11 $(wildcard $(HOME)/.pyenv/versions/3.11*/bin/python3.11) $(PYTHON)
@@ -31,7 +33,7 @@ test-other-processors: .venv/dev.stamp  ## Run the numeric tests as other proces
 
 test-lowest: .venv-lowest/stamp  ## Run the tests with the lowest versions of all dependencies.
 	.venv-lowest/bin/pytest -m "not slow"
-	.venv-lowest/bin/pytest -n 2 --dist loadfile -m slow $(VERSION_TESTS)
+	.venv-lowest/bin/pytest -n 2 --dist loadfile -m slow $(OLD_WARNINGS) $(VERSION_TESTS)
 
 test-latest: .venv-latest/stamp  ## Run the tests with the newest versions of all dependencies.
 	.venv-latest/bin/pytest -m "not slow"
