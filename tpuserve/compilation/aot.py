@@ -144,7 +144,7 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Compile each request of a plan for each target, except for what the cache has."""
+    """Compile each request of a plan for each target, or take the result from the cache."""
     jobs = _collect_jobs(plan, translator, targets, compiler, progress)
     results = dict(jobs.results)
     done = 0
@@ -170,7 +170,7 @@ def _collect_jobs(
     compiler: Compiler,
     progress: Progress,
 ) -> _JobList:
-    """Look up each cluster of a plan in the cache, and translate those that are not there."""
+    """Look up each cluster of a plan in the cache; translate the clusters that the cache lacks."""
     jobs = _JobList()
     for request in plan.requests:
         jobs.fingerprints[request] = []
@@ -211,7 +211,7 @@ def _summarize(
       target: The TPU compiled for.
       fingerprints: Fingerprints of the request's modules.
       results: Job → its result.
-      settled: The jobs that were not compiled by this call.
+      settled: The jobs whose results were known before this call compiled anything.
     """
     jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
     job_results = [results[job] for job in jobs]

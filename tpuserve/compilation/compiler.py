@@ -164,7 +164,7 @@ class Compiler:
         try:
             result = pool.submit(worker.compile_module, module, job[1]).result()
         except BrokenProcessPool:
-            # Not cached: the cause may be a lack of memory on this machine.
+            # This result is not cached: the cause may be a lack of memory on this machine.
             return CompileResult(error=_WORKER_DIED)
         finally:
             pool.shutdown(wait=True, kill_workers=True)
@@ -193,7 +193,7 @@ def _start_resource_tracker() -> None:
     from loky.backend import resource_tracker
 
     before = os.environ.get(_WARNINGS_VARIABLE)
-    # The tracker can only be configured by its environment, which it reads once.
+    # Only environment variables configure the tracker, which reads them when it starts.
     os.environ[_WARNINGS_VARIABLE] = f"ignore::UserWarning:{resource_tracker.__name__}"
     try:
         resource_tracker.ensure_running()

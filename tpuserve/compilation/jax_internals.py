@@ -1,8 +1,8 @@
 """The parts of jax and jaxlib outside their public API that compilation uses, and a check of them.
 
 Only worker processes call these functions: jax is imported on first use, and not in the process
-that holds TensorFlow. pyproject.toml bounds the versions of jax; `find_missing_parts` names what a
-version lacks nevertheless.
+that holds TensorFlow. pyproject.toml bounds the versions of jax. `find_missing_parts` checks that
+the installed version has all the parts.
 """
 
 import importlib

@@ -38,8 +38,8 @@ _MOST_MESSAGE_CHARACTERS = 4000
 
 
 def init_worker() -> None:
-    """Prepare a worker process; its parent reports how the process ends."""
-    # An abort of the compiler is a result, not a crash whose stacks should be printed.
+    """Prepare a worker process: print no stacks after a crash, and end with the parent process."""
+    # The compiler may abort the process. The parent reports that, so no stacks are printed.
     faulthandler.disable()
     # A worker ends with its parent, even if the parent is killed.
     with contextlib.suppress(OSError, AttributeError):

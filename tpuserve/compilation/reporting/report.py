@@ -51,7 +51,7 @@ class Compilation:
 
     @property
     def hbm_bytes(self) -> int | None:
-        """Memory of a device that the programs need in all; None if they do not compile."""
+        """Device memory that all the programs need together; None if they do not compile."""
         if self.stats is None:
             return None
         return (

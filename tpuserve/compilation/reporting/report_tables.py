@@ -36,7 +36,7 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
             if compilation.signature == advice.signature
         ]
         table = _build_table(advice.signature, compilations)
-        # On a narrow terminal lines break. Truncated numbers would be wrong.
+        # On a narrow terminal, numbers are wrapped and not truncated: a truncated number is wrong.
         unbounded = console.options.update(width=_MEASURING_WIDTH)
         table.width = console.measure(table, options=unbounded).maximum
         console.print(table, crop=False)
@@ -76,7 +76,7 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
     for compilation in compilations:
         by_topology.setdefault(compilation.topology.name, []).append(compilation)
     for topology, group in by_topology.items():
-        # Only the first row of a topology names it.
+        # Only the first row of a topology has the topology's name.
         name = topology
         for compilation in group:
             table.add_row(name, str(compilation.batch_size), *_figure_cells(compilation))
@@ -85,7 +85,7 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
 
 
 def _figure_cells(compilation: Compilation) -> list[Text | str]:
-    """Return the cells from the estimated time on; a single one if it does not compile."""
+    """Return the cells of a row from the estimated time on; one cell if compilation failed."""
     stats = compilation.stats
     if stats is None:
         return [Text("fails", style="red")]

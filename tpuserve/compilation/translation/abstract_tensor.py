@@ -1,4 +1,4 @@
-"""What is known of a tensor before anything runs: its type, shape and variable."""
+"""Abstract tensors: the type, shape and variable of a tensor, known without running the graph."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class VariableSpec:
 
 @dataclass(frozen=True)
 class AbstractTensor:
-    """What is known of a tensor without its values.
+    """The properties of a tensor that are known without running the graph.
 
     Attributes:
       dtype: Type of the elements.
@@ -60,7 +60,7 @@ class AbstractTensor:
 
 
 def describe_tensor(tensor: Any) -> AbstractTensor:
-    """Return what is known of a symbolic tensor of a tf.Graph."""
+    """Return the abstract tensor of a symbolic tensor of a tf.Graph."""
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     return AbstractTensor(tensor.dtype, shape, _find_variable(tensor))
 
@@ -82,7 +82,7 @@ def make_placeholder(argument: AbstractTensor) -> Any:
 def merge(
     first: Sequence[AbstractTensor], second: Sequence[AbstractTensor]
 ) -> list[AbstractTensor]:
-    """Return what holds for both tensors of each pair, such as the results of two branches."""
+    """Merge each pair of tensors, such as the results of two branches, into their common part."""
     return [
         tensor
         if tensor == other

@@ -31,7 +31,7 @@ class XlaCluster:
 
     Attributes:
       function: Name of the function in the lowered graph.
-      arguments: What is known of the arguments.
+      arguments: Type, shape and variable of each argument.
     """
 
     function: str
@@ -60,12 +60,12 @@ class ClusterFinder:
     def trace(
         self, feeds: Mapping[str, AbstractTensor], fetches: Sequence[str]
     ) -> list[AbstractTensor]:
-        """Return what is known of the fetched tensors of the main graph.
+        """Infer the types and shapes of fetched tensors of the main graph.
 
         The clusters that the fetches depend on are added to `clusters`.
 
         Args:
-          feeds: Name of a fed tensor, such as "x:0" → what is known of it.
+          feeds: Name of a fed tensor, such as "x:0" → its abstract tensor.
           fetches: Names of tensors.
 
         Raises:
@@ -85,7 +85,7 @@ class ClusterFinder:
 
         Args:
           nodes: The nodes of the graph.
-          feeds: Tensor name → what is known of it.
+          feeds: Tensor name → abstract tensor.
           fetches: Names of the tensors to return.
           control_outputs: Names of nodes that run for their side effects.
         """
@@ -97,7 +97,7 @@ class ClusterFinder:
         return scope.lookup(fetches)
 
     def _trace_call(self, node: NodeDef, inputs: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-        """Return what is known of the outputs of a node that calls functions."""
+        """Trace the functions that a node calls; return the abstract outputs of the node."""
         if node.op in _CALLS:
             is_cluster = node.attr[MUST_COMPILE].b
             return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
@@ -141,9 +141,10 @@ class ClusterFinder:
     def _trace_function(
         self, name: str, inputs: Sequence[AbstractTensor], *, is_cluster: bool = False
     ) -> list[AbstractTensor]:
-        """Trace the body of a function; a cluster is also recorded."""
+        """Trace the body of a function; add the function to `clusters` if it is a cluster."""
         body = self._functions.body(name)
-        # The function may know more, such as the shape that a table lookup returns.
+        # The function's definition may have more exact shapes than the call, for example of the
+        # result of a table lookup.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))
@@ -152,7 +153,7 @@ class ClusterFinder:
 
 
 class _GraphScope:
-    """The nodes of one graph or function body, and what is known of its tensors."""
+    """The nodes of one graph or function body, and its abstract tensors so far."""
 
     def __init__(
         self,
@@ -172,12 +173,12 @@ class _GraphScope:
                 yield self._nodes[name]
 
     def set_outputs(self, node: str, outputs: Sequence[AbstractTensor]) -> None:
-        """Record what is known of the outputs of a call."""
+        """Record the abstract outputs of a call."""
         self._boundary.add(node)
         self._known.update({f"{node}:{index}": tensor for index, tensor in enumerate(outputs)})
 
     def lookup(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Return what is known of tensors; shape inference supplies what is not recorded."""
+        """Return the abstract tensors of names; infer the tensors that are not recorded."""
         names = [_full_name(tensor) for tensor in tensors]
         unknown = [name for name in names if name not in self._known]
         known = dict(self._known)
@@ -186,7 +187,7 @@ class _GraphScope:
         return [known[name] for name in names]
 
     def _infer(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Infer tensors by importing the nodes up to the known tensors into a new graph."""
+        """Infer abstract tensors by importing nodes into a new graph, back to recorded tensors."""
         graph_def = self._functions.new_graph_def()
         inputs_used: dict[str, AbstractTensor] = {}
         order = _topological_order(
@@ -227,7 +228,7 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Return the known tensor that an imported tensor forwards; None if it is computed."""
+        """Return the recorded tensor that an imported tensor forwards; None for a new tensor."""
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]
         for name, placeholder in placeholders.items():

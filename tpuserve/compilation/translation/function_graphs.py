@@ -43,7 +43,7 @@ class FunctionLibrary:
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Take the functions from a graph."""
+        """Create the library of a graph's functions."""
         self.library = graph.library
         self._by_name: Mapping[str, FunctionDef] = {
             function.signature.name: function for function in graph.library.function

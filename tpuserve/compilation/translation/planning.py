@@ -42,7 +42,7 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class CompilePlan:
-    """Everything to compile of a SavedModel.
+    """The compilations that a SavedModel needs.
 
     Attributes:
       graph: The lowered GraphDef.
@@ -178,7 +178,7 @@ def _close_shapes(
     """Replace the unknown dimensions of a request's arguments; note each replacement.
 
     An unknown first dimension becomes the batch size, any other one becomes `unknown_dimension`.
-    A request with an argument of unknown rank becomes one with an error.
+    An argument of unknown rank turns the request into a request with an error.
     """
     clusters = []
     for cluster in request.clusters:
@@ -199,7 +199,7 @@ def _close_shapes(
 
 
 def _is_undetermined(argument: AbstractTensor) -> bool:
-    """Return whether an argument's shape cannot be completed: unknown rank, or an open variable."""
+    """Return whether an argument has an unknown rank, or is a variable of unknown shape."""
     if argument.variable is not None:
         return argument.variable.shape is None or None in argument.variable.shape
     return argument.shape is None

@@ -13,7 +13,7 @@ _MAP_NORESERVE = 0x4000
 
 
 def make_uninitialized_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return an eager tensor of zeros that takes no memory, so may be larger than the memory.
+    """Return an eager tensor of zeros that takes no memory, however large it is.
 
     A tensor of a type that tf.bitcast does not support, such as bool, is allocated normally.
     """
