@@ -73,7 +73,7 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
 
 
 def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
-    """Write the lines of nodes into a SavedModel's directory; no lines write no file."""
+    """Write the lines of nodes into a SavedModel's directory; without lines, write no file."""
     if not lines:
         return
     proto = GraphDebugInfo()
@@ -166,7 +166,7 @@ def _called_functions(operation: Any) -> Iterator[str]:
 
 def _function_graph(scope: Any, name: str) -> Any:
     """Return the graph that a function was traced into; None if it is not in memory."""
-    # A graph rebuilt from the FunctionDef would have the lines of this call.
+    # A graph that is rebuilt from the FunctionDef has no tracebacks of the user's code.
     function = tensorflow_internals.get_graph_functions(scope).get(name)
     return getattr(function, "_cached_graph", None)
 

@@ -30,8 +30,8 @@ class AtomicDirectory:
     Attributes:
       path: The temporary directory to write to; empty at first.
       directory: The version directory, a child of the base directory. Its name is the Unix time in
-        seconds, or one more than the newest version if that is not older. Empty until the
-        temporary directory has been renamed.
+        seconds, or the newest version plus 1 where that is larger. Empty until the temporary
+        directory has been renamed.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class AtomicDirectory:
 
 
 def _check_base(directory: Any) -> str:
-    """Return the base directory as a string."""
+    """Check the base directory, and return it as a string."""
     if not isinstance(directory, (str, bytes, os.PathLike)):
         raise InvalidType(f"export_dir_base is {directory!r}. Give a path.")
     if not os.fspath(directory):
@@ -133,7 +133,7 @@ def _check_base(directory: Any) -> str:
 
 
 def _check_assets(assets_extra: Any) -> dict[str, str]:
-    """Return normalised path below assets.extra/ → file to copy there."""
+    """Check `assets_extra`; return normalised path below assets.extra/ → file to copy there."""
     if not isinstance(assets_extra, Mapping):
         raise InvalidType(
             f"assets_extra is {assets_extra!r}. Give a dict of path below assets.extra/ → file."

@@ -122,7 +122,7 @@ class SavedModelWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The stack first calls `_complete`, then publishes or removes the directory.
+        # The exit stack first calls `_complete`, and then publishes or removes the directory.
         self._exit_stack.__exit__(error_type, error, traceback)
 
     def _complete(

@@ -16,8 +16,8 @@ class CallableModel(ABC):
 
     Attributes:
       function: The function or model from the user.
-      title: Its name in messages.
-      places_itself: Whether it takes `use_tpu` and puts its own parts on the TPU.
+      title: Name of the function or model in messages.
+      places_itself: Whether the function takes `use_tpu` and puts its own parts on the TPU.
     """
 
     places_itself = False
@@ -27,7 +27,7 @@ class CallableModel(ABC):
 
         Args:
           function: The function or model from the user.
-          title: Its name in messages.
+          title: Name of the function or model in messages.
         """
         self.function = function
         self.title = title
@@ -69,10 +69,10 @@ class CallableModel(ABC):
 
     @abstractmethod
     def _call(self, inputs: Mapping[str, Any], *, use_tpu: bool) -> Any:
-        """Call the function or model, and return its result as it is."""
+        """Call the function or model, and return its result unchanged."""
 
     def _name_outputs(self, returned: Any) -> Mapping[Any, Any]:
-        """Return alias → output for a result."""
+        """Return the outputs in a result of `_call`, by alias."""
         return returned if isinstance(returned, Mapping) else {DEFAULT_OUTPUT: returned}
 
     def _to_tensor(self, alias: Any, value: Any) -> Any:

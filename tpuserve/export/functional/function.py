@@ -23,7 +23,7 @@ class FunctionModel(CallableModel):
 
         Args:
           function: The callable from the user.
-          title: Its name in messages.
+          title: Name of the callable in messages.
         """
         super().__init__(function, title)
         self._is_concrete = isinstance(function, tf.types.experimental.ConcreteFunction)
@@ -113,9 +113,9 @@ def display_name(function: Any) -> str:
 def python_body(polymorphic: Any) -> Any:
     """Return the Python function of a tf.function; a method is bound to its object."""
     function = polymorphic.python_function
-    # For a method, python_function is a wrapper, which AutoGraph would change permanently when it
-    # converts it. The wrapped method is bound to a placeholder object, whose `target` is the
-    # real object.
+    # For a method, `python_function` is a wrapper, and a conversion by AutoGraph would change the
+    # wrapper permanently. The wrapped method is bound to a placeholder object; the placeholder's
+    # attribute `target` is the real object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)
     if method is None or owner is None:
@@ -144,7 +144,7 @@ def _has_source(function: Any) -> bool:
     try:
         autograph_parser.parse_entity(function, ())
     except Exception:
-        # AutoGraph itself catches every exception here.
+        # AutoGraph, too, treats every exception of its parser as a missing source.
         return False
     return True
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
-# The package of a model is imported already. The other package need not be installed.
+# Only the Keras packages that are imported are searched: the package of a model is imported, and
+# the other package need not be installed.
 _PACKAGES = ("tf_keras", "keras")
 
 
@@ -27,10 +28,10 @@ class KerasModel(CallableModel):
 
         Args:
           function: The model or layer.
-          title: Its name in messages.
+          title: Name of the model in messages.
 
         Raises:
-          ExportError: The backend of its Keras is not TensorFlow.
+          ExportError: The model belongs to a Keras whose backend is not TensorFlow.
         """
         super().__init__(function, title)
         backend = _get_backend(function)

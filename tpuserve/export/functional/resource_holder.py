@@ -67,7 +67,7 @@ def _find_resources(owners: Iterable[Any]) -> Iterator[Any]:
         owner = pending.pop()
         if id(owner) in visited:
             continue
-        # The object is kept, so that its id is not reused.
+        # `visited` refers to the object, so that Python does not reuse its id.
         visited[id(owner)] = owner
         if isinstance(owner, CapturableResource):
             yield owner

@@ -103,10 +103,10 @@ def _wrap_model(function: Any, subject: str) -> CallableModel:
 
     Args:
       function: The function or model from the user.
-      subject: What it belongs to, for the message.
+      subject: Name of the function in messages.
 
     Raises:
-      ExportError: It cannot be called.
+      ExportError: The function cannot be called.
     """
     if is_keras(function):
         return KerasModel(function, f"Keras model {function.name!r}")

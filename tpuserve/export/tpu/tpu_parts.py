@@ -15,7 +15,8 @@ from tpuserve.graph.graph_walk import (
     TPU_CALL,
 )
 
-# XLA drops assertions, and so the strings of their messages. Reading a large constant copies it.
+# XLA drops assertions with the strings of their messages. Constants are skipped, because reading
+# the NodeDef of a large constant copies the constant; ops that take a string constant are checked.
 _IGNORED_OPS = ("Assert", "Const")
 
 
@@ -39,7 +40,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
 
     Args:
       graph: The tf.Graph that calls the TPU computations.
-      title: What the graph belongs to, for the message.
+      title: Name of the graph in messages, such as "signature 'serving_default'".
 
     Raises:
       ExportError: An op on the TPU has strings; the message names the first such op.
