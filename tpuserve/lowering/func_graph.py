@@ -11,7 +11,8 @@ from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
-# The gradient function of each result of a computation; also marks a graph that holds one.
+# The name of the gradient function of each result of a computation. The name in a graph also shows
+# that the graph holds a lowered computation.
 _GRADIENT = "EmulatedTpuComputation"
 
 # The collections of TensorFlow 1's control flow. They must stay in the graph that they describe.
@@ -19,7 +20,7 @@ _CONTROL_FLOW_COLLECTIONS = ("cond_context", "while_context")
 
 
 def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
-    """Build a TPU computation apart from the default graph, and add its lowered form.
+    """Build a TPU computation in a graph of its own, and add its lowered form to the default graph.
 
     The default graph never holds a TPU op, so any session can run the results. Variables are
     created in the default graph under their usual names; other tensors of the default graph are
@@ -89,7 +90,7 @@ def _call_build(build: Callable[[], Any]) -> Any:
 
 
 def _named_like(lowered: Any, target: Any) -> Any:
-    """Return a lowered result under the name and with the shape that it has on a TPU."""
+    """Give a lowered result the name and the static shape of the TPU computation's result."""
     if not tf.is_tensor(lowered):
         return tf.group(lowered, name=target.name)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": _GRADIENT}):
@@ -100,7 +101,7 @@ def _named_like(lowered: Any, target: Any) -> Any:
 
 
 def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bool) -> list[Any]:
-    """Lower the targets' part of a traced graph, and import it into the graph around it.
+    """Lower the part of a traced graph that the targets need, and import it into the outer graph.
 
     Args:
       targets: operations and tensors of `traced`.
@@ -131,12 +132,12 @@ def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bo
 
 
 def _captured_in(graph: Any, tensor: Any) -> Any:
-    """Return a tensor of an outer graph as a tensor of this graph."""
+    """Return the tensor of `graph` that stands for a tensor of an outer graph."""
     return graph.capture(tensor) if isinstance(graph, FuncGraph) else tensor
 
 
 def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
-    """Return the captured tensors by the references that nodes make to them."""
+    """Return the `input_map` of an import: node input, "name" or "^name" → captured tensor."""
     used = {reference for node in nodes for reference in node.input}
     return {
         reference: tensor
@@ -147,7 +148,7 @@ def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
 
 
 def _graph_def(targets: list[Any], traced: Any) -> Any:
-    """Return the GraphDef of what the targets need."""
+    """Return the GraphDef of the nodes that the targets need."""
     pending, needed = [getattr(target, "op", target) for target in targets], set()
     while pending:
         operation = pending.pop()
@@ -168,7 +169,7 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
 
 
 def _copy_collections(traced: Any, graph: Any) -> None:
-    """Add to the graph's collections what tracing collected, but not the traced tensors."""
+    """Copy the collections of a traced graph to another graph, without the traced tensors."""
     for name in traced.get_all_collection_keys():
         if name in _CONTROL_FLOW_COLLECTIONS:
             continue

@@ -186,7 +186,7 @@ def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Ma
     """
     renamed: dict[str, Mapping[str, str]] = {}
     scope = RewriteScope(nodes, in_function)
-    # A rewrite may append nodes.
+    # Iterate over a copy, because a rewrite may append nodes.
     for node in list(nodes):
         spec = op_spec(node.op)
         if spec.rewrite is not None:

@@ -1,4 +1,4 @@
-"""Lowering of a part of a live tf.Graph, whose session holds its variables and hooks already."""
+"""Lowering of a part of a live tf.Graph, which a session and its hooks already use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

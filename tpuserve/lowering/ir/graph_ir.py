@@ -1,7 +1,7 @@
 """The graph IR: a graph, or the body of a function, as nodes that refer to values by index.
 
-GraphDefs and FunctionDefs spell the references between nodes in two ways. The IR has one way, so
-that the passes work on both.
+References between nodes differ in GraphDefs ("node:1") and in FunctionDefs ("node:output:0"). The
+IR has one form of reference, so that the passes work on both.
 """
 
 import itertools
@@ -32,7 +32,7 @@ class Value(NamedTuple):
 
 @dataclass
 class Node:
-    """A node whose references stand apart from its NodeDef.
+    """A node with its inputs as values, where a NodeDef has strings.
 
     Attributes:
       name: unique in its graph.
@@ -104,7 +104,7 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
 
 
 def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
-    """Convert the nodes of a GraphDef into a GraphIR; references to other nodes are kept."""
+    """Convert nodes of a GraphDef into a GraphIR; inputs from other nodes are kept."""
 
     def value(reference: str) -> Value:
         name, _, index = reference.partition(":")

@@ -24,7 +24,8 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
 
     Args:
       function: the function's name.
-      definition: the function; may be marked as not to be inlined.
+      definition: the function. Where inlining would be wrong, an attribute that forbids inlining is
+        added to it.
       must_compile: whether XLA compiles the call.
 
     Returns:
@@ -62,8 +63,9 @@ def has_seed_attributes(node: Node) -> bool:
 def reseed(graph: GraphIR, replica: int) -> GraphIR:
     """Return a copy of a graph whose random ops draw other numbers for each replica.
 
-    The generator of an op starts from the op's seeds. With equal seeds all replicas would, for
-    example, drop the same units. Replica 0 keeps the seeds, and seeds of 0 mean "not seeded".
+    The random number generator of an op starts from the op's seeds. With equal seeds, dropout would
+    drop the same units on all replicas. Replica 0 keeps the seeds, and seeds of 0 mean "not
+    seeded".
 
     Args:
       graph: the body of a cluster.

@@ -1,4 +1,4 @@
-"""Canonicalisation: inlines calls, and removes identities, dead nodes and needless controls."""
+"""Canonicalisation: inlines calls, removes identities, dead nodes and needless control inputs."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -25,15 +25,17 @@ def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
 def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """Keep control inputs only between nodes that have an effect.
 
-    Gradients of TensorFlow wait for dozens of each other, only to be complete together. Where the
-    awaited nodes are pure, such control inputs order nothing, but cut computations into slices.
-    To wait for a pure node is to wait for the effects that the node depends on. A control input
-    of a pure node moves to the users of the node: TensorFlow often gives the control input to a
-    constant, and not to the update that adds the constant.
+    TensorFlow gives a gradient control inputs from dozens of other gradients, so that all gradients
+    are complete together. Control inputs between pure nodes (nodes without an effect) order
+    nothing, but they split a computation into many clusters.
+
+    A control input from a pure node is replaced by control inputs from the effects that the node
+    depends on. A control input of a pure node moves to the nodes that use its output: TensorFlow
+    often gives the control input to a constant, and not to the update that adds the constant.
     """
-    # For each node the effects to await in its place.
+    # Node → the nodes with effects that replace the node as a control input.
     effects: dict[str, frozenset[str]] = {}
-    # For each pure node the control inputs that its users take over.
+    # Pure node → its control inputs, which the users of its outputs get.
     inherited: dict[str, dict[str, None]] = {}
     returned = {*graph.control_outputs, *(value.producer for value in graph.results)}
     nodes = {}
@@ -45,7 +47,7 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
             effects[node.name] = frozenset().union(
                 *(effects.get(name, ()) for name in graph_ir.predecessors(node))
             )
-        # A node outside of the graph is awaited as it is.
+        # A control input from a node outside of the graph stays as it is.
         controls = dict.fromkeys(
             effect
             for name in node.controls
@@ -69,7 +71,7 @@ def _has_effect(node: Node, library: "Library") -> bool:
 
 
 def _look_through_identities(value: Value, graph: GraphIR) -> Value:
-    """Return the value that a chain of identities hands on."""
+    """Return the value that a chain of Identity ops forwards."""
     node = graph.nodes.get(value.producer)
     while node is not None and _is_removable_identity(node):
         value = node.inputs[0]

@@ -3,7 +3,7 @@
 Some ops are no part of a cluster, because a TPU core does not run them by itself: infeed and
 outfeed, collectives, outside compilations, and loops and branches that contain any of these or
 that update variables and have results that differ between replicas. Each of them, and each plain
-read of a variable, stands alone. All other nodes form up to three clusters per level:
+read of a variable, is a cluster of one op. All other nodes form up to three clusters per level:
 
 * INVARIANT: values that are the same on all replicas and are used outside of a cluster;
 * PER_REPLICA: values that differ between replicas; each replica runs the cluster;
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _FORWARDING_KINDS = (OpKind.IDENTITY, OpKind.SWITCH_MERGE)
 
-# Ops that compute shapes, and indices into shapes, from shapes. Their inputs may be anything.
+# Ops that compute shapes, or indices into shapes, when their outputs are integers.
 _SHAPE_OPS = frozenset(
     """
     Add AddV2 BroadcastArgs BroadcastGradientArgs Cast Concat ConcatOffset ConcatV2 DynamicStitch
@@ -44,7 +44,7 @@ _SHAPE_OPS = frozenset(
 
 
 class ClusterKind(IntEnum):
-    """What a cluster holds. Within a level the clusters run in this order."""
+    """The kind of a cluster. Clusters of one level run in the order of these members."""
 
     SINGLE_OP = 0
     INVARIANT = 1
@@ -54,7 +54,7 @@ class ClusterKind(IntEnum):
 
 @dataclass
 class Cluster:
-    """Nodes that run as one.
+    """Nodes that run together, as one function, or a single op.
 
     Attributes:
       kind: what the nodes have in common.
@@ -81,7 +81,7 @@ def partition_into_clusters(
       graph: the canonical graph of one replica.
       invariant: the values that are the same on all replicas.
       library: function name → function.
-      split_nodes: names of loops and branches that stand alone; see
+      split_nodes: names of loops and branches that are clusters of one op; see
         `replica_invariance.must_split`.
     """
     clusters: dict[tuple[int, ClusterKind], Cluster] = {}

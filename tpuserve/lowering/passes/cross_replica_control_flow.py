@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.ir.op_defs import Library
 
-    # (function, whether each argument is invariant, whether each result is) → the name of the
-    # function of all replicas.
+    # A function that takes the name of one replica's function, whether each argument is invariant,
+    # and whether each result is invariant. It returns the name of the function of all replicas.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -37,7 +37,8 @@ def fuse_replicas(
 
     Returns:
       The new node's definition; its inputs; and for each output of the original node whether it
-      is invariant: an invariant output is one output of the new node, another one per replica.
+      is invariant. An invariant output is one output of the new node; any other output is one
+      output per replica.
 
     Raises:
       LoweringError: the node is another op, or replicas may disagree on its condition.
@@ -81,7 +82,7 @@ def _fuse_loop(
     if shapes:
         del attributes["output_shapes"].list.shape[:]
         attributes["output_shapes"].list.shape.extend(_repeat(shapes, is_invariant, num_replicas))
-    # An iteration must end before the next iteration reads the variables that it updates.
+    # An iteration must finish its updates of variables before the next iteration reads them.
     attributes["parallel_iterations"].i = 1
     _replace_hints(definition)
     return definition, _flatten_operands(operands, is_invariant), is_invariant
@@ -149,9 +150,9 @@ def _repeat_types(attribute: Any, is_invariant: Sequence[bool], num_replicas: in
 
 
 def _replace_hints(definition: "NodeDef") -> None:
-    # These attributes describe the outputs of one replica.
+    # Removed, because these attributes describe the outputs of one replica.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
-    # As part of the main graph, Grappler optimises the body like the rest of the graph. TensorFlow
-    # leaves this attribute out where it builds a graph for a TPU.
+    # The attribute makes TensorFlow replace the loop or branch by Switch and Merge in the main
+    # graph, where Grappler optimises the body. TensorFlow omits the attribute in graphs for a TPU.
     definition.attr[SWITCH_MERGE].b = True

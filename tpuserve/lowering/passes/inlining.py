@@ -1,7 +1,7 @@
 """Inlining of calls that communicate or update a variable.
 
-Such a call is more than one computation. Once it is inlined, its nodes are clustered like any
-other nodes, and a constant argument of the function is a constant.
+Such a call does not fit into one cluster. Inlining adds the nodes of the function to the graph.
+They are then clustered like any other nodes, and a constant argument is a constant.
 """
 
 import dataclasses

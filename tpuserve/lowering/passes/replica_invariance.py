@@ -1,8 +1,8 @@
 """Replica-invariance analysis: finds the values that are the same on all replicas.
 
-An invariant value is computed once. What comes from the infeed differs between replicas, and so
-does everything computed from it until a collective combines all replicas. Variables are the same
-on all replicas, because every replica makes the same updates.
+An invariant value is computed once. Values from the infeed differ between replicas, and so do all
+values computed from them until a collective combines all replicas. Variables are the same on all
+replicas, because every replica makes the same updates.
 """
 
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def has_invariant_predicate(
 def must_split(
     node: Node, graph: GraphIR, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> bool:
-    """Return whether a loop or branch updates a variable and has results that differ.
+    """Return whether a loop or branch updates a variable, and its results differ by replica.
 
     Its updates run once and its other nodes on each replica, so it cannot be part of one cluster.
     """

@@ -94,7 +94,8 @@ class _ReplicaUnroller:
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
-                # A user of the result waits for the nodes that the constant had to wait for.
+                # The constant keeps its control inputs, so that a user of the result runs after
+                # them.
                 controls = self._awaited(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas
@@ -191,7 +192,7 @@ class _ReplicaUnroller:
           name: the function of one replica.
           invariant_arguments: for each argument whether it is invariant. An invariant argument
             stays one argument; another becomes one argument per replica.
-          invariant_results: the same for the results.
+          invariant_results: for each result whether it is invariant.
 
         Returns:
           The new function's name.

@@ -1,4 +1,4 @@
-"""Replicated computations of a graph: found by their marks, and unrolled.
+"""Finds the replicated computations of a graph by their marks, and unrolls them.
 
 tensorflow.python.tpu marks each node between the TPUReplicatedInputs and TPUReplicatedOutputs of a
 computation: one attribute holds the computation's name.
@@ -152,7 +152,7 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
 
 def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
-    """Return what each replica has in place of a value from outside of the computation."""
+    """Return, for each replica, the value that enters the computation in place of `value`."""
     node = nodes.get(value.producer)
     if node is None or node.op != _INPUT:
         return [value] * num_replicas

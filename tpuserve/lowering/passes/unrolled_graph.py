@@ -1,4 +1,4 @@
-"""The graph of all replicas while it is built, and the replicas that it serves."""
+"""The graph of all replicas under construction, and the replicas of the computation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

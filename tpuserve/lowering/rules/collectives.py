@@ -1,6 +1,6 @@
 """Rules for collectives: ops on the copies of a tensor that the replicas hold.
 
-A collective whose replicas all compute in one graph is an ordinary op on their values.
+Once all replicas are in one graph, a collective is an ordinary op on their values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,8 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
     for group in _replica_groups(op.node, op.nodes, op.num_replicas):
         if len(group) == 1:
             continue
-        # One sum in one order: the mean of equal values over 2, 4 or 8 replicas is that value.
+        # AddN adds the values in a fixed order, so all replicas get one sum. The mean of equal
+        # values over 2, 4 or 8 replicas is exactly that value.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total

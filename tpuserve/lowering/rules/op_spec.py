@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.rules.node_rewriting import RewriteScope
 
-    # Changes a node in place. Raises LoweringError where that is not possible.
+    # A function that changes a node in place, or raises LoweringError if it cannot.
     Rewrite: TypeAlias = Callable[[NodeDef, RewriteScope], None]
 
-# (node, nodes of its graph by name, number of replicas) → whether the outputs are the same on all
-# replicas.
+# A function that takes a node, the nodes of its graph by name, and the number of replicas. It
+# returns whether the outputs are the same on all replicas.
 InvarianceRule: TypeAlias = Callable[[Node, Mapping[str, Node], int], bool]
 
 
 class OpKind(Enum):
-    """What an op is for the lowering. The kind determines the op's effects."""
+    """The role of an op in the lowering. The kind determines the op's effects."""
 
     COMPUTATION = auto()
     """An op that the table does not list. TensorFlow's op registry says whether it has effects;
@@ -80,7 +80,7 @@ class ReplicatedOp:
         return len(self.cores)
 
 
-# Returns results[i][r], the value that stands for output i on replica r.
+# A function that returns results[i][r], the value of output i on replica r.
 ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
@@ -103,13 +103,13 @@ class OpSpec:
       kind: what the op is; determines its effects.
       is_tpu_op: whether the op belongs to the TPU runtime and has no CPU kernel. A TPU op that is
         left after the lowering is an error.
-      rewrite: replaces the op wherever it stands; None keeps it.
+      rewrite: replaces the op inside and outside of computations; None keeps the op.
       renamed_outputs: name of an output argument → its name after `rewrite`. Function bodies refer
         to outputs by these names ("node:outputs:0").
       lower_replicated: replaces the op inside a computation, for all replicas at once; None for
         an op that each replica, or one for all, can run.
-      invariance: whether all replicas get the same outputs. None: they do if their inputs are
-        the same, unless the op is random.
+      invariance: whether all replicas get the same outputs. None means that the outputs are the
+        same if the inputs are the same and the op is not random.
       is_clustered: whether XLA may compile the op together with its neighbours.
     """
 
@@ -134,7 +134,7 @@ class OpSpec:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether the op computes nothing, so that a call into XLA for it alone is a waste."""
+        """Whether the op computes nothing, so that compiling the op alone is not worthwhile."""
         return self.kind in (OpKind.CONSTANT, OpKind.IDENTITY, OpKind.NO_OP)
 
 

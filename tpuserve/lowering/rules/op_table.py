@@ -53,7 +53,8 @@ _VARIABLES = (
     OpSpec("ResourceSparseApply*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceScatter*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceStridedSliceAssign*", OpKind.VARIABLE_UPDATE),
-    # The state of a generator is a variable. Every replica advances it in the same way.
+    # The state of a random number generator is a variable. Every replica advances the state in the
+    # same way.
     OpSpec("RngReadAndSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("RngSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("StatefulUniform*", OpKind.VARIABLE_UPDATE),

@@ -61,16 +61,16 @@ def is_random(node: "NodeDef", library: "Library") -> bool:
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # What calls a function with an update is stateful because of the update.
+        # A node that calls a function with a variable update is stateful because of the update.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls(node, library)
     )
 
 
 def must_run(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node has an effect even if nobody uses its outputs."""
+    """Return whether a node has an effect even if no node uses its outputs."""
     if writes_variable(node, library):
         return True
-    # A collective only computes: without its result nothing is lost.
+    # A collective has no effect but its result, so an unused collective need not run.
     is_collective = op_spec(node.op).kind is OpKind.COLLECTIVE
     return communicates(node, library) and not is_collective
