@@ -1,4 +1,4 @@
-"""Walks over a graph and the functions that it calls, and where the visited nodes run."""
+"""Walks over a graph and the functions that it calls, and tells where each node runs."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ Functions = Mapping[str, pb.FunctionDef]
 
 @dataclass(frozen=True)
 class NodesByDevice:
-    """The nodes that a walk has visited.
+    """The nodes that a walk has visited, by the device that runs them.
 
     Attributes:
       on_tpu, on_host: the nodes that the TPU and the host run, in the order of the calls. A
@@ -98,8 +98,8 @@ def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> Nod
     """Visit nodes and the nodes of the functions that they call.
 
     Args:
-      start: nodes, each with whether the host runs it. The functions that a node calls run on the
-        same device as the node.
+      start: pairs of a node and whether the host runs the node. The functions that a node calls run
+        on the same device as the node.
       functions: function name → function.
     """
     visited = NodesByDevice([], [], [])

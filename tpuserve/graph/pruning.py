@@ -13,7 +13,7 @@ _COLOCATION_PREFIX = b"loc:@"
 
 
 def prune_metagraph(meta_graph: Any) -> None:
-    """Remove, in place, what neither the signatures nor loading need.
+    """Remove, in place, nodes and collections that neither the signatures nor the loader need.
 
     The function library stays as it is.
 
@@ -51,7 +51,8 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             yield from _tensor_names(info)
-    # Only protobuf messages: the process that prepares a load has no other part of TensorFlow.
+    # This imports only a protobuf message: the process that plans a load has no other part of
+    # TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
 
     saver = meta_graph.saver_def

@@ -12,7 +12,7 @@ _CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
-    """Return the operations that the targets need, except those that outlive a run.
+    """Return the operations that the targets need, except persistent state.
 
     Args:
       targets: operations of a tf.Graph.
@@ -45,7 +45,7 @@ def is_persistent(operation: Any) -> bool:
         tensorflow_internals.is_ref_dtype(tensor.dtype) for tensor in operation.outputs
     ):
         return True
-    # An operation that takes a resource only hands it on.
+    # An operation that also takes a resource does not create a resource; it forwards its input.
     creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

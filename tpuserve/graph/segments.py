@@ -11,7 +11,8 @@ from typing import Any
 # The limits of one segment, for an import of about a millisecond.
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
-# TensorFlow compares each segment with everything that was imported before.
+# The number of segments is limited, because TensorFlow compares each segment with all nodes that
+# were imported before.
 _MAX_SEGMENTS = 400
 
 
