@@ -2,8 +2,8 @@
 
 The import of TensorFlow creates millions of objects and hardly any garbage. Without a pause, the
 collector scans these objects again and again while they are created. Without `gc.freeze`, every
-later full collection scans them as well: in a server that unloads a model, it stops all requests
-for more than 0.3 seconds.
+later full collection scans them as well. When a server unloads a model, such a collection stops all
+requests for more than 0.3 seconds.
 """
 
 import gc
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Disable the collector inside the block, and exclude all objects from later collections.
+    """Disable the collector inside a with block, then exclude all objects from collections.
 
     If the collector is disabled already, the block changes nothing.
     """
@@ -24,6 +24,6 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        # Imported modules live as long as the process.
+        # Most of the objects belong to imported modules, which live as long as the process.
         gc.freeze()
         gc.enable()

@@ -1,7 +1,7 @@
 """Plans a load: selects and reads a metagraph, and prepares it for the runtime that will run it.
 
-Planning is Python work and parsing of messages, and needs no TensorFlow beside its message
-classes. It is therefore separate from loading, and a server can plan in a subprocess.
+Planning runs Python code and parses messages; of TensorFlow it needs only the message classes.
+Planning is therefore separate from loading, so that a server can plan in a subprocess.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
     )
     runtime = get_runtime(choice.runtime)
     meta_graph = _read_meta_graph(directory, choice.tags)
-    # Before any op runs: initialisation ops would be the first.
+    # The check precedes the load, because the load runs the model's initialisation ops.
     if request.forbid_unsafe_ops:
         unsafe_ops.check_no_unsafe_ops(meta_graph, directory)
     signatures = metagraphs[choice.tags].signatures
@@ -97,7 +97,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
 
 def _read_meta_graph(directory: Path, tag_set: TagSet) -> Any:
     """Return TensorFlow's MetaGraphDef message with exactly these tags."""
-    # Imports TensorFlow's messages alone where `tensorflow_stub` is installed.
+    # Where `tensorflow_stub` is installed, this import loads TensorFlow's messages alone.
     from tensorflow.core.protobuf import saved_model_pb2
 
     path = proto_file.find_saved_model_file(directory)

@@ -18,7 +18,8 @@ from tpuserve.saved_model import proto_file
 # The subprocess gets the processor time that other processes leave. It lowers its priority before
 # its first import, because imports take most of its time.
 _NICE = 15
-# Linux may schedule a session as one group, and then uses the nice value of the group alone.
+# Linux may schedule all processes of a terminal session as one autogroup, and then the nice value
+# of the autogroup alone counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
 # The kernel allows an unprivileged process one change of an autogroup in 0.1 seconds.
 _TRIES, _RETRY_SECONDS = 30, 0.1
@@ -72,7 +73,7 @@ def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
         result = _run_subprocess(request)
     except TpuserveError:
         raise
-    except Exception as error:  # The subprocess may send anything.
+    except Exception as error:  # A failed subprocess may send any bytes.
         logger.warning(
             "%s: prepared in this process, because the subprocess failed: %r",
             request.directory,
@@ -110,7 +111,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 if process.wait(_EXIT_SECONDS) == -signal.SIGKILL:
-                    # Planning in this process would run out of memory as well.
+                    # Do not plan in this process instead: this process would run out of memory as
+                    # well.
                     raise ModelLoadError(
                         f"cannot load {request.directory}: the process that prepares it was "
                         f"killed, as the kernel does where memory is short. Give the server more "
@@ -119,8 +121,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
             raise
         finally:
             process.kill()
-            # `close` flushes what the subprocess has not read. The BrokenPipeError of that would
-            # replace the first error.
+            # `close` sends the bytes that the subprocess has not read yet. If the subprocess has
+            # ended, a BrokenPipeError would replace the first error.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 
@@ -142,8 +144,8 @@ def main(*, use_stub: bool = True) -> None:
     This is the main function of the subprocess.
 
     Args:
-      use_stub: whether to plan with `tensorflow_stub`; False imports TensorFlow, which
-        benchmarks/serve/swap.py compares with it.
+      use_stub: whether to plan with `tensorflow_stub`; False imports TensorFlow
+        (benchmarks/serve/swap.py compares the two).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _raise_oom_score()

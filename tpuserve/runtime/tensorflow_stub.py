@@ -1,8 +1,8 @@
 """A stub `tensorflow` package for a process that plans loads and runs no graphs.
 
-The import of TensorFlow takes seconds and hundreds of megabytes. Planning needs its protocol
-buffer messages, which can be imported alone. Lowering needs the op definitions as well, which a
-process with TensorFlow hands over, and needs to read and write small integer constants.
+The import of TensorFlow takes seconds and hundreds of megabytes. Planning needs only TensorFlow's
+protocol buffer messages, which can be imported alone. Lowering also needs the op definitions, which
+a process with TensorFlow supplies, and reads and writes small integer constants.
 """
 
 import functools

@@ -17,7 +17,7 @@ _NOISE = re.compile(
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow and write its log to standard error, without the known noise.
+    """Import TensorFlow; write its log to standard error without lines about missing GPUs.
 
     C++ code writes the log directly to file descriptor 2. During the import that descriptor is
     the input of a pipe, and a thread filters the lines.

@@ -22,7 +22,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class GraphHandles:
-    """The C API handles of the nodes of a graph, as far as later steps need them."""
+    """The C API handles of those nodes of a graph that later steps of a load need."""
 
     def __init__(self) -> None:
         """Start without handles."""
@@ -44,7 +44,7 @@ class GraphHandles:
         return operation
 
     def output(self, name: str, index: int) -> Any:
-        """Return the TF_Output of a node with this index."""
+        """Return an output of a node, by its index, as a TF_Output."""
         output = c_api.TF_Output()
         output.oper, output.index = self.operation(name), index
         return output
@@ -69,7 +69,7 @@ def import_graph(graph: Any, plan: SessionPlan) -> GraphHandles:
 
 
 def initialise_session(session: Any, plan: SessionPlan) -> None:
-    """Restore the variables and run the initialisation op of a session with that graph.
+    """Restore the variables and run the initialisation op, in a session with the imported graph.
 
     Raises:
       tf.errors.OpError: files are missing or damaged, or an op fails.
@@ -125,7 +125,7 @@ def import_segment(
 
 
 def _newer_op_list(plan: SessionPlan) -> bytes:
-    """Return the op list of a plan if a newer TensorFlow wrote its graph, otherwise nothing."""
+    """Return the op list of a plan if a newer TensorFlow wrote its graph, otherwise empty bytes."""
     is_newer = _parse_version(plan.tensorflow_version) > _parse_version(tf.__version__)
     return plan.op_list if is_newer else b""
 

@@ -1,6 +1,6 @@
 """A model in a tf.compat.v1.Session, and how to load it.
 
-Session callables cost a tenth of the call overhead of SavedModel signature functions, and only
+Session callables have a tenth of the call overhead of SavedModel signature functions, and only
 sessions can run a TPU metagraph.
 """
 

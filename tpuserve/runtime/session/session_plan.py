@@ -1,4 +1,7 @@
-"""Plans how a session loads a metagraph. Needs no TensorFlow beside its message classes."""
+"""Plans how a session loads a metagraph.
+
+Of TensorFlow, this module needs only the message classes.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +26,7 @@ _ASSETS = "assets"
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What a session needs to load a metagraph.
+    """A metagraph that is prepared for loading into a session.
 
     Attributes:
       static_cost_signatures: names of the signatures whose run time depends on nothing but the

@@ -81,7 +81,7 @@ class SignatureRunner:
         self._names = signature.inputs.keys()
         self._all_outputs = tuple(sorted(signature.outputs))
         self._callables: dict[tuple[str, ...], Any] = {}
-        # Strings of one shape can have any length.
+        # Strings may have any length, so the shape of a string input does not determine the cost.
         has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
         self._has_static_cost = has_static_cost and not has_strings
         self._durations: dict[tuple[Any, ...], float] = {}
