@@ -61,7 +61,7 @@ def _compare_floats(
     wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
     baseline, candidate = baseline.astype(wide), candidate.astype(wide)
     is_finite = np.isfinite(baseline) & np.isfinite(candidate)
-    # inf - inf is NaN; those differences are masked out below.
+    # The difference of two infinities is NaN; these differences are masked out below.
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         difference = np.abs(baseline - candidate)
         relative = (difference / np.abs(baseline))[is_finite & (baseline != 0)]

@@ -37,7 +37,7 @@ _SYSTEMS: Mapping[TagSet, TpuSystem] = {
 
 @dataclass(frozen=True)
 class MetaGraphSide:
-    """One of the two metagraphs.
+    """One of the two metagraphs that a verification compares.
 
     Attributes:
       described: Signatures and contents, as read without TensorFlow.
@@ -155,7 +155,7 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
     try:
         return loader.load(directory, tags, _SYSTEMS[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
-        # TensorFlow raises these for a graph that is inconsistent.
+        # TensorFlow raises these errors for an inconsistent graph.
         raise DamagedSavedModel(
             f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
             f"model again."

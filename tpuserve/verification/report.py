@@ -22,9 +22,9 @@ class Comparison:
       num_out_of_tolerance: Number of values that are not equal within the tolerances.
       num_mismatched: For floats with classes in their last axis, the number of rows whose argmax
         differs. For integers, bools and strings, the number of values that are not equal.
-      compared: Number of rows or values that `num_mismatched` was counted over.
-      failure: What differs other than finite values: the dtype, the shape, or a NaN or infinity
-        that only one of the two has. None if nothing does.
+      compared: Number of rows or values among which `num_mismatched` counts.
+      failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
+        of the two has. None if there is no such difference.
       nan: Number of values that are NaN in both.
       infinite: Number of values that are infinite in both.
     """
@@ -108,7 +108,7 @@ class VerifiedSignature:
 
 @dataclass(frozen=True)
 class Hazard:
-    """A property of the TPU metagraph that would fail or surprise on a real TPU.
+    """A property of the TPU metagraph that causes an error, a delay or other results on a TPU.
 
     Attributes:
       kind: "uncompilable", "constant_input", "strings", "int64", "float64", "random",

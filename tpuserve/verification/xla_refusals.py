@@ -24,7 +24,8 @@ class XlaRefusals:
         Returns:
           A sentence that names those ops; None if the error is about something else.
         """
-        # Errors of tpuserve carry only the first line; the runtime's full text is the cause's.
+        # An error of tpuserve has only the first line of the message; its `__cause__` has the full
+        # text.
         text = str(error.__cause__ or error)
         unsupported = xla_errors.find_unsupported_ops(text)
         not_constant = xla_errors.find_nonconstant_inputs(text)

@@ -1,1 +1,1 @@
-"""Checks of a TPU metagraph for what would fail or surprise on a real TPU."""
+"""Finds hazards in a TPU metagraph: causes of errors, delays or other results on a real TPU."""

@@ -1,4 +1,4 @@
-"""Finds everything in a {serve, tpu} metagraph that would fail or surprise on a real TPU."""
+"""Collects all hazards of a {serve, tpu} metagraph: of its nodes, shapes and outputs."""
 
 import dataclasses
 import math

@@ -18,7 +18,8 @@ from tpuserve.verification.xla_refusals import XlaRefusals
 # A compiled program and its constants are one protobuf message, which is limited to 2 GiB.
 LARGEST_CONSTANTS = 2 * 2**30
 
-# Begin the names of XLA's own ops and of TensorFlow's internal ops, which the TPU compiler knows.
+# Prefixes of the names of XLA's own ops and of TensorFlow's internal ops, which the TPU compiler
+# supports.
 _XLA_AND_INTERNAL_PREFIXES = ("Xla", "_")
 _RANDOM_OPS = re.compile(
     r"(Anonymous)?(Random|ParameterizedTruncated|Truncated)(Uniform|Standard|Normal|Gamma|Poisson|"
@@ -183,7 +184,8 @@ def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def _is_compilable(node: Any) -> bool:
-    # A node whose op is a function's name is not looked up; the function's body is.
+    # If a node's op is the name of a function, the nodes in the function's body are looked up
+    # instead.
     is_op = op_def_registry.get(node.op) is not None
     return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
 

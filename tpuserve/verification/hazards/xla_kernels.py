@@ -35,7 +35,7 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 
 @functools.cache
 def _xla_kernels() -> Mapping[str, list[Any]]:
-    """Return op → the KernelDefs that XLA has for it."""
+    """Return XLA's KernelDefs by op type."""
     # TensorFlow registers XLA's kernels when it compiles something for the first time.
     tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)

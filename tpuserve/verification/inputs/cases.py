@@ -144,5 +144,5 @@ def _resize_cases(
 
 
 def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:
-    """Keep the first case of each batch size: resized warm-up records rarely differ otherwise."""
+    """Keep one case of each batch size: records that are resized to one size rarely differ."""
     return list({case.batch_size: case for case in reversed(cases)}.values())[::-1]
