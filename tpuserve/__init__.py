@@ -1,7 +1,7 @@
 """Exports SavedModels for CPU and TPU, verifies the TPU metagraph without a TPU, and loads both.
 
-The import of this package does not import TensorFlow. The imports of `tpuserve.lowering` and
-`tpuserve.export` do.
+Importing this package does not import TensorFlow. Importing `tpuserve.lowering` or
+`tpuserve.export` does.
 """
 
 from importlib.metadata import version

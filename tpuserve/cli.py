@@ -28,9 +28,10 @@ EXIT_INTERRUPTED = 130
 
 
 class CommandGroup(click.Group):
-    """The commands of this package and the registered ones, each imported only when it is used.
+    """The click group `tpuserve`, which imports a command only when the command is used.
 
-    Importing the other commands as well would delay the server's signal handlers.
+    The commands are the files of tpuserve/commands and the registered entry points. Importing all
+    of them would delay the moment at which `tpuserve serve` installs its signal handlers.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,7 +64,8 @@ def cli(context: click.Context, debug: bool) -> None:
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
     if context.invoked_subcommand != RUN_COMMAND:
-        # TensorFlow's log is about missing GPUs and CPU flags. Errors that matter are exceptions.
+        # Silence TensorFlow's log, which is about missing GPUs and CPU features. Errors that matter
+        # are exceptions.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
@@ -89,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         _exit_with_error(text, EXIT_FAILED)
     except BrokenPipeError:
-        # The reader of standard output has closed it. Python must not flush to it at exit.
+        # The process that reads standard output, such as `head`, has closed the pipe. Python must
+        # not flush to the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except OSError as error:

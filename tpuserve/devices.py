@@ -53,7 +53,7 @@ class TpuSystem:
 
 
 class EmulatedTpu:
-    """An emulated TPU system for this process; as a context manager, until the block ends."""
+    """An emulated TPU system of this process. A with statement ends the emulation."""
 
     def __init__(self, hardware: TpuSystem) -> None:
         """Replace the result of `find_tpu_system` by `hardware`."""
@@ -69,7 +69,7 @@ class EmulatedTpu:
         self.close()
 
     def close(self) -> None:
-        """Restore the TPU system that this one replaced."""
+        """End the emulation: restore the TPU system that was in use before."""
         global _emulated_in_process
         _emulated_in_process = self._previous
 
@@ -155,7 +155,7 @@ def _real() -> TpuSystem:
 
 
 def initialise_tpu_system() -> None:
-    """Initialise the real TPU system, once in a process. TPU graphs cannot run before."""
+    """Initialise the real TPU system, once in a process, before any TPU graph runs."""
     import tensorflow as tf
 
     global _is_initialised

@@ -84,7 +84,7 @@ class UnsupportedType(TpuserveError):
 
 
 class WrongContext(TpuserveError, RuntimeError):
-    """A function was called in a context that lacks its result, for example in model_fn."""
+    """A function was called where its result does not exist, for example in model_fn."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -1,8 +1,8 @@
 """TensorFlow's private API, as far as tpuserve uses it.
 
 No other module of tpuserve imports from `tensorflow.python` or touches a private attribute of a
-TensorFlow object. A new TensorFlow version may change these names without notice, so one module
-holds them all, and `check_tensorflow_internals` tells whether the installed version has them.
+TensorFlow object. A new TensorFlow version may change these names without notice.
+`check_tensorflow_internals` checks that the installed version has all of them.
 
 Importing this module does not import TensorFlow: a name is resolved when it is first used.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 from tpuserve.errors import UnsupportedTensorFlow
 
-# The name that this module offers → the TensorFlow module that defines it, and the attribute in
-# that module. Without an attribute the name is the module itself.
+# Name in this module → the TensorFlow module that defines it, and the attribute of that module. An
+# empty attribute stands for the module itself.
 _NAMES: dict[str, tuple[str, str]] = {
     "CapturableResource": ("trackable.resource", "CapturableResource"),
     "ClassificationOutput": ("saved_model.model_utils.export_output", "ClassificationOutput"),

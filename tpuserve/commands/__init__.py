@@ -1,1 +1,1 @@
-"""The commands of `tpuserve`, one file each: options, one call, printed output."""
+"""The commands of `tpuserve`: one file declares a command's options and prints its result."""

@@ -17,12 +17,12 @@ from tpuserve.commands.progress import progress_bar
 
 
 def _parse_load(text: str) -> tuple[int, float]:
-    """Parse ROWS or ROWS:WEIGHT."""
+    """Parse a value of --load, ROWS or ROWS:WEIGHT; without a weight, the weight is 1."""
     rows, _, weight = text.partition(":")
     return int(rows), float(weight or 1)
 
 
-# A size of zero is excluded: libtpu divides by the number of chips.
+# No dimension may be 0, because libtpu divides by the number of chips.
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 

@@ -30,7 +30,7 @@ def exit_on_sigterm() -> Iterator[None]:
             previous_hook(unraisable)
             return
         discarded = _SIGNAL_OF_EXCEPTION[unraisable.exc_type]
-        # The signal cannot be raised here: the caller of this hook discards exceptions, too.
+        # Python discards exceptions of this hook as well, so a timer raises the signal again.
         signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
 
     previous_sigterm = signal.signal(signal.SIGTERM, _exit_with_signal)

@@ -12,7 +12,7 @@ class SavedModelPath(click.Path):
     """A path that must not be empty; the operating system reads "" as the working directory."""
 
     def __init__(self) -> None:
-        """Define the type; the reader of the SavedModel checks that the directory exists."""
+        """Define the type, which does not check whether the directory exists."""
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

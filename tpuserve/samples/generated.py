@@ -72,7 +72,8 @@ def _is_open(info: Any) -> bool:
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
     fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
-    # If one input has an open batch dimension, a fixed first dimension of another is no batch.
+    # If one input has an open batch dimension, the fixed first dimension of another input is not
+    # the batch dimension.
     if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
     rows = " or ".join(str(size) for size in sorted(fixed))

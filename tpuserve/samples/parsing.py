@@ -67,7 +67,7 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     features: dict[str, ExampleFeature] = {}
     is_number = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
-    # A function is entered once for each argument, so that recursive calls end.
+    # Each argument of a function is followed only once, so that recursive calls end.
     seen: set[tuple[_Scope, str]] = set()
     entered: set[tuple[str, str]] = set()
     while pending:

@@ -1,7 +1,7 @@
 """Finds unsafe ops in a metagraph: ops that access files, the network or Python.
 
-The ops that save and restore variables, and those that fill a table from an asset file of the
-model, are not unsafe: most SavedModels need them.
+The ops that save and restore variables are not unsafe, and neither are the ops that fill a table
+from an asset file of the model: most SavedModels need these ops.
 """
 
 from collections import Counter
