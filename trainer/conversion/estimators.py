@@ -152,7 +152,7 @@ def _convert_keras_estimator(
         )
     model_dir = estimator.model_dir
     config = _with_tpu_config(config or estimator.config, model_dir, tpu_config)
-    return estimator.run_otherwise(config=config, model_dir=model_dir, **options)
+    return estimator.with_options(config=config, model_dir=model_dir, **options)
 
 
 def _pop_batch_size(params: Any) -> int | None:

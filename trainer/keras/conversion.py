@@ -10,13 +10,12 @@ import tensorflow as tf
 from tpuserve.errors import InvalidSetting
 from trainer.config.run_config import RunConfig
 from trainer.keras.estimator import KerasTPUEstimator
-from trainer.keras.model import adapter as families
-from trainer.keras.model import first_checkpoint, tf2_engine, weights
-from trainer.keras.model.adapter import Family
-from trainer.keras.model.compatibility import check
-from trainer.keras.model.converted_model import Converted
-from trainer.keras.model.names import Names
-from trainer.keras.model.tracing import eagerly
+from trainer.keras.model import first_checkpoint, tf2_engine, variables
+from trainer.keras.model.adapter import KerasAdapter, find_adapter, load_model
+from trainer.keras.model.compatibility import check_convertible
+from trainer.keras.model.converted_model import ConvertedModel
+from trainer.keras.model.name_maps import NameMaps
+from trainer.keras.model.tracing import eager_mode
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -91,23 +90,23 @@ def model_to_tpu_estimator(
       InvalidType: it is no Keras model.
       CheckpointMismatch: the checkpoint in model_dir is of another model.
     """
-    names = Names(metric_names_map, export_outputs)
+    names = NameMaps(metric_names_map, export_outputs)
     if (keras_model is None) == (keras_model_path is None):
         raise InvalidSetting(
             "keras_model and keras_model_path are both given, or neither is. Give one of them."
         )
     if keras_model_path is not None:
-        family, keras_model = families.load(str(keras_model_path), custom_objects)
+        adapter, keras_model = load_model(str(keras_model_path), custom_objects)
     else:
-        family = families.of_model(keras_model)
-    of_graph = None
-    if tf2_engine.is_of_graph(keras_model):
-        of_graph, keras_model = keras_model, _twin(keras_model, custom_objects)
-    check(family, keras_model, use_tpu=use_tpu)
+        adapter = find_adapter(keras_model)
+    graph_model = None
+    if tf2_engine.is_graph_model(keras_model):
+        graph_model, keras_model = keras_model, _clone_for_eager(keras_model, custom_objects)
+    check_convertible(adapter, keras_model, use_tpu=use_tpu)
     config = config or RunConfig()
     model_dir = model_dir or config.model_dir or tempfile.mkdtemp()
-    converted = Converted(
-        family, keras_model, is_in_checkpoint=False, of_graph=of_graph, names=names
+    converted = ConvertedModel(
+        adapter, keras_model, is_in_checkpoint=False, graph_model=graph_model, names=names
     )
     estimator = KerasTPUEstimator(
         converted,
@@ -121,31 +120,31 @@ def model_to_tpu_estimator(
         predict_batch_size=predict_batch_size,
         **options,
     )
-    start = _start(converted, model_dir, is_chief=config.is_chief)
-    _say(family, converted, start)
+    start = _prepare_first_checkpoint(converted, model_dir, is_chief=config.is_chief)
+    _log_conversion(adapter, converted, start)
     return estimator
 
 
-def _twin(model: Any, custom_objects: Mapping[str, Any] | None) -> Any:
+def _clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None) -> Any:
     # Whoever has none need not pay for the import of tf_keras.
     from trainer.keras.tf_keras import graph_mode
 
-    return graph_mode.twin(model, custom_objects)
+    return graph_mode.clone_for_eager(model, custom_objects)
 
 
-def _start(converted: Converted, model_dir: str, *, is_chief: bool) -> str:
+def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_chief: bool) -> str:
     """Sees to it that a training finds what it starts from; says what that is."""
     newest = tf.train.latest_checkpoint(model_dir)
     if not converted.is_built:
         converted.is_in_checkpoint = newest is not None
         return newest or "new weights, once a batch says what the inputs are"
     if newest is not None:
-        first_checkpoint.check(newest, converted.weights())
+        first_checkpoint.check_checkpoint(newest, converted.variables())
     elif is_chief:
-        values = weights.values(converted.family, converted.model, converted.weights())
-        with eagerly():
-            step = int(converted.family.iterations(converted.model).numpy())
-        first_checkpoint.write(model_dir, values, step)
+        values = variables.initial_values(converted.adapter, converted.model, converted.variables())
+        with eager_mode():
+            step = int(converted.adapter.iterations(converted.model).numpy())
+        first_checkpoint.write_checkpoint(model_dir, values, step)
         newest = f"the model's own values, at step {step}"
     else:
         newest = "what the chief starts from"
@@ -153,13 +152,13 @@ def _start(converted: Converted, model_dir: str, *, is_chief: bool) -> str:
     return newest
 
 
-def _say(family: Family, converted: Converted, start: str) -> None:
+def _log_conversion(adapter: KerasAdapter, converted: ConvertedModel, start: str) -> None:
     model = converted.model
-    with eagerly():
-        parts = family.description(model)
+    with eager_mode():
+        parts = adapter.describe(model)
     count = "unbuilt"
     if converted.is_built:
-        found = converted.weights()
+        found = converted.variables()
         slots = sum(each.is_slot for each in found)
         trained = sum(each.is_trained for each in found)
         count = (

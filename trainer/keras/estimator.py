@@ -8,10 +8,10 @@ from tpuserve.export import WarmUp
 from trainer.config.run_config import RunConfig
 from trainer.estimator.tpu_estimator import TPUEstimator
 from trainer.keras import serving_inputs
-from trainer.keras.model.compatibility import check
-from trainer.keras.model.converted_model import Converted
+from trainer.keras.model.compatibility import check_convertible
+from trainer.keras.model.converted_model import ConvertedModel
 from trainer.keras.step import model_fn
-from trainer.keras.step.features import with_weights
+from trainer.keras.step.features import accept_sample_weights
 from trainer.model.feature_codec import FeatureCodec
 from trainer.model.model_program import TPUModelProgram
 from trainer.model.spec import ModeKeys
@@ -27,7 +27,7 @@ class KerasTPUEstimator(TPUEstimator):
 
     def __init__(
         self,
-        converted: Converted,
+        converted: ConvertedModel,
         config: RunConfig,
         class_weight: Mapping[int, float] | None,
         params: Any,
@@ -37,7 +37,10 @@ class KerasTPUEstimator(TPUEstimator):
         self._class_weight = class_weight
         wire = FeatureCodec()
         super().__init__(
-            model_fn.of(converted, class_weight, wire), config=config, params=params, **options
+            model_fn.build_model_fn(converted, class_weight, wire),
+            config=config,
+            params=params,
+            **options,
         )
         if options.get("batch_axis") is None:
             # Datasets are as for model.fit: of int64 labels, of batches of any size.
@@ -46,7 +49,7 @@ class KerasTPUEstimator(TPUEstimator):
         self._converted = converted
 
     @property
-    def converted(self) -> Converted:
+    def converted_model(self) -> ConvertedModel:
         """The Keras model."""
         return self._converted
 
@@ -55,7 +58,7 @@ class KerasTPUEstimator(TPUEstimator):
         """Whether it runs on a TPU."""
         return self._use_tpu
 
-    def run_otherwise(
+    def with_options(
         self, config: RunConfig, *, use_tpu: bool, **options: Any
     ) -> "KerasTPUEstimator":
         """The estimator of the same model with other options of `TPUEstimator`.
@@ -63,14 +66,14 @@ class KerasTPUEstimator(TPUEstimator):
         Raises:
           InvalidSetting: the model has an option that cannot be where it is to run.
         """
-        check(self._converted.family, self._converted.model, use_tpu=use_tpu)
+        check_convertible(self._converted.adapter, self._converted.model, use_tpu=use_tpu)
         options["use_tpu"] = use_tpu
         return KerasTPUEstimator(
             self._converted, config, self._class_weight, self._program.params, **options
         )
 
     def _train(self, input_fn: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        super()._train(with_weights(input_fn), *arguments, **named)
+        super()._train(accept_sample_weights(input_fn), *arguments, **named)
 
     def evaluate(
         self,
@@ -81,7 +84,9 @@ class KerasTPUEstimator(TPUEstimator):
         name: str | None = None,
     ) -> dict[str, Any]:
         """The metrics that model.evaluate gives; see `Estimator.evaluate`."""
-        return super().evaluate(with_weights(input_fn), steps, hooks, checkpoint_path, name)
+        return super().evaluate(
+            accept_sample_weights(input_fn), steps, hooks, checkpoint_path, name
+        )
 
     def predict(
         self,
@@ -93,7 +98,11 @@ class KerasTPUEstimator(TPUEstimator):
     ) -> Generator[Any, None, None]:
         """A generator of the outputs of the model, by name; see `Estimator.predict`."""
         return super().predict(
-            with_weights(input_fn), predict_keys, hooks, checkpoint_path, yield_single_examples
+            accept_sample_weights(input_fn),
+            predict_keys,
+            hooks,
+            checkpoint_path,
+            yield_single_examples,
         )
 
     def export_saved_model(

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 from trainer.exporting.input_receivers import ServingInputReceiver
-from trainer.keras.model import adapter as families
 from trainer.keras.model import tf2_engine
-from trainer.keras.model.tracing import eagerly
+from trainer.keras.model.adapter import find_adapter
+from trainer.keras.model.tracing import eager_mode
 
 
 def serving_input_receiver_fn(
@@ -26,18 +26,18 @@ def serving_input_receiver_fn(
       InvalidSetting: it does not know them, or a TPU does not take one.
       InvalidType: it is no Keras model.
     """
-    family = families.of_model(model)
-    with contextlib.nullcontext() if tf2_engine.is_of_graph(model) else eagerly():
-        specs = family.input_specs(model)
+    adapter = find_adapter(model)
+    with contextlib.nullcontext() if tf2_engine.is_graph_model(model) else eager_mode():
+        specs = adapter.input_specs(model)
     if specs is None:
         raise InvalidSetting(
-            f"{family.name} model {model.name} does not say what its inputs are, as no subclassed "
+            f"{adapter.name} model {model.name} does not say what its inputs are, as no subclassed "
             f"model does. Give export_saved_model a serving_input_receiver_fn."
         )
     strings = [name for name, each in specs.items() if each.dtype == tf.string]
     if to_tpu and strings:
         raise InvalidSetting(
-            f"{family.name} model {model.name} takes strings as its input {', '.join(strings)}, "
+            f"{adapter.name} model {model.name} takes strings as its input {', '.join(strings)}, "
             f"and a TPU computes with numbers only. Make numbers of them in a "
             f"serving_input_receiver_fn, in front of a model of numbers, or convert with "
             f"export_to_tpu=False."

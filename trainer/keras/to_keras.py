@@ -10,7 +10,7 @@ from trainer.checkpoints import checkpoints
 from trainer.estimator.estimator import Estimator
 from trainer.keras.estimator import KerasTPUEstimator
 from trainer.keras.model import first_checkpoint
-from trainer.keras.model.tracing import eagerly
+from trainer.keras.model.tracing import eager_mode
 
 logger = logging.getLogger("tensorflow.trainer")
 
@@ -36,25 +36,25 @@ def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
         raise InvalidType(
             f"estimator is {estimator!r}. Give one that model_to_tpu_estimator has made."
         )
-    converted = estimator.converted
+    converted = estimator.converted_model
     path = checkpoints.find_checkpoint(estimator.model_dir, checkpoint_path)
     if not converted.is_built:
         raise InvalidSetting(
             f"{converted.where} has never met a batch, so it has no weights to put values into. "
             f"Call train(), evaluate() or predict() of the estimator first."
         )
-    weights = converted.weights()
-    first_checkpoint.check(path, weights)
+    weights = converted.variables()
+    first_checkpoint.check_checkpoint(path, weights)
     reader = tf.train.load_checkpoint(path)
-    with eagerly():
+    with eager_mode():
         for each in weights:
             each.variable.assign(reader.get_tensor(each.name))
-        if int(converted.family.iterations(converted.model).numpy()) > 0:
-            converted.family.finish_training(converted.model)
+        if int(converted.adapter.iterations(converted.model).numpy()) > 0:
+            converted.adapter.finish_training(converted.model)
     logger.info("%s: %d values from %s", converted.where, len(weights), path)
-    if converted.of_graph is None:
+    if converted.graph_model is None:
         return converted.model
     from trainer.keras.tf_keras import graph_mode
 
-    graph_mode.give_back(converted.model, converted.of_graph)
-    return converted.of_graph
+    graph_mode.copy_back(converted.model, converted.graph_model)
+    return converted.graph_model

@@ -19,8 +19,8 @@ from trainer.tensorflow_internals import tpu_function
 _HAS_MEAN_ACTIVITIES = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
-class _Family:
-    """See `trainer.keras.model.adapter.Family`."""
+class _Keras3Adapter:
+    """See `trainer.keras.model.adapter.KerasAdapter`."""
 
     name = "Keras 3"
     has_graph_mode = False
@@ -29,10 +29,10 @@ class _Family:
         model = keras.saving.load_model(path, custom_objects=custom_objects)
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and optimizer.built:
-            model.optimizer = _for_all_variables(optimizer, model.trainable_variables, path)
+            model.optimizer = _rebuild_optimizer(optimizer, model.trainable_variables, path)
         return model
 
-    def inputs(self, model: Any) -> Any:
+    def input_names(self, model: Any) -> Any:
         structure = getattr(_functional(model), "_inputs_struct", None)
         if structure is None:
             return None
@@ -81,10 +81,10 @@ class _Family:
         ]
         return [(_slot_path(each.path, references), each.value) for each in [*own, *others]]
 
-    def trainable(self, model: Any) -> list[Any]:
+    def trainable_variables(self, model: Any) -> list[Any]:
         return [each.value for each in model.trainable_variables]
 
-    def averages(self, model: Any) -> list[Any]:
+    def moving_averages(self, model: Any) -> list[Any]:
         optimizer = model.optimizer
         if not optimizer.use_ema:
             return []
@@ -95,19 +95,23 @@ class _Family:
         return model.optimizer._iterations.value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        with _activities_of_all_rows(self.layers(model)):
+        with _sum_activity_losses_over_batch(self.layers(model)):
             return model(x, training=training) if model._call_has_training_arg else model(x)
 
-    def loss(self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int) -> Any:
-        with _replaced(model, _compile_loss=keras3_losses.quiet(model._compile_loss, replicas)):
+    def compute_loss(
+        self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
+    ) -> Any:
+        with _replaced_attributes(
+            model, _compile_loss=keras3_losses.without_loss_metrics(model._compile_loss, replicas)
+        ):
             return model._compute_loss(
                 x=x, y=y, y_pred=y_pred, sample_weight=weights, training=True
             )
 
-    def scaled_loss(self, model: Any, loss: Any) -> Any:
+    def scale_loss(self, model: Any, loss: Any) -> Any:
         return model.optimizer.scale_loss(loss)
 
-    def apply(self, model: Any, gradients: Sequence[Any]) -> None:
+    def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         model.optimizer.apply_gradients(
             list(zip(gradients, model.trainable_variables, strict=True))
         )
@@ -117,7 +121,7 @@ class _Family:
         generators = {id(each): each for layer in self.layers(model) for each in _generators(layer)}
         with contextlib.ExitStack() as stack:
             for each in [*generators.values(), seed_generator.global_seed_generator()]:
-                stack.enter_context(_replaced(each, next=_drawn_on_replica(each)))
+                stack.enter_context(_replaced_attributes(each, next=_make_next_seed(each)))
             yield
 
     def metric_variables(self, model: Any) -> list[Any]:
@@ -149,7 +153,7 @@ class _Family:
     def reset_metrics(self, model: Any) -> None:
         model.reset_metrics()
 
-    def mask(self, tensor: Any) -> Any:
+    def get_mask(self, tensor: Any) -> Any:
         return backend.get_keras_mask(tensor)
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
@@ -158,20 +162,22 @@ class _Family:
     def finish_training(self, model: Any) -> None:
         model.optimizer.finalize_variable_values(model.trainable_variables)
 
-    def refusals(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
+    def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
         if keras.backend.backend() != "tensorflow":
             yield "KERAS_BACKEND", keras.backend.backend()
             return
-        yield from options.overridden(model, keras.Model)
+        yield from options.overridden_steps(model, keras.Model)
         if not model.compiled or model.optimizer is None:
             yield "not compiled", ""
             return
         for layer in self.layers(model):
             # Of a model, some are those of compile().
-            if layer._metrics and (layer is not model or set(layer._metrics) - _compiled(model)):
+            if layer._metrics and (
+                layer is not model or set(layer._metrics) - _compile_metrics_of(model)
+            ):
                 yield "add_metric", layer.name
             if not isinstance(layer, keras.Model):
-                yield from options.of_layer(layer, layer.dtype_policy.name)
+                yield from options.unsupported_layer_options(layer, layer.dtype_policy.name)
         if model.run_eagerly:
             yield "run_eagerly", ""
         if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
@@ -179,25 +185,27 @@ class _Family:
         if model._distribute_strategy is not None:
             yield "distribute strategy", type(model._distribute_strategy).__name__
         losses = [] if model._compile_loss is None else [model._compile_loss._user_loss]
-        yield from options.of_losses(losses, ("none", None))
+        yield from options.unreduced_losses(losses, ("none", None))
 
-    def description(self, model: Any) -> dict[str, str]:
+    def describe(self, model: Any) -> dict[str, str]:
         loss, metrics = model._compile_loss, model._compile_metrics
         return {
-            "optimizer": options.optimizer_words(model.optimizer),
-            "loss": options.words(None if loss is None else loss._user_loss),
-            "metrics": options.words(None if metrics is None else metrics._user_metrics),
-            "weighted metrics": options.words(
+            "optimizer": options.describe_optimizer(model.optimizer),
+            "loss": options.format_names(None if loss is None else loss._user_loss),
+            "metrics": options.format_names(None if metrics is None else metrics._user_metrics),
+            "weighted metrics": options.format_names(
                 None if metrics is None else metrics._user_weighted_metrics
             ),
-            "left alone": options.left_alone(model._jit_compile, model.steps_per_execution),
+            "left alone": options.describe_ignored_options(
+                model._jit_compile, model.steps_per_execution
+            ),
         }
 
 
-FAMILY = _Family()
+ADAPTER = _Keras3Adapter()
 
 
-def _for_all_variables(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
+def _rebuild_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
     """An optimizer that was loaded, or one in its place, where it was built for other variables.
 
     Keras builds the one of an .h5 file for the variables that the model itself has, without those
@@ -215,42 +223,42 @@ def _for_all_variables(optimizer: Any, variables: Sequence[Any], path: str) -> A
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
     # Past what a model does with its attributes when they are set.
-    before = {name: owner.__dict__.get(name, _replaced) for name in attributes}
+    before = {name: owner.__dict__.get(name, _replaced_attributes) for name in attributes}
     for name, value in attributes.items():
         object.__setattr__(owner, name, value)
     try:
         yield
     finally:
         for name, value in before.items():
-            if value is _replaced:
+            if value is _replaced_attributes:
                 object.__delattr__(owner, name)
             else:
                 object.__setattr__(owner, name, value)
 
 
 @contextlib.contextmanager
-def _activities_of_all_rows(layers: Iterable[Any]) -> Iterator[None]:
+def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
     """Within it the mean over replicas of an activity regularizer's loss is one over all rows."""
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     with contextlib.ExitStack() as stack:
         for layer in layers if replicas > 1 and not _HAS_MEAN_ACTIVITIES else ():
             if layer.activity_regularizer is not None:
-                summed = _times(layer.activity_regularizer, replicas)
-                stack.enter_context(_replaced(layer, activity_regularizer=summed))
+                summed = _multiply_regularizer(layer.activity_regularizer, replicas)
+                stack.enter_context(_replaced_attributes(layer, activity_regularizer=summed))
         yield
 
 
-def _times(regularizer: Any, replicas: int) -> Any:
+def _multiply_regularizer(regularizer: Any, replicas: int) -> Any:
     return lambda output: regularizer(output) * float(replicas)
 
 
-def _drawn_on_replica(generator: Any) -> Any:
+def _make_next_seed(generator: Any) -> Any:
     draw = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
-        return replica_seeds.mixed(draw(*arguments, **named))
+        return replica_seeds.offset_by_replica(draw(*arguments, **named))
 
     return next_seed
 
@@ -284,5 +292,5 @@ def _slot_path(path: str, references: Sequence[tuple[str, str]]) -> str:
     return f"{optimizer}/{reference}/{name[len(flat) + 1 :]}"
 
 
-def _compiled(model: Any) -> set[Any]:
+def _compile_metrics_of(model: Any) -> set[Any]:
     return {model._loss_tracker, model._compile_metrics}

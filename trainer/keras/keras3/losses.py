@@ -6,7 +6,7 @@ import keras
 from keras.src.trainers.compile_utils import CompileLoss
 
 
-class _QuietLoss(CompileLoss):
+class _CompileLossWithoutMetrics(CompileLoss):
     """A compiled loss that keeps no account of the losses of single outputs."""
 
     @property
@@ -15,7 +15,7 @@ class _QuietLoss(CompileLoss):
         return [None] * len(self._flat_losses or [None])
 
 
-class _Summed(keras.losses.Loss):
+class _SumOverBatchLoss(keras.losses.Loss):
     """A loss that is a sum over rows, so that its mean over replicas is one over all rows."""
 
     def __init__(self, loss: Any, replicas: int) -> None:
@@ -26,7 +26,7 @@ class _Summed(keras.losses.Loss):
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 
-def quiet(loss: Any, replicas: int) -> Any:
+def without_loss_metrics(loss: Any, replicas: int) -> Any:
     """A compiled loss to be called in a step; None where none is compiled.
 
     Args:
@@ -38,9 +38,9 @@ def quiet(loss: Any, replicas: int) -> Any:
 
     def of_all_rows(each: Any) -> Any:
         is_sum = isinstance(each, keras.losses.Loss) and each.reduction == "sum"
-        return _Summed(each, replicas) if is_sum and replicas > 1 else each
+        return _SumOverBatchLoss(each, replicas) if is_sum and replicas > 1 else each
 
-    return _QuietLoss(
+    return _CompileLossWithoutMetrics(
         keras.tree.map_structure(of_all_rows, loss._user_loss),
         loss._user_loss_weights,
         reduction=loss.reduction,

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
-from trainer.keras.model.tracing import eagerly
+from trainer.keras.model.tracing import eager_mode
 
 
-class Family(Protocol):
+class KerasAdapter(Protocol):
     """Keras 3 or tf_keras.
 
     Attributes:
@@ -28,7 +28,7 @@ class Family(Protocol):
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
         """The model that a file or a SavedModel holds."""
 
-    def inputs(self, model: Any) -> Any:
+    def input_names(self, model: Any) -> Any:
         """The names of a model's inputs: one, or a list or dict; None where it does not say."""
 
     def input_specs(self, model: Any) -> Mapping[str, Any] | None:
@@ -49,10 +49,10 @@ class Family(Protocol):
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
         """Path and tf.Variable of all that its optimizer keeps."""
 
-    def trainable(self, model: Any) -> list[Any]:
+    def trainable_variables(self, model: Any) -> list[Any]:
         """The tf.Variables that gradients are made for."""
 
-    def averages(self, model: Any) -> list[Any]:
+    def moving_averages(self, model: Any) -> list[Any]:
         """The tf.Variables of moving averages, one for each trained variable, or none of all."""
 
     def iterations(self, model: Any) -> Any:
@@ -61,13 +61,15 @@ class Family(Protocol):
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
         """What the model returns."""
 
-    def loss(self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int) -> Any:
+    def compute_loss(
+        self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
+    ) -> Any:
         """The loss of a batch, with what layers add; each replica's is for a mean over them."""
 
-    def scaled_loss(self, model: Any, loss: Any) -> Any:
+    def scale_loss(self, model: Any, loss: Any) -> Any:
         """The loss that gradients are made of."""
 
-    def apply(self, model: Any, gradients: Sequence[Any]) -> None:
+    def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         """Has the optimizer make a step."""
 
     def per_replica_seeds(self, model: Any) -> Any:
@@ -91,7 +93,7 @@ class Family(Protocol):
     def reset_metrics(self, model: Any) -> None:
         """Sets metrics back."""
 
-    def mask(self, tensor: Any) -> Any:
+    def get_mask(self, tensor: Any) -> Any:
         """The mask of an output, or None."""
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
@@ -100,16 +102,16 @@ class Family(Protocol):
     def finish_training(self, model: Any) -> None:
         """Does what fit() does at its end."""
 
-    def refusals(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
+    def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
         """Options of `trainer.keras.model.unsupported_options` that a model has,
         each with where it has it.
         """
 
-    def description(self, model: Any) -> dict[str, str]:
+    def describe(self, model: Any) -> dict[str, str]:
         """What is converted, in words: loss, metrics and what else a log line says."""
 
 
-def of_model(model: Any) -> Family:
+def find_adapter(model: Any) -> KerasAdapter:
     """The kind of Keras that a model is of.
 
     Raises:
@@ -118,43 +120,43 @@ def of_model(model: Any) -> Family:
     for kind in type(model).__mro__:
         package = kind.__module__.partition(".")[0]
         if kind.__name__ == "Model" and package in _MODULES:
-            return _family(package)
+            return _import_adapter(package)
     raise InvalidType(f"keras_model is {model!r}. Give a keras.Model, of Keras 3 or of tf_keras.")
 
 
-def load(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Family, Any]:
+def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[KerasAdapter, Any]:
     """A model that was saved, and its kind of Keras.
 
     Raises:
       InvalidSetting: there is none, or it needs classes or functions that are not given.
     """
-    family = of_path(path)
+    adapter = find_adapter_of_file(path)
     is_zip = zipfile.is_zipfile(path)
-    if family.has_graph_mode and is_zip and not tf.__internal__.tf2.enabled():
+    if adapter.has_graph_mode and is_zip and not tf.__internal__.tf2.enabled():
         raise InvalidSetting(
             f"keras_model_path is {path!r}, and in a program with TensorFlow 1's behaviour "
-            f"{family.name} reads no .keras file. Save the model by model.save('model.h5'), or "
+            f"{adapter.name} reads no .keras file. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
     # Keras reads .keras files eagerly alone.
     is_of_graph = (
-        family.has_graph_mode
+        adapter.has_graph_mode
         and not is_zip
         and not tf.compat.v1.executing_eagerly_outside_functions()
     )
     try:
         # A program of TensorFlow 1 has use for a model of its own kind alone.
-        with contextlib.nullcontext() if is_of_graph else eagerly():
-            model = family.load(path, custom_objects)
+        with contextlib.nullcontext() if is_of_graph else eager_mode():
+            model = adapter.load(path, custom_objects)
     except Exception as error:
         # Whatever a file makes Keras raise, of which there is no end.
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidSetting(
-            f"keras_model_path is {path!r}, and {family.name} cannot load it: {said} Give the "
+            f"keras_model_path is {path!r}, and {adapter.name} cannot load it: {said} Give the "
             f"classes and functions of your own that the model needs as custom_objects."
         ) from error
     try:
-        return of_model(model), model
+        return find_adapter(model), model
     except InvalidType as error:
         raise InvalidSetting(
             f"keras_model_path is {path!r}, a SavedModel that has no Keras model in it, as "
@@ -162,7 +164,7 @@ def load(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Family, A
         ) from error
 
 
-def of_path(path: str) -> Family:
+def find_adapter_of_file(path: str) -> KerasAdapter:
     """The kind of Keras that saved a model.
 
     Raises:
@@ -176,22 +178,24 @@ def of_path(path: str) -> Family:
                 f".keras or .h5 file, or the directory of a SavedModel by tf_keras."
             )
         # Keras 3 saves files alone; what it exports has no model in it.
-        return _family("tf_keras")
+        return _import_adapter("tf_keras")
     if not place.exists():
         raise InvalidSetting(
             f"keras_model_path is {path!r}, and there is nothing. Name a .keras or .h5 file, or "
             f"the directory of a SavedModel by tf_keras."
         )
-    version = _version_of_zip(place) if zipfile.is_zipfile(place) else _version_of_h5(place)
+    version = (
+        _keras_version_of_zip(place) if zipfile.is_zipfile(place) else _keras_version_of_h5(place)
+    )
     if version is None:
         raise InvalidSetting(
             f"keras_model_path is {path!r}, and the file is no Keras model. Save one by "
             f"model.save('model.keras')."
         )
-    return _family("tf_keras" if version.startswith("2.") else "keras")
+    return _import_adapter("tf_keras" if version.startswith("2.") else "keras")
 
 
-def _version_of_zip(place: Path) -> str | None:
+def _keras_version_of_zip(place: Path) -> str | None:
     with zipfile.ZipFile(place) as archive:
         if "metadata.json" not in archive.namelist():
             return None
@@ -199,7 +203,7 @@ def _version_of_zip(place: Path) -> str | None:
     return str(metadata.get("keras_version", ""))
 
 
-def _version_of_h5(place: Path) -> str | None:
+def _keras_version_of_h5(place: Path) -> str | None:
     import h5py  # type: ignore[import-untyped]
 
     if not h5py.is_hdf5(place):
@@ -214,7 +218,7 @@ def _version_of_h5(place: Path) -> str | None:
 _MODULES = {"keras": "trainer.keras.keras3.adapter", "tf_keras": "trainer.keras.tf_keras.adapter"}
 
 
-def _family(package: str) -> Family:
+def _import_adapter(package: str) -> KerasAdapter:
     # Whoever has a model of one kind need not pay for the import of the other.
-    family: Family = importlib.import_module(_MODULES[package]).FAMILY
-    return family
+    adapter: KerasAdapter = importlib.import_module(_MODULES[package]).ADAPTER
+    return adapter

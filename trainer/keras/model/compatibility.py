@@ -2,17 +2,19 @@
 
 from typing import Any
 
-from trainer.keras.model.adapter import Family
-from trainer.keras.model.tracing import eagerly
-from trainer.keras.model.unsupported_options import refuse
+from trainer.keras.model.adapter import KerasAdapter
+from trainer.keras.model.tracing import eager_mode
+from trainer.keras.model.unsupported_options import unsupported_option_error
 
 
-def check(family: Family, model: Any, *, use_tpu: bool) -> None:
+def check_convertible(adapter: KerasAdapter, model: Any, *, use_tpu: bool) -> None:
     """Sees that a model can become an estimator.
 
     Raises:
       InvalidSetting: it has an option of `trainer.keras.model.unsupported_options`, which is named.
     """
-    with eagerly():
-        for option, where in family.refusals(model, use_tpu):
-            raise refuse(option, f"{family.name} model {model.name}{where and f' ({where})'}")
+    with eager_mode():
+        for option, where in adapter.unsupported_options(model, use_tpu):
+            raise unsupported_option_error(
+                option, f"{adapter.name} model {model.name}{where and f' ({where})'}"
+            )

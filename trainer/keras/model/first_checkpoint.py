@@ -8,19 +8,19 @@ import tensorflow as tf
 
 from tpuserve.errors import CheckpointMismatch
 from trainer.checkpoints import checkpoints
-from trainer.keras.model.tracing import eagerly
-from trainer.keras.model.weights import Weight
+from trainer.keras.model.tracing import eager_mode
+from trainer.keras.model.variables import CheckpointVariable
 from trainer.tensorflow_internals import update_checkpoint_state
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def write(model_dir: str, values: Mapping[str, Any], step: int) -> str:
+def write_checkpoint(model_dir: str, values: Mapping[str, Any], step: int) -> str:
     """Writes values, by name, as the checkpoint of a global step; returns its path."""
     tf.io.gfile.makedirs(model_dir)
     name = f"model.ckpt-{step}"
     path = tf.io.gfile.join(model_dir, name)
-    with eagerly():
+    with eager_mode():
         tensors = {**values, checkpoints.GLOBAL_STEP: tf.constant(step, tf.int64)}
         tf.raw_ops.SaveV2(
             prefix=path,
@@ -32,7 +32,7 @@ def write(model_dir: str, values: Mapping[str, Any], step: int) -> str:
     return path
 
 
-def check(checkpoint: str, weights: Iterable[Weight]) -> None:
+def check_checkpoint(checkpoint: str, weights: Iterable[CheckpointVariable]) -> None:
     """Refuses a checkpoint of another model.
 
     Raises:

@@ -8,7 +8,7 @@ import tensorflow as tf
 _STEPS = ("train_step", "test_step", "predict_step", "compute_metrics")
 
 
-def overridden(model: Any, base: type) -> Iterator[tuple[str, str]]:
+def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
     """The steps that a model makes itself."""
     for name in _STEPS:
         kind = next(each for each in type(model).__mro__ if name in vars(each))
@@ -16,14 +16,14 @@ def overridden(model: Any, base: type) -> Iterator[tuple[str, str]]:
             yield name, kind.__name__
 
 
-def of_losses(losses: Any, not_reduced: Iterable[Any]) -> Iterator[tuple[str, str]]:
+def unreduced_losses(losses: Any, not_reduced: Iterable[Any]) -> Iterator[tuple[str, str]]:
     """The losses that are no number."""
     for each in tf.nest.flatten(losses):
         if hasattr(each, "reduction") and each.reduction in not_reduced:
             yield "reduction='none'", type(each).__name__
 
 
-def of_layer(layer: Any, policy: str) -> Iterator[tuple[str, str]]:
+def unsupported_layer_options(layer: Any, policy: str) -> Iterator[tuple[str, str]]:
     """What of a layer has no place on a TPU."""
     can_be_reset = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
     if getattr(layer, "stateful", False) is True and can_be_reset:
@@ -36,7 +36,7 @@ def of_layer(layer: Any, policy: str) -> Iterator[tuple[str, str]]:
         yield "dynamic", layer.name
 
 
-def optimizer_words(optimizer: Any) -> str:
+def describe_optimizer(optimizer: Any) -> str:
     """An optimizer's name, and its learning rate."""
     rate = getattr(optimizer, "_learning_rate", None)
     if rate is None:
@@ -49,7 +49,7 @@ def optimizer_words(optimizer: Any) -> str:
     return f"{type(optimizer).__name__}({rate})"
 
 
-def left_alone(jit_compile: Any, steps_per_execution: Any) -> str:
+def describe_ignored_options(jit_compile: Any, steps_per_execution: Any) -> str:
     """What of compile() says how model.fit is to run, and so says nothing here."""
     found = []
     if jit_compile is True:
@@ -59,7 +59,7 @@ def left_alone(jit_compile: Any, steps_per_execution: Any) -> str:
     return ", ".join(found) or "none"
 
 
-def words(value: Any) -> str:
+def format_names(value: Any) -> str:
     """The names of losses or metrics."""
     names = [_name(each) for each in tf.nest.flatten(value) if each is not None]
     return ", ".join(names) or "none"

@@ -10,7 +10,7 @@ from trainer.tensorflow_internals import gen_xla_ops, tpu_function
 _DISTANCE = 0x9E3779B1
 
 
-def mixed(seed: Any) -> Any:
+def offset_by_replica(seed: Any) -> Any:
     """A seed [2] as it is on the first replica, and another one on each other.
 
     Replicas have the same variables, a generator's state among them: they would all drop the same

@@ -20,14 +20,14 @@ _MODELS = ("tf_keras.src.engine.training", "tf_keras.src.engine.training_v1")
 _ALWAYS_OLD = "tf_keras.src.legacy_tf_layers."
 
 
-def is_of_graph(model: Any) -> bool:
+def is_graph_model(model: Any) -> bool:
     """Whether a Keras model was made without eager execution, for the session of a graph."""
     # Its class says which engine it has now, not which it was made with.
     return "_originally_built_as_v1" in vars(model)
 
 
 @contextlib.contextmanager
-def of_tensorflow_2() -> Iterator[None]:
+def use_tf2_engine() -> Iterator[None]:
     """Within it all of tf_keras has the engine of TensorFlow 2, and afterwards what it had.
 
     Models that were made without eager execution are of no use within it; those that were made
@@ -35,7 +35,7 @@ def of_tensorflow_2() -> Iterator[None]:
     """
     global _depth
     with _changing:
-        changed = _changed() if _depth == 0 else {}
+        changed = _classes_to_switch() if _depth == 0 else {}
         for kind, (_, new) in changed.items():
             kind.__bases__ = new
         _depth += 1
@@ -47,7 +47,7 @@ def of_tensorflow_2() -> Iterator[None]:
                 kind.__bases__ = own
 
 
-def _changed() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
+def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
     """The classes that have the old engine now: the bases of each, and those it is to have."""
     engine = sys.modules
     if any(each not in engine for each in (*_LAYERS, *_MODELS)):
@@ -56,14 +56,14 @@ def _changed() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
     models, models_v1 = (engine[each].Model for each in _MODELS)
     new = {layers_v1: layers, models_v1: models}
     found = {}
-    for kind in _below(layers):
+    for kind in _subclasses(layers):
         bases = tuple(new.get(each, each) for each in kind.__bases__)
         if bases != kind.__bases__ and not kind.__module__.startswith(_ALWAYS_OLD):
             found[kind] = kind.__bases__, bases
     return found
 
 
-def _below(kind: type) -> list[type]:
+def _subclasses(kind: type) -> list[type]:
     """A class and all that derive from it, each once, the nearest first."""
     found: list[type] = [kind]
     known = {kind}

@@ -23,9 +23,9 @@ from trainer.tensorflow_internals import (
 
 
 @contextlib.contextmanager
-def eagerly() -> Iterator[None]:
+def eager_mode() -> Iterator[None]:
     """Ops run at once, whatever graph is being built, and in programs without eager execution."""
-    with eager_context.eager_mode(), tf2_engine.of_tensorflow_2():
+    with eager_context.eager_mode(), tf2_engine.use_tf2_engine():
         yield
 
 
@@ -34,7 +34,7 @@ def is_for_xla() -> bool:
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
-def trace(function: Callable[..., Any], specs: Sequence[Any], *, for_xla: bool) -> Any:
+def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xla: bool) -> Any:
     """The graph of a function, a FuncGraph.
 
     Args:
@@ -48,7 +48,7 @@ def trace(function: Callable[..., Any], specs: Sequence[Any], *, for_xla: bool) 
             # An argument that comes back as it is would have no node of its own.
             return [tf.identity(each) for each in function(*arguments)]
 
-    with eagerly():
+    with eager_mode():
         # As tf.function traces; but that one does so twice to find variables that are created.
         return func_graph_from_py_func(
             "keras", autograph_util.py_func_from_autograph(traced), tuple(specs), {}
@@ -65,7 +65,7 @@ def _xla_context() -> Iterator[None]:
         inside.Exit()
 
 
-def put_in(
+def inline_traced_graph(
     traced: Any, arguments: Sequence[Any], handle_of: Callable[[Any], Any], name: str
 ) -> list[Any]:
     """The outputs of a traced function, computed in the default graph.
@@ -82,17 +82,19 @@ def put_in(
     graph = tf.compat.v1.get_default_graph()
     captures = [(outer, inner) for outer, inner in traced.captures]
     given = traced.inputs[: len(traced.inputs) - len(captures)]
-    arguments = [_captured(graph, each) for each in arguments]
+    arguments = [_capture(graph, each) for each in arguments]
     inputs = {inner.name: tensor for inner, tensor in zip(given, arguments, strict=True)}
     for outer, inner in captures:
         if outer.dtype == tf.resource:
-            inputs[inner.name] = _captured(graph, handle_of(outer))
+            inputs[inner.name] = _capture(graph, handle_of(outer))
         else:
             inputs[inner.name] = tf.constant(outer.numpy())
     wanted = [each.name for each in traced.outputs]
     done = [each.name for each in traced.control_outputs]
     before = len(graph.get_operations())
-    body, used = _without(traced.as_graph_def(), {each.partition(":")[0] for each in inputs})
+    body, used = _remove_placeholders(
+        traced.as_graph_def(), {each.partition(":")[0] for each in inputs}
+    )
     returned = tf.graph_util.import_graph_def(
         body,
         input_map={each: tensor for each, tensor in inputs.items() if each in used},
@@ -100,7 +102,7 @@ def put_in(
         name=name,
     )
     if done:
-        _wait(graph.get_operations()[before:], arguments)
+        _wait_for_arguments(graph.get_operations()[before:], arguments)
     results = []
     with tf.control_dependencies(returned[len(wanted) :]):
         for made, one in zip(returned[: len(wanted)], traced.outputs, strict=True):
@@ -110,7 +112,7 @@ def put_in(
     return results
 
 
-def _without(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
+def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
     """A graph without its placeholders, of which TensorFlow says that no TPU can run them.
 
     Returns:
@@ -137,7 +139,7 @@ def _without(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
     return body, used
 
 
-def _wait(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
+def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
     """Has operations that touch variables wait for the arguments."""
     sources = {each.op.name: each.op for each in arguments}
     for each in operations:
@@ -145,7 +147,7 @@ def _wait(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
             each._add_control_inputs(list(sources.values()))
 
 
-def _captured(graph: Any, tensor: Any) -> Any:
+def _capture(graph: Any, tensor: Any) -> Any:
     """The tensor as the body of a loop, or another function, has it."""
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

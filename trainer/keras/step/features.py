@@ -14,7 +14,7 @@ _ADDED = "is_padding"
 _WITH_WEIGHTS = {"features", "sample_weights"}
 
 
-class Weighted(NamedTuple):
+class WeightedLabels(NamedTuple):
     """Labels, and how much each row counts; together they are the labels of a model_fn.
 
     Attributes:
@@ -26,7 +26,7 @@ class Weighted(NamedTuple):
     sample_weight: Any
 
 
-def with_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
+def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     """The input_fn, which may give (x, y, sample_weight) as well."""
     if not callable(input_fn):
         return input_fn
@@ -37,10 +37,10 @@ def with_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(returned, tf.data.Dataset):
             spec = returned.element_spec
             if isinstance(spec, (tuple, list)) and len(spec) == 3:
-                return returned.map(lambda x, y, weight: (x, Weighted(y, weight)))
+                return returned.map(lambda x, y, weight: (x, WeightedLabels(y, weight)))
         elif isinstance(returned, (tuple, list)) and len(returned) == 3:
             x, y, weight = returned
-            return x, Weighted(y, weight)
+            return x, WeightedLabels(y, weight)
         return returned
 
     # As functools.partial says what it has bound.
@@ -48,12 +48,12 @@ def with_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
     return weighted
 
 
-def labels_and_weights(labels: Any) -> Weighted:
+def labels_and_weights(labels: Any) -> WeightedLabels:
     """The labels of a model_fn, with None for weights that are not there."""
-    return labels if isinstance(labels, Weighted) else Weighted(labels, None)
+    return labels if isinstance(labels, WeightedLabels) else WeightedLabels(labels, None)
 
 
-def apart(features: Any, inputs: Any) -> tuple[Any, Any]:
+def split_sample_weights(features: Any, inputs: Any) -> tuple[Any, Any]:
     """Features, and the weights of rows that are among them, or None.
 
     An input_fn for `tf.keras.estimator.model_to_estimator` gives weights so, as the docstring of
@@ -61,7 +61,7 @@ def apart(features: Any, inputs: Any) -> tuple[Any, Any]:
 
     Args:
       features: as the input_fn gives them.
-      inputs: the names of the model's inputs; see `for_model`.
+      inputs: the names of the model's inputs; see `select_model_inputs`.
     """
     if not isinstance(features, Mapping) or set(features) - {_ADDED} != _WITH_WEIGHTS:
         return features, None
@@ -70,7 +70,7 @@ def apart(features: Any, inputs: Any) -> tuple[Any, Any]:
     return features["features"], features["sample_weights"]
 
 
-def for_model(features: Any, inputs: Any, where: str) -> Any:
+def select_model_inputs(features: Any, inputs: Any, where: str) -> Any:
     """What the model is called with.
 
     Args:
@@ -90,7 +90,7 @@ def for_model(features: Any, inputs: Any, where: str) -> Any:
         return features["feature"] if list(features) == ["feature"] else features
     if isinstance(inputs, str):
         # A request and a Dataset may name the only input as they like.
-        return features[inputs] if inputs in features else _only(features, inputs, where)
+        return features[inputs] if inputs in features else _only_feature(features, inputs, where)
     missing = [name for name in names if name not in features]
     if missing:
         raise InvalidSetting(
@@ -103,7 +103,7 @@ def for_model(features: Any, inputs: Any, where: str) -> Any:
     return [features[name] for name in names]
 
 
-def _only(features: Mapping[str, Any], name: str, where: str) -> Any:
+def _only_feature(features: Mapping[str, Any], name: str, where: str) -> Any:
     if len(features) != 1:
         raise InvalidSetting(
             f"{where} has the input {name}, and the features have {', '.join(features) or 'none'}. "
@@ -112,7 +112,7 @@ def _only(features: Mapping[str, Any], name: str, where: str) -> Any:
     return next(iter(features.values()))
 
 
-def class_weights(labels: Any, sample_weight: Any, class_weight: Mapping[int, float]) -> Any:
+def apply_class_weights(labels: Any, sample_weight: Any, class_weight: Mapping[int, float]) -> Any:
     """How much each row counts, by its class as well; a class that is not named counts 1.
 
     Args:

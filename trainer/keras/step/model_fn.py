@@ -6,19 +6,24 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.keras.model import weights as variables
-from trainer.keras.model.converted_model import Converted
-from trainer.keras.model.tracing import eagerly
-from trainer.keras.step.features import Weighted, apart, for_model, labels_and_weights
-from trainer.keras.step.steps import Steps
+from trainer.keras.model import variables
+from trainer.keras.model.converted_model import ConvertedModel
+from trainer.keras.model.tracing import eager_mode
+from trainer.keras.step.features import (
+    WeightedLabels,
+    labels_and_weights,
+    select_model_inputs,
+    split_sample_weights,
+)
+from trainer.keras.step.steps import ModelSteps
 from trainer.model.feature_codec import FeatureCodec
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
-def of(
-    converted: Converted, class_weight: Mapping[int, float] | None, wire: FeatureCodec
+def build_model_fn(
+    converted: ConvertedModel, class_weight: Mapping[int, float] | None, wire: FeatureCodec
 ) -> Callable[..., TPUEstimatorSpec]:
     """A model_fn that does what a Keras model does.
 
@@ -30,30 +35,30 @@ def of(
     builds = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
 
     def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
-        family, model = converted.family, converted.model
+        adapter, model = converted.adapter, converted.model
         if mode == ModeKeys.TRAIN:
             converted.check_compiled()
         # The context is there in a run on a TPU alone.
         if "context" in params:
             features, labels = wire.decode(features, labels, mode)
-        features, weights = apart(features, converted.inputs)
-        x = for_model(features, converted.inputs, converted.where)
+        features, weights = split_sample_weights(features, converted.inputs)
+        x = select_model_inputs(features, converted.inputs, converted.where)
         batch = labels_and_weights(labels)
         if weights is not None:
             batch = batch._replace(sample_weight=weights)
         converted.build_from(x)
-        graph = _InGraph(converted, mode)
-        steps = Steps(family, model, graph.handles)
+        graph = _GraphVariables(converted, mode)
+        steps = ModelSteps(adapter, model, graph.handles)
         return builds[mode](converted, steps, x, batch, class_weight)
 
     return keras_model_fn
 
 
 def _train(
-    converted: Converted,
-    steps: Steps,
+    converted: ConvertedModel,
+    steps: ModelSteps,
     x: Any,
-    batch: Weighted,
+    batch: WeightedLabels,
     class_weight: Mapping[int, float] | None,
 ) -> TPUEstimatorSpec:
     if converted.names.metrics:
@@ -66,7 +71,7 @@ def _train(
 
 
 def _evaluate(
-    converted: Converted, steps: Steps, x: Any, batch: Weighted, _: Any
+    converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
     loss, y_pred, masks = steps.evaluate(x, batch)
     parts = [batch.labels, y_pred, batch.sample_weight, masks]
@@ -84,19 +89,19 @@ def _evaluate(
 
 
 def _metrics(
-    converted: Converted, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]
+    converted: ConvertedModel, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]
 ) -> dict[str, Any]:
-    family, model = converted.family, converted.model
-    steps = Steps(family, model, _Locals(converted, "metrics"))
+    adapter, model = converted.adapter, converted.model
+    steps = ModelSteps(adapter, model, _LocalVariables(converted, "metrics"))
     update = steps.update_metrics(labels, y_pred, weights, masks)
     results = steps.metric_results()
-    with eagerly():
-        losses = family.loss_names(model)
-    named = converted.names.of_metrics(results, losses)
+    with eager_mode():
+        losses = adapter.loss_names(model)
+    named = converted.names.rename_metrics(results, losses)
     return {name: (value, update) for name, value in named.items()}
 
 
-def _check_metric_names(converted: Converted, x: Any, batch: Weighted) -> None:
+def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels) -> None:
     """Has a wrong name found before a training, not after it.
 
     Metrics have names as soon as they have met a batch, which they do in a graph of their own.
@@ -106,7 +111,9 @@ def _check_metric_names(converted: Converted, x: Any, batch: Weighted) -> None:
             lambda each: each if each is None else tf.compat.v1.placeholder(each.dtype, each.shape),
             (x, batch),
         )
-        steps = Steps(converted.family, converted.model, _InGraph(converted, ModeKeys.EVAL).handles)
+        steps = ModelSteps(
+            converted.adapter, converted.model, _GraphVariables(converted, ModeKeys.EVAL).handles
+        )
         spec = _evaluate(converted, steps, x, batch, None)
         assert spec.eval_metrics is not None
         metric_fn, tensors = spec.eval_metrics
@@ -114,40 +121,42 @@ def _check_metric_names(converted: Converted, x: Any, batch: Weighted) -> None:
 
 
 def _predict(
-    converted: Converted, steps: Steps, x: Any, batch: Weighted, _: Any
+    converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
     predictions = converted.named_outputs(steps.predict(x))
     return TPUEstimatorSpec(
         ModeKeys.PREDICT,
         predictions=predictions,
-        export_outputs=converted.names.of_outputs(predictions),
+        export_outputs=converted.names.export_outputs(predictions),
     )
 
 
-class _InGraph:
+class _GraphVariables:
     """The variables of the default graph that take the place of Keras's."""
 
-    def __init__(self, converted: Converted, mode: str) -> None:
-        family, model = converted.family, converted.model
+    def __init__(self, converted: ConvertedModel, mode: str) -> None:
+        adapter, model = converted.adapter, converted.model
         initial = converted.initial_values()
-        weights = converted.weights()
-        averages = variables.averaged(family, model, weights)
+        weights = converted.variables()
+        averages = variables.moving_averages(adapter, model, weights)
         made: dict[str, Any] = {}
-        self.handles: dict[int, Any] = _Locals(converted, "step")
+        self.handles: dict[int, Any] = _LocalVariables(converted, "step")
         for each in weights:
             if each.is_slot and mode != ModeKeys.TRAIN:
                 continue
             # What training has averaged is what it was for.
             stored = each if mode == ModeKeys.TRAIN else averages.get(each.name, each)
             if stored.name not in made:
-                made[stored.name] = variables.in_graph(stored, initial.get(stored.name))
+                made[stored.name] = variables.create_graph_variable(
+                    stored, initial.get(stored.name)
+                )
             self.handles[id(each.variable.handle)] = made[stored.name]
 
 
-class _Locals(dict[int, Any]):
+class _LocalVariables(dict[int, Any]):
     """Variables that no checkpoint has, made in the default graph when they are asked for."""
 
-    def __init__(self, converted: Converted, owner: str) -> None:
+    def __init__(self, converted: ConvertedModel, owner: str) -> None:
         super().__init__()
         self._converted, self._owner = converted, owner
 
@@ -156,15 +165,17 @@ class _Locals(dict[int, Any]):
 
     def __missing__(self, handle: int) -> Any:
         variable = self._eager()[handle]
-        with eagerly():
+        with eager_mode():
             initial = variable.numpy()
-        self[handle] = variables.local(f"keras/{self._owner}_{len(self)}", variable, initial)
+        self[handle] = variables.create_local_variable(
+            f"keras/{self._owner}_{len(self)}", variable, initial
+        )
         return self[handle]
 
     def _eager(self) -> dict[int, Any]:
         # Metrics make theirs when they meet their first batch, in the midst of a trace.
-        family, model = self._converted.family, self._converted.model
-        with eagerly():
-            family.reset_metrics(model)
-            found = [*family.metric_variables(model), *family.local_variables()]
+        adapter, model = self._converted.adapter, self._converted.model
+        with eager_mode():
+            adapter.reset_metrics(model)
+            found = [*adapter.metric_variables(model), *adapter.local_variables()]
             return {id(each.handle): each for each in found}

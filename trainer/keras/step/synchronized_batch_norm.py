@@ -11,7 +11,7 @@ from trainer.model import patching
 
 
 @contextmanager
-def moments(replicas: int) -> Iterator[None]:
+def synchronize_moments(replicas: int) -> Iterator[None]:
     """Within it layers of synchronized=True normalize by the rows of all replicas.
 
     They ask the replica context of tf.distribute for sums over replicas; without a strategy there

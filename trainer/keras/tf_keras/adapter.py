@@ -14,8 +14,8 @@ from trainer.keras.tf_keras import losses, tf_optimizer
 _DRAWS = "legacy_stateful"
 
 
-class _Family:
-    """See `trainer.keras.model.adapter.Family`."""
+class _TfKerasAdapter:
+    """See `trainer.keras.model.adapter.KerasAdapter`."""
 
     name = "tf_keras"
     has_graph_mode = True
@@ -23,7 +23,7 @@ class _Family:
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
         return tf_keras.models.load_model(path, custom_objects=custom_objects)
 
-    def inputs(self, model: Any) -> Any:
+    def input_names(self, model: Any) -> Any:
         names = getattr(model, "input_names", None)
         structure = getattr(model, "_nested_inputs", None)
         if not names or structure is None:
@@ -54,8 +54,8 @@ class _Family:
         return list(model._flatten_layers())
 
     def build_optimizer(self, model: Any) -> None:
-        if tf_optimizer.is_one(model.optimizer):
-            tf_optimizer.build(model.optimizer, model.trainable_variables)
+        if tf_optimizer.is_tf_optimizer(model.optimizer):
+            tf_optimizer.create_slots(model.optimizer, model.trainable_variables)
         elif _is_legacy(model.optimizer):
             model.optimizer._create_all_weights(model.trainable_variables)
         else:
@@ -68,19 +68,19 @@ class _Family:
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
         optimizer = model.optimizer
-        if tf_optimizer.is_one(optimizer):
-            return tf_optimizer.variables(optimizer, model.trainable_variables)
+        if tf_optimizer.is_tf_optimizer(optimizer):
+            return tf_optimizer.named_variables(optimizer, model.trainable_variables)
         own = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
         others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
         found = {id(each): each for each in [*own, *others] if isinstance(each, tf.Variable)}
         return [(_path(each), each) for each in found.values()]
 
-    def trainable(self, model: Any) -> list[Any]:
+    def trainable_variables(self, model: Any) -> list[Any]:
         return list(model.trainable_variables)
 
-    def averages(self, model: Any) -> list[Any]:
+    def moving_averages(self, model: Any) -> list[Any]:
         optimizer = model.optimizer
-        if _is_old(optimizer) or not optimizer.use_ema:
+        if _is_pre_keras_2_11(optimizer) or not optimizer.use_ema:
             return []
         return list(optimizer._model_variables_moving_average)
 
@@ -90,22 +90,26 @@ class _Family:
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
         return model(x, training=training)
 
-    def loss(self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int) -> Any:
+    def compute_loss(
+        self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
+    ) -> Any:
         compiled = model.compiled_loss
-        quiet = losses.quiet(compiled, model.output_names, replicas)
+        quiet = losses.without_loss_metrics(compiled, model.output_names, replicas)
         object.__setattr__(model, "compiled_loss", quiet)
         try:
             return model.compute_loss(x, y, y_pred, weights)
         finally:
             object.__setattr__(model, "compiled_loss", compiled)
 
-    def scaled_loss(self, model: Any, loss: Any) -> Any:
+    def scale_loss(self, model: Any, loss: Any) -> Any:
         return loss
 
-    def apply(self, model: Any, gradients: Sequence[Any]) -> None:
+    def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         optimizer = model.optimizer
-        if tf_optimizer.is_one(optimizer):
-            tf_optimizer.apply(optimizer, zip(gradients, model.trainable_variables, strict=True))
+        if tf_optimizer.is_tf_optimizer(optimizer):
+            tf_optimizer.apply_step(
+                optimizer, zip(gradients, model.trainable_variables, strict=True)
+            )
             return
         counter = getattr(optimizer, "_u_product_counter", None)
         optimizer.apply_gradients(list(zip(gradients, model.trainable_variables, strict=True)))
@@ -158,18 +162,18 @@ class _Family:
     def reset_metrics(self, model: Any) -> None:
         model.reset_metrics()
 
-    def mask(self, tensor: Any) -> Any:
+    def get_mask(self, tensor: Any) -> Any:
         return getattr(tensor, "_keras_mask", None)
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
         tensor._keras_mask = mask
 
     def finish_training(self, model: Any) -> None:
-        if not _is_old(model.optimizer):
+        if not _is_pre_keras_2_11(model.optimizer):
             model.optimizer.finalize_variable_values(model.trainable_variables)
 
-    def refusals(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
-        yield from options.overridden(model, tf_keras.Model)
+    def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
+        yield from options.overridden_steps(model, tf_keras.Model)
         if not model._is_compiled or not model.optimizer:
             yield "not compiled", ""
             return
@@ -177,37 +181,39 @@ class _Family:
             if layer._metrics:
                 yield "add_metric", layer.name
             if not isinstance(layer, tf_keras.Model):
-                yield from options.of_layer(layer, layer._dtype_policy.name)
+                yield from options.unsupported_layer_options(layer, layer._dtype_policy.name)
         if model.run_eagerly:
             yield "run_eagerly", ""
         if isinstance(model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
             yield "LossScaleOptimizer", ""
         if use_tpu and _is_legacy(model.optimizer) and getattr(model.optimizer, "amsgrad", False):
             yield "amsgrad of a legacy optimizer", type(model.optimizer).__name__
-        if tf_optimizer.is_one(model.optimizer):
-            yield from tf_optimizer.refusals(model.optimizer)
+        if tf_optimizer.is_tf_optimizer(model.optimizer):
+            yield from tf_optimizer.unsupported_options(model.optimizer)
         if model._distribution_strategy is not None:
             yield "distribute strategy", type(model._distribution_strategy).__name__
-        yield from options.of_losses(model.compiled_loss._user_losses, ("none",))
+        yield from options.unreduced_losses(model.compiled_loss._user_losses, ("none",))
 
-    def description(self, model: Any) -> dict[str, str]:
+    def describe(self, model: Any) -> dict[str, str]:
         metrics = model.compiled_metrics
         return {
-            "optimizer": tf_optimizer.words(model.optimizer)
-            if tf_optimizer.is_one(model.optimizer)
-            else options.optimizer_words(model.optimizer),
-            "loss": options.words(model.compiled_loss._user_losses),
-            "metrics": options.words(metrics._user_metrics),
-            "weighted metrics": options.words(metrics._user_weighted_metrics),
-            "left alone": options.left_alone(model._jit_compile, model._steps_per_execution),
+            "optimizer": tf_optimizer.describe_optimizer(model.optimizer)
+            if tf_optimizer.is_tf_optimizer(model.optimizer)
+            else options.describe_optimizer(model.optimizer),
+            "loss": options.format_names(model.compiled_loss._user_losses),
+            "metrics": options.format_names(metrics._user_metrics),
+            "weighted metrics": options.format_names(metrics._user_weighted_metrics),
+            "left alone": options.describe_ignored_options(
+                model._jit_compile, model._steps_per_execution
+            ),
         }
 
 
-FAMILY = _Family()
+ADAPTER = _TfKerasAdapter()
 
 
-def _is_old(optimizer: Any) -> bool:
-    return _is_legacy(optimizer) or tf_optimizer.is_one(optimizer)
+def _is_pre_keras_2_11(optimizer: Any) -> bool:
+    return _is_legacy(optimizer) or tf_optimizer.is_tf_optimizer(optimizer)
 
 
 def _is_legacy(optimizer: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from tf_keras.src.metrics import base_metric
 
 
-def arguments(model: Any) -> dict[str, Any]:
+def build_compile_args(model: Any) -> dict[str, Any]:
     """Arguments for compile() of its twin, but for the optimizer.
 
     Where the model knows its outputs, losses and metrics are those that it has found for each of
@@ -25,7 +25,7 @@ def arguments(model: Any) -> dict[str, Any]:
         "loss_weights": _for_outputs(model, [each.loss_weight for each in endpoints]),
         "metrics": _for_outputs(model, _metrics(model._per_output_metrics)),
         "weighted_metrics": _for_outputs(model, _metrics(model._per_output_weighted_metrics)),
-        # Names are as they are to be.
+        # NameMaps are as they are to be.
         "from_serialized": True,
     }
 

@@ -11,7 +11,7 @@ from tf_keras.src.optimizers.schedules.learning_rate_schedule import LearningRat
 from trainer.keras.tf_keras import tf_optimizer
 
 
-class Optimizer:
+class GraphOptimizerState:
     """What there is to know of it, read from the session of its graph.
 
     Attributes:
@@ -21,11 +21,11 @@ class Optimizer:
     def __init__(self, model: Any) -> None:
         """Reads it, within the graph of the model."""
         self._optimizer = model.optimizer
-        variables = state(model)
+        variables = state_variables(model)
         read = backend.batch_get_value(list(variables.values()))
         self.values = dict(zip(variables, read, strict=True))
-        if tf_optimizer.is_one(self._optimizer):
-            own = vars(tf_optimizer.native(self._optimizer)).values()
+        if tf_optimizer.is_tf_optimizer(self._optimizer):
+            own = vars(tf_optimizer.unwrap(self._optimizer)).values()
             given = {id(each): each for each in own if isinstance(each, tf.Variable)}
             self._given = dict(
                 zip(given, backend.batch_get_value(list(given.values())), strict=True)
@@ -39,19 +39,19 @@ class Optimizer:
             }
             self._config = {**self._optimizer.get_config(), **kept}
 
-    def anew(self) -> Any:
+    def recreate(self) -> Any:
         """The same with the same settings, and no state yet."""
-        if tf_optimizer.is_one(self._optimizer):
-            return tf_optimizer.anew(self._optimizer, lambda each: self._given[id(each)])
+        if tf_optimizer.is_tf_optimizer(self._optimizer):
+            return tf_optimizer.recreate(self._optimizer, lambda each: self._given[id(each)])
         return type(self._optimizer).from_config(dict(self._config))
 
 
-def refusals(optimizer: Any) -> Iterator[tuple[str, str]]:
+def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Options of `trainer.keras.model.unsupported_options` that it has,
     each with where it has it.
     """
-    if tf_optimizer.is_one(optimizer):
-        yield from tf_optimizer.refusals(optimizer)
+    if tf_optimizer.is_tf_optimizer(optimizer):
+        yield from tf_optimizer.unsupported_options(optimizer)
         return
     if not isinstance(optimizer, optimizer_v2.OptimizerV2):
         yield "another optimizer", type(optimizer).__name__
@@ -61,12 +61,12 @@ def refusals(optimizer: Any) -> Iterator[tuple[str, str]]:
             yield "tensor as hyperparameter", f"{name} of {type(optimizer).__name__}"
 
 
-def state(model: Any) -> dict[tuple[str, int], Any]:
+def state_variables(model: Any) -> dict[tuple[str, int], Any]:
     """What it is kept for → variable, alike for a model and its twin, as far as it is made."""
     optimizer = model.optimizer
-    if tf_optimizer.is_one(optimizer):
+    if tf_optimizer.is_tf_optimizer(optimizer):
         trained = getattr(model, "_collected_trainable_weights", None)
-        return tf_optimizer.state(
+        return tf_optimizer.state_variables(
             optimizer, model.trainable_weights if trained is None else trained
         )
     return {("", number): each for number, each in enumerate(optimizer.weights)}

@@ -7,21 +7,21 @@ import tf_keras
 from tf_keras.src.engine import compile_utils
 
 
-class _NoMean:
+class _UnusedMetric:
     """Takes the place of a metric that nobody reads."""
 
     def update_state(self, *arguments: Any, **named: Any) -> None:
         pass
 
 
-class _QuietLosses(compile_utils.LossesContainer):
+class _LossesContainerWithoutMetrics(compile_utils.LossesContainer):
     """Compiled losses that keep no account of the losses of single outputs."""
 
     def _create_metrics(self) -> None:
         self._per_output_metrics = [None] * len(self._losses)
 
 
-class _Summed(tf_keras.losses.Loss):
+class _SumOverBatchLoss(tf_keras.losses.Loss):
     """A loss that is a sum over rows, so that its mean over replicas is one over all rows."""
 
     def __init__(self, loss: Any, replicas: int) -> None:
@@ -32,12 +32,12 @@ class _Summed(tf_keras.losses.Loss):
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 
-def _of_all_rows(loss: Any, replicas: int) -> Any:
+def _sum_over_batch(loss: Any, replicas: int) -> Any:
     is_sum = isinstance(loss, tf_keras.losses.Loss) and loss.reduction == "sum"
-    return _Summed(loss, replicas) if is_sum and replicas > 1 else loss
+    return _SumOverBatchLoss(loss, replicas) if is_sum and replicas > 1 else loss
 
 
-def quiet(losses: Any, output_names: Any, replicas: int) -> Any:
+def without_loss_metrics(losses: Any, output_names: Any, replicas: int) -> Any:
     """Compiled losses to be called in a step.
 
     Args:
@@ -45,9 +45,9 @@ def quiet(losses: Any, output_names: Any, replicas: int) -> Any:
       output_names: of the model.
       replicas: how many there are; losses that are sums are multiplied by that.
     """
-    return _QuietLosses(
-        tf.nest.map_structure(lambda each: _of_all_rows(each, replicas), losses._user_losses),
+    return _LossesContainerWithoutMetrics(
+        tf.nest.map_structure(lambda each: _sum_over_batch(each, replicas), losses._user_losses),
         losses._user_loss_weights,
         output_names=output_names,
-        total_loss_mean=_NoMean(),
+        total_loss_mean=_UnusedMetric(),
     )

@@ -15,16 +15,16 @@ _MEAN = tf.compat.v1.losses.Reduction.MEAN
 _STATE = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
 
 
-def is_one(optimizer: Any) -> bool:
+def is_tf_optimizer(optimizer: Any) -> bool:
     """Whether a model's optimizer is one of tf.compat.v1.train."""
     return isinstance(optimizer, TFOptimizer)
 
 
-def refusals(optimizer: Any) -> Iterable[tuple[str, str]]:
+def unsupported_options(optimizer: Any) -> Iterable[tuple[str, str]]:
     """Options of `trainer.keras.model.unsupported_options` that it has,
     each with where it has it.
     """
-    own = native(optimizer)
+    own = unwrap(optimizer)
     for name, value in vars(own).items():
         if isinstance(value, tf.compat.v1.train.Optimizer):
             yield "optimizer in an optimizer", type(own).__name__
@@ -32,7 +32,7 @@ def refusals(optimizer: Any) -> Iterable[tuple[str, str]]:
             yield "tensor as hyperparameter", f"{name.lstrip('_')} of {type(own).__name__}"
 
 
-def native(optimizer: Any) -> Any:
+def unwrap(optimizer: Any) -> Any:
     """The optimizer of tf.compat.v1.train, which gets gradients that are means already."""
     own = optimizer.optimizer
     while isinstance(own, CrossShardOptimizer) and own._reduction == _MEAN:
@@ -40,14 +40,14 @@ def native(optimizer: Any) -> Any:
     return own
 
 
-def anew(optimizer: Any, value_of: Callable[[Any], Any]) -> Any:
+def recreate(optimizer: Any, value_of: Callable[[Any], Any]) -> Any:
     """The same optimizer of tf.compat.v1.train with no state, to be used eagerly.
 
     Args:
       optimizer: as it is in a model of a graph.
       value_of: gives the value of a variable of that graph.
     """
-    own = native(optimizer)
+    own = unwrap(optimizer)
     made = object.__new__(type(own))
     for name, value in vars(own).items():
         if name.startswith("_self_"):
@@ -60,26 +60,26 @@ def anew(optimizer: Any, value_of: Callable[[Any], Any]) -> Any:
     return made
 
 
-def build(optimizer: Any, variables: Sequence[Any]) -> None:
+def create_slots(optimizer: Any, variables: Sequence[Any]) -> None:
     """Makes the state for variables, as the first step does."""
     if optimizer.__dict__.get("_is_built_for_steps"):
         return
     trained = [each for each in variables if each.dtype.is_floating]
 
     def step() -> None:
-        apply(optimizer, [(tf.zeros(each.shape, each.dtype), each) for each in trained])
+        apply_step(optimizer, [(tf.zeros(each.shape, each.dtype), each) for each in trained])
 
     # State is made outside of any function, and nothing is run of this one.
     func_graph_from_py_func("first_step", step, (), {})
     object.__setattr__(optimizer, "_is_built_for_steps", True)
 
 
-def apply(optimizer: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+def apply_step(optimizer: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
     """Makes a step."""
-    native(optimizer).apply_gradients(pairs, global_step=optimizer.iterations)
+    unwrap(optimizer).apply_gradients(pairs, global_step=optimizer.iterations)
 
 
-def variables(optimizer: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
+def named_variables(optimizer: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
     """Path and variable of all that it keeps.
 
     The paths are not those of TensorFlow, which count up whatever a process has made before.
@@ -87,13 +87,13 @@ def variables(optimizer: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
     names = [each.name.partition(":")[0] for each in trained]
     return [
         (f"{names[number]}/{name}" if number >= 0 else name, variable)
-        for (name, number), variable in state(optimizer, trained).items()
+        for (name, number), variable in state_variables(optimizer, trained).items()
     ]
 
 
-def state(optimizer: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
+def state_variables(optimizer: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
     """What it is kept for → variable: a slot and the number of its variable, or a name and -1."""
-    own = native(optimizer)
+    own = unwrap(optimizer)
     found = {
         (slot, number): by_key[get_optimizer_variable_key(each)]
         for slot, by_key in own._slots.items()
@@ -104,9 +104,9 @@ def state(optimizer: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
     return {("iterations", -1): optimizer.iterations, **found, **others}
 
 
-def words(optimizer: Any) -> str:
+def describe_optimizer(optimizer: Any) -> str:
     """Its name, and its learning rate."""
-    own = native(optimizer)
+    own = unwrap(optimizer)
     rate = getattr(own, "_lr", getattr(own, "_learning_rate", None))
     shown = f"{float(rate):g}" if isinstance(rate, (int, float)) else type(rate).__name__
     return f"{type(own).__name__}({shown})"

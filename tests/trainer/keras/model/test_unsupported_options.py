@@ -17,7 +17,7 @@ from tests.trainer.keras import models
 from tpuserve.errors import InvalidSetting
 from trainer import CrossShardOptimizer
 from trainer.compat.contrib.opt.moving_average import MovingAverageOptimizer
-from trainer.keras.model.unsupported_options import REFUSED
+from trainer.keras.model.unsupported_options import UNSUPPORTED_OPTIONS
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_an_option_is_refused_by_name(option: str, kind: Any, tmp_path: Path) ->
     place, make = _CASES[option]
     with pytest.raises(InvalidSetting) as caught:
         models.estimator(make(kind), tmp_path)
-    assert f"because of {option}: {REFUSED[option].why}" in str(caught.value)
+    assert f"because of {option}: {UNSUPPORTED_OPTIONS[option].reason}" in str(caught.value)
     assert place in str(caught.value)
 
 

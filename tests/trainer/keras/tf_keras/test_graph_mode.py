@@ -14,7 +14,7 @@ from tests.trainer.keras import models
 from tpuserve.errors import InvalidSetting
 from trainer import to_keras
 from trainer.keras import serving_input_receiver_fn
-from trainer.keras.model.unsupported_options import REFUSED
+from trainer.keras.model.unsupported_options import UNSUPPORTED_OPTIONS
 
 pytestmark = [
     pytest.mark.slow,
@@ -251,5 +251,5 @@ def test_what_cannot_be_made_again_is_refused_by_name(option: str, tmp_path: Pat
     place, make = _CASES[option]
     with pytest.raises(InvalidSetting) as caught:
         models.estimator(make(), tmp_path)
-    assert f"because of {option}: {REFUSED[option].why}" in str(caught.value)
+    assert f"because of {option}: {UNSUPPORTED_OPTIONS[option].reason}" in str(caught.value)
     assert place in str(caught.value)

@@ -1,4 +1,4 @@
-"""Names that a program gives to the metrics and the outputs of a Keras model."""
+"""NameMaps that a program gives to the metrics and the outputs of a Keras model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _DEFAULT = "serving_default"
 
 
 @dataclass(frozen=True)
-class Names:
+class NameMaps:
     """What a model's metrics are called, and which signatures its outputs have of their own.
 
     Source: tensorflow_estimator, keras_lib.py, of which these are the rules.
@@ -46,7 +46,7 @@ class Names:
                     f"the metric another name."
                 )
 
-    def of_metrics(self, found: Mapping[str, Any], losses: set[str]) -> dict[str, Any]:
+    def rename_metrics(self, found: Mapping[str, Any], losses: set[str]) -> dict[str, Any]:
         """The metrics of a model under the names that are wanted.
 
         Args:
@@ -74,7 +74,7 @@ class Names:
             )
         return {self.metrics.get(name, name): each for name, each in found.items()}
 
-    def of_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any] | None:
+    def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any] | None:
         """The export outputs of a model; None for the default alone.
 
         Raises:
@@ -82,11 +82,11 @@ class Names:
         """
         if not self.outputs:
             return None
-        self.check_outputs(list(predictions))
+        self.check_output_names(list(predictions))
         own = {name: kind(predictions[name]) for name, kind in self.outputs.items()}
         return {_DEFAULT: PredictOutput(dict(predictions)), **own}
 
-    def check_outputs(self, names: list[str]) -> None:
+    def check_output_names(self, names: list[str]) -> None:
         """Refuses names that belong to no output.
 
         Raises:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.keras.model.adapter import Family
-from trainer.keras.model.tracing import eagerly
+from trainer.keras.model.adapter import KerasAdapter
+from trainer.keras.model.tracing import eager_mode
 
 
 @dataclass(frozen=True)
-class Weight:
+class CheckpointVariable:
     """One variable.
 
     Attributes:
@@ -31,39 +31,47 @@ class Weight:
     @property
     def value(self) -> Any:
         """What Keras has in it now, as an array."""
-        with eagerly():
+        with eager_mode():
             return self.variable.numpy()
 
 
-def of_model(family: Family, model: Any) -> list[Weight]:
+def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVariable]:
     """The weights of a model and, where it is compiled, of its optimizer.
 
-    Names do not depend on how many layers a program has made before: what Keras has numbered is
+    NameMaps do not depend on how many layers a program has made before: what Keras has numbered is
     numbered anew, from the model's first layer on. So a checkpoint fits the model that another
     process, or another cell of a notebook, makes by the same lines.
     """
-    with eagerly():
-        family.build_optimizer(model)
-        own = family.model_variables(model)
-        slots = family.optimizer_variables(model)
-    numbered = _Numbered([_snake(each) for each in _names(family, model)])
+    with eager_mode():
+        adapter.build_optimizer(model)
+        own = adapter.model_variables(model)
+        slots = adapter.optimizer_variables(model)
+    numbered = _LayerNumbers(
+        [_name_and_default_name(each) for each in _named_objects(adapter, model)]
+    )
     taken: set[str] = set()
     weights = [
-        Weight(unique(numbered.anew(path), taken), variable, is_trained=is_trained)
+        CheckpointVariable(
+            make_unique(numbered.renumber(path), taken), variable, is_trained=is_trained
+        )
         for path, variable, is_trained in own
     ]
     weights += [
-        Weight(unique(f"optimizer/{numbered.anew(path)}", taken), variable, is_slot=True)
+        CheckpointVariable(
+            make_unique(f"optimizer/{numbered.renumber(path)}", taken), variable, is_slot=True
+        )
         for path, variable in slots
     ]
     return weights
 
 
-def averaged(family: Family, model: Any, weights: Iterable[Weight]) -> dict[str, Weight]:
+def moving_averages(
+    adapter: KerasAdapter, model: Any, weights: Iterable[CheckpointVariable]
+) -> dict[str, CheckpointVariable]:
     """Name of a trained weight → the moving average that stands for it after training."""
     weights = list(weights)
     by_variable = {id(each.variable.handle): each for each in weights}
-    averages = family.averages(model)
+    averages = adapter.moving_averages(model)
     trained = [each for each in weights if each.is_trained]
     return {
         each.name: by_variable[id(average.handle)]
@@ -71,20 +79,22 @@ def averaged(family: Family, model: Any, weights: Iterable[Weight]) -> dict[str,
     }
 
 
-def values(family: Family, model: Any, weights: Iterable[Weight]) -> dict[str, Any]:
+def initial_values(
+    adapter: KerasAdapter, model: Any, weights: Iterable[CheckpointVariable]
+) -> dict[str, Any]:
     """Name → array: what a training starts from."""
     weights = list(weights)
     found = {each.name: each.value for each in weights}
-    with eagerly():
-        has_begun = int(family.iterations(model).numpy()) > 0
+    with eager_mode():
+        has_begun = int(adapter.iterations(model).numpy()) > 0
     if not has_begun:
         # An average that is not begun has no value of its own; the first step sets it.
-        for name, average in averaged(family, model, weights).items():
+        for name, average in moving_averages(adapter, model, weights).items():
             found[average.name] = found[name].astype(found[average.name].dtype)
     return found
 
 
-def in_graph(weight: Weight, initial: Any) -> Any:
+def create_graph_variable(weight: CheckpointVariable, initial: Any) -> Any:
     """The weight as a variable of the default graph.
 
     Args:
@@ -103,7 +113,7 @@ def in_graph(weight: Weight, initial: Any) -> Any:
     )
 
 
-def local(name: str, variable: Any, initial: Any) -> Any:
+def create_local_variable(name: str, variable: Any, initial: Any) -> Any:
     """A variable of the default graph that no checkpoint has, as that of a metric."""
     return tf.compat.v1.get_variable(
         name,
@@ -116,7 +126,7 @@ def local(name: str, variable: Any, initial: Any) -> Any:
     )
 
 
-class _Numbered:
+class _LayerNumbers:
     """Paths with the numbers that Keras gave to layers without a name, from 0 on."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
@@ -129,17 +139,17 @@ class _Numbered:
             counts[kind] = number + 1
             self._new[name] = f"{kind}_{number}" if number else kind
 
-    def anew(self, path: str) -> str:
+    def renumber(self, path: str) -> str:
         return "/".join(self._new.get(each, each) for each in path.split("/"))
 
 
-def _names(family: Family, model: Any) -> list[Any]:
+def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
     # The optimizer is numbered as well, where there is one of its own in a process.
-    with eagerly():
-        return [*family.layers(model), *([model.optimizer] if model.optimizer else [])]
+    with eager_mode():
+        return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 
 
-def _snake(layer: Any) -> tuple[str, str]:
+def _name_and_default_name(layer: Any) -> tuple[str, str]:
     """A layer's name, and the one that Keras gives to the first of its class."""
     name = str(getattr(layer, "name", None) or getattr(layer, "_name", ""))
     kind = type(layer).__name__
@@ -147,7 +157,7 @@ def _snake(layer: Any) -> tuple[str, str]:
     return name, re.sub(r"([a-z])([A-Z])", r"\1_\2", kind).lower()
 
 
-def unique(name: str, taken: set[str]) -> str:
+def make_unique(name: str, taken: set[str]) -> str:
     """The name, with a number behind it where it is taken; takes it."""
     candidate, number = name, 0
     while candidate in taken:
