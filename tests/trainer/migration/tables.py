@@ -1,4 +1,4 @@
-"""The tables of docs/migrate.md, made from those that the code has.
+"""The tables of docs/migrate_reference.md, made from those that the code has.
 
 $ python -m tests.trainer.migration.tables
 writes them into the document.
@@ -14,7 +14,7 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 from trainer.compat.source import estimator_names
 from trainer.migration.names import static_index
 
-DOCUMENT = Path(__file__).parents[3] / "docs/migrate.md"
+DOCUMENT = Path(__file__).parents[3] / "docs/migrate_reference.md"
 REFUSALS = Path(__file__).parents[3] / "trainer/keras/model/unsupported_options.py"
 
 
