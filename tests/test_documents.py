@@ -20,6 +20,7 @@ DOCUMENTS = [
     "docs/conformance.md",
     "docs/export.md",
     "docs/migrate.md",
+    "docs/migrate_reference.md",
     "docs/train.md",
     "docs/serve.md",
     "docs/performance.md",
@@ -90,7 +91,7 @@ def topology(row: list[str], mode: str) -> BatchTopology:
     if more == "SLICED in evaluation":
         settings["eval_training_input_configuration"] = InputPipelineConfig.SLICED
     elif more:
-        settings["num_cores_per_replica"] = int(more.removesuffix(" cores a replica"))
+        settings["num_cores_per_replica"] = int(more.removesuffix(" cores per replica"))
     config = TPUConfig(per_host_input_for_training=InputPipelineConfig[way], **settings)
     return BatchTopology(TpuSlice(int(hosts), int(cores)), config, mode, 64)
 
