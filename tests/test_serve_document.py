@@ -33,7 +33,7 @@ COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 FIRST = [""]
 LANES = [
     ["Several models", "Which metagraph runs"],
-    ["Start, ask, stop", "Batching", "Who may ask, and how much"],
+    ["Start, query, stop", "Batching", "Access and limits"],
 ]
 
 Shown: TypeAlias = tuple[str, str]
@@ -272,7 +272,7 @@ def test_every_flag_that_is_named_is_there() -> None:
 
 
 def test_the_flags_that_are_told_to_have_no_effect_have_none() -> None:
-    (told,) = re.findall(r"taken without effect, and the log says so: (.*?) \|", TEXT)
+    (told,) = re.findall(r"accepted without effect, with a log line: (.*?) \|", TEXT)
     without = {name for name, each in flags.FLAGS.items() if not each.has_effect}
     assert set(re.findall(r"--(\w+)", told)) == without
 
