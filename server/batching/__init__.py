@@ -1,1 +1,1 @@
-"""Request batching, as in TensorFlow Serving. Without --enable_batching no request passes here."""
+"""Request batching, as in TensorFlow Serving. Used only with the flag --enable_batching."""

@@ -1,6 +1,6 @@
 """Merges the inputs of several requests into a batch, and splits a batch's outputs.
 
-The texts are TensorFlow Serving's.
+The error texts are TensorFlow Serving's.
 Source: tensorflow_serving/batching/batching_session.cc and batching_util.cc.
 """
 

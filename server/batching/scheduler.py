@@ -39,9 +39,9 @@ class Scheduler:
     """Passes the batches of all queues to a pool of threads, in round-robin order of the queues.
 
     A queue exists only while tasks wait in it, so clients that request ever new combinations of
-    outputs leave nothing behind. A batch of one task that is ready at once runs in the thread of
-    the request and takes the place of a pool thread: a hand-over to a pool thread costs more than
-    a small model's run.
+    outputs do not fill the memory with queues. A batch of one task that is ready at once runs in
+    the thread of the request, and counts as one of the batches of the pool. Passing the batch to a
+    pool thread would cost more than the run of a small model.
 
     Attributes:
       clock: returns seconds, as `time.monotonic` does.
@@ -59,7 +59,7 @@ class Scheduler:
         self._thread_count = threads
         self._name = name
         self._queues: OrderedDict[Hashable, BatchingQueue] = OrderedDict()
-        # The batches that are running or in `_ready`.
+        # The number of batches that are running or in `_ready`.
         self._running = 0
         self._ready: deque[ReadyBatch] = deque()
         # The earliest time at which a sleeping thread wakes up.
@@ -99,7 +99,7 @@ class Scheduler:
           BatchTooLarge: the task has more rows than any batch may have.
           QueueFull: the queue has no room at the moment.
           Unavailable: the scheduler is closed.
-          WouldBlock: the caller may not wait and would have to; the task is in no queue.
+          WouldBlock: the task must wait, and `blocking_allowed` is False; the task is not enqueued.
         """
         with self._lock:
             if key not in self._queues and self._running < self._thread_count:
@@ -196,7 +196,7 @@ class Scheduler:
             if ready is None:
                 next_time = self._next_time()
                 if next_time is not None and next_time < self._next_wakeup:
-                    # A thread must wake up at that time.
+                    # Wake a thread, which then sleeps until `next_time` at most.
                     self._condition.notify()
                 return
             self._enqueue_ready(ready)
@@ -235,7 +235,7 @@ class Scheduler:
             try:
                 run(batch)
             except Exception:
-                # The thread must survive: later batches need it.
+                # The error must not end the thread, because later batches need the thread.
                 logger.exception("a batch failed")
             # The finished batch must not stay in memory while the thread waits.
             del run, batch
@@ -249,7 +249,8 @@ class Scheduler:
           num_ended: how many batches the thread has run since its last call.
         """
         with self._lock:
-            # One step under the lock: a waiting batch takes the free slot before a new task does.
+            # The lock is held until a batch is claimed, so that a waiting batch gets the free slot
+            # before a new task gets it.
             self._running -= num_ended
             while True:
                 now = math.inf if self._is_closed else self.clock()
@@ -273,8 +274,8 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._thread_count else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Another thread handles the next batch: a thread that wakes up in time, or that becomes
-            # free.
+            # Another thread runs the next batch: a thread that wakes up in time, or a busy thread
+            # once its batch has ended.
             self._condition.wait()
             return
         self._next_wakeup = next_time

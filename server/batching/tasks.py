@@ -49,8 +49,8 @@ class BatchTask:
         self._error: TpuserveError | None = None
         self._lock = threading.Lock()
         self.is_done = False
-        # Held until the task is done. At most one thread waits, and an Event costs several times as
-        # much as a lock.
+        # The lock is held until the task is done. At most one thread waits for it, so a lock
+        # suffices; an Event costs several times as much.
         self._done_lock = threading.Lock()
         self._done_lock.acquire()
 
@@ -95,7 +95,8 @@ class BatchTask:
             if not self._done_lock.acquire(timeout=timeout):
                 self.fail_deadline()
         if self._error is not None:
-            # A new exception: the traceback of a shared exception would grow with each thread.
+            # Raise a new exception: the traceback of a shared exception would grow with each
+            # thread.
             raise type(self._error)(*self._error.args) from self._error
         parts = [self._parts[start] for start in sorted(self._parts)]
         if len(parts) == 1:

@@ -1,6 +1,6 @@
 """TensorFlow Serving's batching policy: a batch runs when it is full or its timeout has passed.
 
-The texts are TensorFlow's.
+The error texts are TensorFlow's.
 Source: tensorflow/core/kernels/batching_util/shared_batch_scheduler.h.
 """
 
