@@ -23,10 +23,10 @@ _KINDS.update(
     (np.dtype(dtype), "other")
     for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")
 )
-# Up to this size `floats.encode_small` is faster.
+# For arrays of up to this number of elements, `floats.encode_small` is faster.
 _FEW = 48
 CHUNK_SIZE = 1 << 14
-"""Larger arrays are encoded in chunks of so many numbers.
+"""Larger arrays are encoded in chunks of this number of elements.
 
 Encoding at once would take several times the memory of the text, and exceed the CPU's caches.
 """

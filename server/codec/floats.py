@@ -8,8 +8,8 @@ import orjson
 
 from server.servables.servable import Array
 
-# Numbers of this range are formatted without an exponent. Scaling one to an integer of nine digits
-# takes a power of ten that a double represents exactly.
+# Numbers of this range are formatted without an exponent. The power of ten that scales such a
+# number to an integer of nine digits is exact in a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
 # From this number on the format with six digits has an exponent.
 _HIGHEST_OF_SIX = 1e6
@@ -40,7 +40,7 @@ def encode_floats(array: Array) -> bytes:
     text = orjson.dumps(decimals, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     if is_known.all():
         return text
-    # orjson has written null for each of the other numbers.
+    # orjson has written null for each number that has no such decimal.
     fragments = text.split(b"null")
     others = [element.encode() for element in format_elements(array[~is_known])]
     pairs = zip(fragments, others, strict=False)
@@ -48,7 +48,7 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array of floats as JSON. None if that takes `format_elements`."""
+    """Encode a small array of floats as JSON; return None if that needs `format_elements`."""
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 
@@ -91,8 +91,8 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     is_six = six.astype(array.dtype) == size
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
-        # A float32 has 24 bits and the power of ten 28. So their product is exact in a double,
-        # and is rounded as the decimal itself would be.
+        # The significand of a float32 has 24 bits, and the power of ten has 28. So their product is
+        # exact in a double, and the rounding is correct.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range

@@ -30,7 +30,7 @@ _STRING = re.compile(rb'"[^"]*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _BRACKET_CHUNK_BYTES = 1 << 20
 _PLACEHOLDER = re.compile(r"@[0-9]+")
-# RapidJSON's forms of numbers that `json` does not know.
+# RapidJSON's forms of numbers that Python's `json` module refuses.
 _UNKNOWN_TO_JSON = re.compile(r"Inf(?!inity)|-NaN")
 _NUMBERS_AND_QUOTES = re.compile(r'"|\\.|-NaN|Inf(?:inity)?', re.DOTALL)
 # Group 1 is half of a surrogate pair.
@@ -62,7 +62,7 @@ def parse_json(body: bytes) -> Json:
         try:
             return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
         except InvalidJson:
-            pass  # The numbers were part of a string, or the document itself is invalid.
+            pass  # A string contained the numbers, or the document is invalid.
     return _parse(body, MAX_NESTING)
 
 
@@ -155,9 +155,10 @@ def _check_nesting(document: bytes, max_nesting: int) -> None:
 
 
 def _has_unique_keys(document: bytes, value: Json) -> bool:
-    """Return whether no object has two equal keys. May be False for unusual documents."""
-    # The number of colons settles most documents. A colon in a string has no quotation mark
-    # before it, unless that mark is escaped.
+    """Return whether no object has two equal keys; may wrongly return False, but never True."""
+    # A document that is one flat object has one colon per key. In other documents, count the colons
+    # after a quotation mark. A colon in a string has no quotation mark before it, unless the mark
+    # is escaped.
     if type(value) is dict and document.count(b":") == len(value):
         return True
     return sum(1 for _ in _KEY.finditer(document)) == _count_keys(value)
@@ -184,7 +185,7 @@ def _keep_first_of_equal_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _parse_integer(text: str) -> int | float:
-    """Parse an integer. One beyond 64 bits becomes a float, as in RapidJSON."""
+    """Parse an integer; an integer beyond 64 bits becomes a float, as in RapidJSON."""
     if len(text) <= _MAX_INTEGER_DIGITS:
         number = int(text)
         if _INT64_MIN <= number <= _UINT64_MAX:

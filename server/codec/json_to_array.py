@@ -33,7 +33,7 @@ _INTEGERS: dict[str, type[Any]] = {
     "uint32": np.uint32,
     "uint64": np.uint64,
 }
-# TensorFlow Serving reads these as 32 bits, and narrows them without a check.
+# TensorFlow Serving reads numbers of these types as 32 bits, and narrows them without a check.
 _NARROW = frozenset(("int8", "int16", "uint8"))
 
 

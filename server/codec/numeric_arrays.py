@@ -1,6 +1,7 @@
 """Extracts large arrays of numbers from a document before the document is parsed.
 
-A parser that makes a Python object of each number spends most of a large request on that.
+A parser that creates a Python object for each number spends most of the time of a large request on
+these objects.
 """
 
 import math
@@ -97,8 +98,8 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
     """Replace each large array of numbers in a document by a placeholder: "@0", "@1" ...
 
     Returns:
-      The document with the placeholders, and the arrays. None if the document has no large
-      array, or one that only the general parser can judge.
+      The document with the placeholders, and the arrays. None if the document has no large array,
+      or an array that only the general parser can parse.
     """
     if simdjson is None:
         return None

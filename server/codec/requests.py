@@ -134,7 +134,7 @@ def _decode_stacked(rows: list[Json], dtype: str, key: str | None = None) -> Arr
     try:
         return decode_value(rows, dtype)
     except TpuserveError as error:
-        # The rows are decoded again one by one, to name the row that fails.
+        # Decode the rows again one by one, so that the error names the invalid row.
         raise _find_row_error(rows, dtype, key) or error from None
 
 
