@@ -269,7 +269,7 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
       values: flag name → value; None counts as left out.
 
     Raises:
-      InvalidSetting: a value that no server can work with.
+      InvalidSetting: a value is invalid, or two values contradict each other.
     """
     if values.get("use_alts_credentials"):
         # Starting without the requested encryption would be unsafe.

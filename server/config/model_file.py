@@ -21,7 +21,7 @@ def read_model_file(path: Path) -> ModelServerConfig:
     """Read a model config file: a ModelServerConfig in text form.
 
     Raises:
-      InvalidConfig: the file cannot be read or parsed, or configures an impossible model.
+      InvalidConfig: the file cannot be read or parsed, or a model's configuration is invalid.
     """
     return parse_model_config(textproto.read_text(path), path)
 
@@ -39,7 +39,7 @@ def parse_model_config(text: str, path: Path) -> ModelServerConfig:
       path: the file of the text, for error messages.
 
     Raises:
-      InvalidConfig: the text cannot be parsed, or configures an impossible model.
+      InvalidConfig: the text cannot be parsed, or a model's configuration is invalid.
     """
     # Imported here because these messages import TensorFlow.
     from tensorflow_serving.config import model_server_config_pb2 as pb
@@ -57,8 +57,8 @@ def from_reload_request(message: Any) -> ModelServerConfig:
     """Convert the ModelServerConfig message of a HandleReloadConfigRequest.
 
     Raises:
-      InvalidConfig: the message has no model_config_list, sets a request log, or configures an
-        impossible model.
+      InvalidConfig: the message has no model_config_list or sets a request log, or a model's
+        configuration is invalid.
     """
     if message.WhichOneof("config") != "model_config_list":
         raise InvalidConfig(
@@ -66,7 +66,8 @@ def from_reload_request(message: Any) -> ModelServerConfig:
             "ModelConfigList is currently supported"
         )
     config = _from_list(message.model_config_list)
-    # A client that may reload could otherwise choose the files that the server writes.
+    # Otherwise a client with access to the reload method could choose the files that the server
+    # writes.
     for model in config.models:
         if model.logging is not None:
             raise InvalidConfig(

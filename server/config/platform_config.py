@@ -17,7 +17,7 @@ from tpuserve.errors import InvalidConfig
 
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 
-# Flags that the file replaces, beside the flags of `PlatformConfig.flags`.
+# Flags that the file replaces, in addition to the flags in `PlatformConfig.flags`.
 _REPLACED_FLAGS = (
     "batching_parameters_file",
     "tensorflow_session_parallelism",
@@ -70,7 +70,7 @@ def read_platform_config(path: Path) -> PlatformConfig:
 
     Raises:
       InvalidConfig: the file cannot be read or parsed, has a platform other than "tensorflow", or
-        sets a value that the server cannot work with.
+        sets an invalid value.
     """
     text = textproto.read_text(path)
     pool = messages.pool_for_text(text)
@@ -86,7 +86,7 @@ def read_platform_config(path: Path) -> PlatformConfig:
 
 
 def _with_line(reason: str, text: str) -> str:
-    """Return a parse error with a line number, also where protobuf's parser gives none."""
+    """Return the text of a parse error with a line number, which protobuf's parser may omit."""
     words = reason.split()
     if reason.startswith("Type ") and reason.endswith(" not found in descriptor pool"):
         return f"line {_line_of(text, words[1])}: {words[1]} is unknown. Give a {messages.ADAPTER}."

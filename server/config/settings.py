@@ -1,4 +1,4 @@
-"""The settings of a server, checked when they are made."""
+"""The settings of a server, which are checked when the object is created."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
 
-# Two threads: a slow load does not delay the next model, and requests keep their processor time.
+# With two threads, a slow load does not delay the next model, and enough processor time remains for
+# requests.
 LOAD_THREADS = 2
 
 _MAX_PORT = 65535
@@ -21,7 +22,7 @@ _DEFAULT_THREADS = 4 * (os.cpu_count() or 1)
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one server; each has the name of its flag.
+    """The settings of one server; each attribute has the name of its flag.
 
     `server.config.flags` describes every flag.
 
@@ -37,11 +38,11 @@ class Settings:
       grpc_channel_arguments: pairs of name and value; the value is an int where its text is a
         32-bit number.
       max_request_bytes: the largest request body after decompression, in bytes.
-      max_requests_in_flight: the server refuses further requests; 0 for no limit.
+      max_requests_in_flight: the largest number of requests in flight; 0 for no limit.
       allow_links: whether symbolic links may lead out of a model's base path.
 
     Raises:
-      InvalidSetting: a value that no server can work with.
+      InvalidSetting: a value is invalid, or two values contradict each other.
     """
 
     model_base_path: Path | None = None

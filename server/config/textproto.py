@@ -32,8 +32,8 @@ def read_text(path: Path) -> str:
 def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None = None) -> Proto:
     """Parse a message from its text form into an empty message, and return the message.
 
-    A text that cannot be parsed is also reported on standard error in the words of libprotobuf,
-    because scripts look for them.
+    A text that cannot be parsed is also reported on standard error with the message of libprotobuf,
+    because scripts search for that message.
 
     Args:
       text: the text form.
