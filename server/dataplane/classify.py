@@ -1,6 +1,6 @@
 """Classify: checks classification signatures and reads classes and scores from outputs.
 
-The texts are TensorFlow Serving's.
+The error texts are TensorFlow Serving's.
 Source: tensorflow_serving/servables/tensorflow/classifier.cc.
 """
 

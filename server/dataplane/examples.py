@@ -30,7 +30,7 @@ def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
     """Return the signature with a name, for Classify and Regress.
 
     Raises:
-      InvalidInput: no signature has the name. (Predict uses another text and code.)
+      InvalidInput: no signature has the name. (For Predict, the error has another text and code.)
     """
     if name not in signatures:
         raise InvalidInput(f"No signature was found with the name: {name}")

@@ -22,5 +22,5 @@ class ModelSpec(NamedTuple):
 
     @property
     def effective_signature_name(self) -> str:
-        """The name of the signature that answers; never empty."""
+        """The name of the signature that the request runs; "serving_default" if it names none."""
         return self.signature_name or DEFAULT_SIGNATURE

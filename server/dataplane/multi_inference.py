@@ -1,6 +1,6 @@
 """MultiInference: runs several signatures of one model on the same examples.
 
-The texts are TensorFlow Serving's.
+The error texts are TensorFlow Serving's.
 Source: tensorflow_serving/servables/tensorflow/multi_inference.cc.
 """
 

@@ -1,6 +1,6 @@
 """Regress: checks regression signatures and reads values from outputs.
 
-The texts are TensorFlow Serving's.
+The error texts are TensorFlow Serving's.
 Source: tensorflow_serving/servables/tensorflow/regressor.cc.
 """
 
