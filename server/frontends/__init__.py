@@ -1,1 +1,1 @@
-"""The protocols that clients speak, and what starts them."""
+"""The frontends of the server, one for each protocol, and the functions that start them."""

@@ -1,4 +1,4 @@
-"""The protocol frontends of a server, gRPC and REST, and their start and end."""
+"""The interface of a server's frontends, gRPC and REST, and functions to start and stop them."""
 
 import importlib
 import logging
@@ -118,8 +118,8 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
         admission=context.admission,
         metrics=context.metrics,
     )
-    # gRPC binds the port itself, which it can as long as no socket listens on the port. The
-    # reserving socket is closed once gRPC holds the port.
+    # gRPC binds the port itself, which is possible as long as no socket listens on the port. The
+    # reserving socket is closed once gRPC has bound the port.
     with reserved or nullcontext():
         _start(frontend, settings, settings.port, "--port")
     if reserved is not None:
@@ -185,7 +185,8 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
     Returns:
       Whether the frontend has answered its last request.
     """
-    # A thread, because a frontend may wait for a slow client whose request is still incomplete.
+    # Join in a thread, because a frontend may wait for a slow client whose request is still
+    # incomplete.
     joining = threading.Thread(target=frontend.join, name="join", daemon=True)
     joining.start()
     joining.join(max(0, deadline - time.monotonic()) + LAST_SECONDS)

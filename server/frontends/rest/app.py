@@ -1,4 +1,4 @@
-"""Composes the REST frontend of its parts."""
+"""Builds the REST frontend from its parts."""
 
 from collections.abc import Sequence
 
@@ -34,8 +34,7 @@ def build_rest_app(
       settings: The settings of the server. None means the defaults of the flags.
       metrics: Counts the requests that never reach the data plane. Served at `monitoring_path`.
       keys: The accepted API keys. None disables authentication.
-      admission: Bounds the requests in flight and tells readiness. Must not be the data plane's,
-        which would count each request twice.
+      admission: Bounds the requests in flight, and tells whether the server is ready.
       monitoring_path: The path of the metrics, for example "/monitoring/prometheus/metrics". None
         means that metrics are not served.
       extra_routers: The APIs to serve beside TensorFlow Serving's.

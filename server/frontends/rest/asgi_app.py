@@ -71,7 +71,7 @@ class RootApp:
         }
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the synchronous handler of POST requests to a URL, if they are quick."""
+        """Return the synchronous handler of POST requests to a URL; None if they may be slow."""
         handler = self._dispatcher.find_fast_path(url)
         if handler is None or (self._keys is None and not self._cors_headers):
             return handler
@@ -121,7 +121,7 @@ class RootApp:
         return response._replace(headers=(*response.headers, *self._cors_headers))
 
     def _authenticate(self, path: str, method: str, headers: Headers) -> Response | None:
-        """Return the refusal of a request without a valid API key, else None."""
+        """Return the error response to a request without a valid API key; None to accept it."""
         if self._keys is None or path in self._open_paths:
             return None
         if method == "GET" and path in openapi_app.OPEN_PATHS:
@@ -136,7 +136,8 @@ class RootApp:
             )
         except Unauthenticated as error:
             if self._metrics is not None and self._dispatcher.is_routed(path):
-                # Without the model's name: strangers must not be able to add metric series.
+                # The model's name is not recorded: clients without a key must not be able to add
+                # metric series.
                 self._metrics.request_done("", "", "REST", error.code.name, 0)
             return errors.response_to_error(error)
         return None

@@ -28,7 +28,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.UNAUTHENTICATED: 401,
 }
 _TOO_LARGE = 413
-# Clients may retry after so many seconds.
+# The value of the header Retry-After, in seconds.
 _RETRY_AFTER = (b"retry-after", b"1")
 _HEADERS = {
     401: ((b"www-authenticate", b"Bearer"),),

@@ -7,8 +7,8 @@ from server.frontends.rest.dispatch.workers import LatencyTracker
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import Response, SyncHandler
 
-# After so many requests in a row that would have blocked, the route counts as slow. Requests that
-# the thread pool still answers cause fewer than that.
+# After this number of requests in a row that would have blocked, the route counts as slow. While
+# the thread pool finishes earlier requests, fewer requests than this would block.
 _MAX_BLOCKED_IN_A_ROW = 64
 
 _NON_BLOCKING = NonBlocking()
@@ -22,7 +22,8 @@ class AdaptiveFastPath:
 
         Args:
           handler: Raises WouldBlock if it would block.
-          tracker: The latencies of the route. Marked as slow if the handler often would block.
+          tracker: The latencies of the route. The route counts as slow if the handler often would
+            block.
         """
         self._handler = handler
         self._tracker = tracker

@@ -23,7 +23,8 @@ from server.frontends.rest.transport.responses import JSON, Response, SyncHandle
 from server.metrics import Metrics
 from tpuserve.errors import Code, TpuserveError
 
-# Clients may send any number of paths. Beyond this number all latencies are forgotten.
+# Clients may send any number of different paths. Above this number of routes, all recorded
+# latencies are discarded.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 
@@ -54,13 +55,13 @@ class Dispatcher:
         return self._find_router(path) is not None
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the synchronous handler of POST requests to a URL, if they are quick."""
+        """Return the synchronous handler of POST requests to a URL; None if they may be slow."""
         fast_path = self._fast_paths.get(url)
         if fast_path is None:
             fast_path = self._build_fast_path(url)
             if fast_path is None:
                 return None
-            # A path has many percent-encoded spellings.
+            # The number of entries is limited, because a path has many percent-encoded spellings.
             if len(self._fast_paths) >= _MAX_ROUTES:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
@@ -118,7 +119,7 @@ class Dispatcher:
             raise
         handle = partial(router.handle, route, headers)
         work = partial(self._handle_body, handle, body, is_gzip, reservation, time.monotonic())
-        # The size after decompression is not known yet.
+        # The size after decompression is not known yet, so assume the largest size.
         size = self._bodies.max_decompressed_bytes if is_gzip else len(body)
         on_dropped = partial(self._release, reservation)
         return await self._workers.run(work, size, self._get_tracker(router, route), on_dropped)

@@ -49,7 +49,7 @@ class Router(Protocol):
           path: The path as sent, percent-encoded and with the query string.
 
         Raises:
-          TpuserveError: The API has no such path. Becomes the response.
+          TpuserveError: The API has no such path. The error becomes the response.
         """
 
     def handle(

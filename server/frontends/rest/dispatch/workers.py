@@ -15,15 +15,16 @@ Result = TypeVar("Result")
 # requests/s of such a model to a quarter. So a route whose requests are quick runs in the event
 # loop, until its requests become slow.
 _QUICK_SECONDS = 0.001
-# A run in a thread may wait for other threads. So the fastest of several runs decides.
+# A request that runs in a thread may wait for other threads. So the fastest of this number of runs
+# decides whether the route is quick.
 _FIRST_RUNS = 8
-# After a route was too slow for the event loop, twice as many runs as the last time go to threads
-# before the next attempt, up to a bound: a busy machine must not switch back and forth. The
-# number is reset after so many quick runs.
+# A route that was too slow for the event loop runs in threads for twice as many requests as the
+# last time, but at most _MAX_RUNS, before the next attempt: a busy machine must not switch back and
+# forth. After _RUNS_UNTIL_RESET quick runs, the number starts at _FIRST_RUNS again.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
-# A route is slow after so many slow runs. Each quick run makes up for a tenth of a slow one. One
-# very slow run suffices.
+# A route counts as slow after four slow runs, or after one very slow run. Each quick run cancels a
+# tenth of a slow run.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
 # The number of quick runs between two readings of the run-queue wait.
@@ -113,7 +114,8 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # Quick requests run in another thread than this one.
+        # The last reading belongs to this thread, and quick requests run in the event loop's
+        # thread.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf
@@ -122,7 +124,7 @@ class LatencyTracker:
 
 
 class Workers:
-    """A thread pool, and the decision which work runs in the event loop instead.
+    """A thread pool that runs quick and small requests in the event loop instead.
 
     Attributes:
       may_run_inline: Whether quick and small requests run in the event loop.

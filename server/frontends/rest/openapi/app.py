@@ -1,8 +1,8 @@
 """The OpenAPI document, and a page with Swagger UI that needs no other server.
 
 The page and its files are the same on every server, so they need no API key. Only /openapi.json
-describes the models, and needs a key if the models do. Then the page asks for the key, fills in
-Swagger UI's dialogue "Authorize" with the key, and stores the key nowhere else.
+describes the models, and needs a key if the models do. In that case the page asks for the key, and
+passes the key to Swagger UI's dialogue "Authorize". The page does not store the key.
 """
 
 from html import escape

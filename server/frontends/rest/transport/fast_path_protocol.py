@@ -8,10 +8,10 @@ from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 from server.frontends.rest.transport.uvicorn_compat import STATUS_LINE, HttpToolsProtocol
 
 _MAX_BODY_BYTES = 4096
-# After so many requests of one client in a row, the next one takes uvicorn's path, so that the
-# event loop serves other clients in between.
+# After this number of requests of one client in a row, uvicorn handles the next request, so that
+# the event loop serves other clients in between.
 _MAX_IN_A_ROW = 16
-# A larger body is not copied to be sent together with its head.
+# A larger body is sent apart from its head: joining them would copy the body.
 _MAX_JOINED_BYTES = 1 << 16
 
 
@@ -19,14 +19,14 @@ class FastPathProtocol(TimeoutProtocol):
     """uvicorn's HTTP protocol, bypassed for small requests whose handler is quick.
 
     The protocol buffers such a request until its body is complete, and answers it without an
-    asyncio task. uvicorn receives the request as if nothing had happened if the body is too
-    large, the connection ends, or the handler returns None.
+    asyncio task. If the body is too large, the connection ends, or the handler returns None, the
+    protocol passes the buffered request to uvicorn.
 
     Attributes:
       find_fast_path: A `SyncHandlerLookup`.
     """
 
-    # Any, since mypy would take a callable for a method.
+    # The type is Any, because mypy would treat a callable attribute as a method.
     find_fast_path: ClassVar[Any] = staticmethod(lambda url: None)
 
     _handler: SyncHandler
@@ -71,7 +71,7 @@ class FastPathProtocol(TimeoutProtocol):
             self._num_in_a_row += 1
             self._handler = handler
             self._buffered_body = b""
-            # Trailers of a chunked body go to the new list.
+            # A new list receives the trailers of a chunked body.
             self._buffered_headers, self.headers = self.headers, []
             return
         self._buffered_headers = self.headers
@@ -119,8 +119,8 @@ class FastPathProtocol(TimeoutProtocol):
         self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # A request that expects 100 Continue is never buffered. In a buffered request the flag
-        # comes from a trailer, which has no such meaning.
+        # A request whose head expects 100 Continue is never buffered. If the flag of a buffered
+        # request is set, a trailer has set it, and trailers have no such meaning.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)

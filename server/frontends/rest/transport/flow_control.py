@@ -14,7 +14,7 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
     close the connection of a client that has closed only its sending side.
 
     Attributes:
-      has_ended: Whether nothing is read any more.
+      has_ended: Whether reading has stopped for good.
     """
 
     def __init__(self, transport: Any, may_read: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ def build_protocol_class(
     """Return the value for the option `http` of uvicorn's Config.
 
     uvicorn creates an instance for each connection. If the installed uvicorn differs from the
-    tested releases, its own protocol serves, and one line of the log says so.
+    tested releases, the value is uvicorn's own protocol, and a line of the log reports this.
 
     Args:
       timeouts: The limits for slow clients.

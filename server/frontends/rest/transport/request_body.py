@@ -10,7 +10,7 @@ from server.frontends.rest.transport.headers import Headers
 from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
-"""TensorFlow Serving's bound on a decompressed body. It treats larger bodies as empty."""
+"""The largest decompressed body. TensorFlow Serving treats a larger body as empty."""
 # The window size that selects the gzip format, see zlib.decompressobj.
 _GZIP_WINDOW = 31
 _CHUNK_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, ht
 
 # These headers tell where a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
-# uvicorn's text.
+# The text of uvicorn's response.
 _INVALID_REQUEST = "Invalid HTTP request received."
 
 
@@ -47,7 +47,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._head_bytes = 0
         self._unsent_bytes = 0
         self._is_in_head = True
-        # Whether the fast path has answered, and no byte of the next request has arrived.
+        # Whether the fast path has sent a response, and no byte of the next request has arrived.
         self._is_idle = False
         # The offset of the data behind a head that requests an upgrade.
         self._upgrade_offset: int | None = None
@@ -98,7 +98,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def on_message_complete(self) -> None:
         """Handle the end of a request."""
         if self.parser.should_upgrade():
-            # The body follows: the parser takes it for data of the other protocol.
+            # The body follows, which the parser mistakes for data of the other protocol.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
@@ -129,7 +129,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Parse the data behind a head that requests an upgrade, as if it requested none."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # As in HttpToolsProtocol.__init__.
+            # HttpToolsProtocol.__init__ sets this option, too.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -181,7 +181,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         return float(shortest) / 4
 
     def _check_timeouts(self) -> None:
-        # Checked periodically, so that a request in time needs no timer.
+        # Timeouts are checked periodically, so that a request needs no timer of its own.
         now = time.monotonic()
         unsent_bytes = self.transport.get_write_buffer_size()
         is_client_stuck = bool(unsent_bytes) and unsent_bytes == self._unsent_bytes

@@ -1,4 +1,4 @@
-"""Gathers what is used of uvicorn beside its public API, and checks that it is as expected.
+"""The private parts of uvicorn that this package uses, and a check that they are as expected.
 
 `TimeoutProtocol` and `FastPathProtocol` subclass uvicorn's HTTP protocol, and
 `BackpressureFlowControl` subclasses its flow control. Other releases of uvicorn may differ.
@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-# Any: uvicorn may lack these, and `is_compatible` checks what is used of them.
+# The type is Any, because uvicorn may lack these names. `is_compatible` checks them.
 HttpToolsProtocol: Any
 FlowControl: Any
 ServerState: Any
@@ -72,7 +72,7 @@ _UPGRADE = b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
 
 def is_compatible() -> bool:
-    """Return whether the installed uvicorn is as the subclasses of its protocol expect."""
+    """Return whether the installed uvicorn has the private parts that this package uses."""
     try:
         return (
             _has_methods(HttpToolsProtocol, _PROTOCOL_METHODS)
@@ -83,7 +83,7 @@ def is_compatible() -> bool:
             and _pauses_reading_as_expected()
         )
     except Exception:
-        # A release may differ in any way.
+        # Any exception means that this release differs.
         return False
 
 
@@ -146,7 +146,7 @@ def _receives_requests_as_expected() -> bool:
 
 
 def _reports_upgrades_as_expected() -> bool:
-    """Check that an upgrade is reported while its exception, with an offset, is handled."""
+    """Check that uvicorn reports an upgrade while it handles an exception that has an offset."""
     offsets: list[Any] = []
 
     class Recorder(HttpToolsProtocol):  # type: ignore[misc]

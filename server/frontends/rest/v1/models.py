@@ -23,8 +23,8 @@ def encode_status(versions: Iterable[VersionStatus]) -> bytes:
 def encode_list(models: Mapping[str, ModelStatus]) -> bytes:
     """Encode all models, sorted by name: {"models": [...]}. TensorFlow Serving has no such list.
 
-    A model has the status of its versions, and a status of its own. That is OK, or the reason
-    why the model has no version.
+    An entry has the statuses of the model's versions, and the status of the model: OK, or the
+    reason why the model has no version.
     """
     entries = [
         {"name": name, **_version_list(status.versions), "status": _error(status.reason)}

@@ -1,4 +1,4 @@
-"""Parses paths as TensorFlow Serving does: matched as sent, percent-decoded afterwards.
+"""Parses paths as TensorFlow Serving does: matches a path as sent, then percent-decodes names.
 
 The query string is part of the path. Source: tensorflow_serving/model_servers/
 http_rest_api_handler.cc, http_rest_api_util.cc.
