@@ -1,1 +1,1 @@
-"""Which versions of which models are loaded: configuration, file system, life cycle."""
+"""Determines and loads the versions to serve: configuration, file system, life cycle."""

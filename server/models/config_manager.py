@@ -103,7 +103,8 @@ class ModelConfigManager:
             self._apply(config)
         if not wait:
             return
-        # The lock is free here: a load may be retried for minutes, and another reload may come.
+        # The lock is not held here: a load may be retried for minutes, and another reload may
+        # arrive.
         self._manager.wait(lambda: all(self._manager.is_converged(name) for name in new))
         failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
@@ -154,7 +155,7 @@ class ModelConfigManager:
         """Create the error for models that are not available at the start."""
         reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
-            # The model was not found; this error says so directly.
+            # The model was not found: this error states the reason.
             return reason
         return self._failure(names, "servable")
 

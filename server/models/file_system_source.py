@@ -63,7 +63,7 @@ class FileSystemSource:
             self._manager.set_aspired_versions(model.name, versions)
 
     def _log_warning(self, name: str, text: str) -> None:
-        # Once, and not at every poll.
+        # Log a warning once, and not at every poll.
         if self._last_warnings.get(name) != text:
             self._last_warnings[name] = text
             logger.warning("%s", text)

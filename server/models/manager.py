@@ -245,8 +245,8 @@ class Manager:
         assert servable.directory is not None
         fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
         with self._condition:
-            # One step under the lock: otherwise a new aspiration would mistake a version that is
-            # about to end for a version that is loading.
+            # The check and the new state need one lock. Otherwise `set_aspired_versions` could
+            # mistake a version that is about to end for a version that is loading.
             if not self._is_aspired(servable):
                 servable.mark_cancelled()
                 return
@@ -274,7 +274,7 @@ class Manager:
     def _handle_failure(
         self, servable: Servable, error: TpuserveError, fingerprint: Fingerprint, tries_left: int
     ) -> None:
-        # The traceback's frames would keep the data of the failed load in memory.
+        # Drop the traceback, whose frames would keep the data of the failed load in memory.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         logger.error("%s: cannot be loaded: %s", servable, error)
 
@@ -306,7 +306,8 @@ class Manager:
                 continue
             at_failure, at_last_poll = fingerprints
             now = directory_fingerprint.directory_fingerprint(servable.directory)
-            # The same at two polls: a directory that is still being copied is not read.
+            # The files must be the same at two polls, so that a directory that is being copied is
+            # not read.
             if now != at_failure and now == at_last_poll:
                 changed.append(servable)
             self._fingerprints[servable] = (at_failure, now)

@@ -93,7 +93,8 @@ class SavedModelLoader:
         with self._runtime_lock:
             if self._is_runtime_ready:
                 return
-            # TensorFlow is imported here, so that a server that cannot start fails without it.
+            # TensorFlow is imported here, so that a server that cannot start fails without the slow
+            # import.
             from tpuserve import devices
             from tpuserve.runtime import gc_control, tf_logging
 
