@@ -1,1 +1,1 @@
-"""Serves SavedModels to TensorFlow Serving clients: one data plane, a REST and a gRPC face."""
+"""Serves SavedModels to TensorFlow Serving clients, through a REST and a gRPC frontend."""

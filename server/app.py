@@ -154,7 +154,7 @@ class Server:
             if settings.grpc_socket_path:
                 ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
-                # Checked before the slow import of TensorFlow.
+                # Check that the model has a version before the slow import of TensorFlow.
                 Repository(settings.model_base_path).aspired_versions()
             base.preload_modules(settings)
             self._config_manager.start(self._first_config())
@@ -206,7 +206,7 @@ class Server:
                 return
             self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
         except TpuserveError as error:
-            # The next poll tries again, because missing files may appear. Log each error once.
+            # Log each error once. The next poll tries again, because missing files may appear.
             if str(error) != self._last_config_error:
                 logger.error(
                     "%s was not applied; still using the previous version: %s", path, error
@@ -320,6 +320,6 @@ def _read_tls(path: str) -> tls.TlsConfig:
     from server.frontends.rest.transport import tls as rest_tls
 
     config = tls.read_tls_config(Path(path))
-    # Validates the keys before a model is loaded; gRPC would not report what is wrong with them.
+    # Validate the keys before a model is loaded; gRPC would not report why a key is invalid.
     rest_tls.create_ssl_context(config)
     return config

@@ -92,11 +92,13 @@ def _options() -> list[click.Parameter]:
 
 
 def _run_server(**values: Any) -> None:
-    # Installed before the slow imports, so that Ctrl-C works from the start.
+    # The signal handlers are installed before the slow imports, so that Ctrl-C works from the
+    # start.
     signals = StopSignals()
     signals.install()
     try:
-        # Imported here, so that the help of other commands does not wait for web frameworks.
+        # The server is imported here, so that the help of other commands does not wait for web
+        # frameworks.
         from server import app
 
         ignored = flags.ignored_flags(_flags_on_command_line(click.get_current_context()))
@@ -117,7 +119,7 @@ def _serve(**values: Any) -> None:
     try:
         _run_server(**values)
     except ModelsNotAvailable as error:
-        # For a single model the model's own error is shorter and complete.
+        # For a single model, the error of the model is shorter and complete.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise

@@ -6,10 +6,10 @@ from tpuserve.errors import InvalidSetting, TooManyRequests, Unavailable
 
 
 class AdmissionController:
-    """Counts the requests in flight, bounds their number, and refuses all while draining.
+    """Counts the requests in flight, bounds their number, and refuses new requests while draining.
 
-    The frontend that receives a request acquires one slot for it. A request is never counted
-    again by the data plane.
+    The frontend that receives a request acquires one slot for it. The data plane does not count the
+    request again.
 
     Attributes:
       max_requests_in_flight: The largest number of requests in flight. None means no bound.
@@ -35,7 +35,7 @@ class AdmissionController:
         self._is_draining = False
         self._has_started = False
         self._num_waiters = 0
-        # Requests take the lock directly: through the condition they would take twice as long.
+        # Requests acquire the lock itself: acquiring the condition takes twice as long.
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
 

@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 class ApiKeys:
     """The API keys of a file, one per line. Empty lines and lines that begin with # are skipped.
 
-    The file is read again when it has changed. If reading fails, the previous keys stay valid:
-    replacing the file never locks clients out, and a deleted file never lets strangers in.
+    The file is read again when it has changed. If reading fails, the previous keys stay valid.
+    Replacing the file therefore never refuses a client with a valid key, and deleting the file
+    never disables authentication.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -84,7 +85,7 @@ class ApiKeys:
         logger.info("API keys: read %d from %s", len(digests), path)
 
     def _keep_previous_keys(self, signature: tuple[int, ...], path: Path, error: Exception) -> None:
-        # Logged once per state of the file: a line per request would fill the log.
+        # Log the error once for each state of the file: a line per request would fill the log.
         with self._lock:
             has_changed, self._file_signature = signature != self._file_signature, signature
         if has_changed:

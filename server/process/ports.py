@@ -98,7 +98,8 @@ def _bind(family: int, host: str, port: int) -> socket.socket:
     try:
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        # Otherwise a restarted server waits until its predecessor's connections have expired.
+        # Without this option, a restarted server must wait until its predecessor's connections
+        # expire.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except OSError:

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# At this nice value a thread gets a tenth of the processor time of a request's thread where the
-# two compete.
+# At this nice value, a thread that competes with a request's thread gets a tenth of the request's
+# processor time.
 _NICE = 10
 # The share of all processors that background work uses at most. Priorities alone do not keep the
 # work off the processor on which a request is about to continue.
 _PROCESSOR_SHARE = 1 / 8
-# The longest pause after one piece of work, however long the work took.
+# The longest pause after a function, however long the function took.
 _LONGEST_PAUSE_SECONDS = 0.1
 
 _PROCESSORS = os.cpu_count() or 1
@@ -40,7 +40,7 @@ class ThrottledExecutor:
         """Create the executor; its threads start with the first work after `enable`.
 
         Args:
-          threads: how many pieces of work run at the same time.
+          threads: how many functions run at the same time.
           processors: how many processors the machine has.
           clock: returns the processor time of the calling thread, in seconds.
           sleep: pauses the calling thread for a number of seconds.
