@@ -1,9 +1,9 @@
-"""Prints figures of the code's structure, to compare one state of the tree with another.
+"""Prints figures of the code's structure, to compare two states of the repository.
 
     python -m tools.house_figures [DIRECTORY]
 
 Generated files are left out. A function's length is the number of lines of its body, without its
-signature and docstring. A code line has more than a comment or a docstring.
+signature and docstring. A line counts as code if it holds more than a comment or a docstring.
 """
 
 import ast
@@ -33,13 +33,13 @@ _LAYOUT = {
 
 
 def body_lines(node: Definition) -> int:
-    """Return the number of lines of a function's body, its docstring not counted."""
+    """Return the number of lines of a function's body without its docstring."""
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def code_lines(file: SourceFile) -> int:
-    """Return the number of lines with code; docstrings are expressions, and are not code."""
+    """Return the number of lines with code, which comments and docstrings are not."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(file.text).readline):
         if token.type not in _LAYOUT:
@@ -55,7 +55,7 @@ def _is_string(node: ast.expr) -> bool:
 
 
 def vague_locals(file: SourceFile) -> Counter[str]:
-    """Return how often locals and loop variables are bound to each of the vague names."""
+    """Return how often each name in `_VAGUE_LOCALS` is assigned or is a loop variable."""
     return Counter(
         node.id
         for node in ast.walk(file.tree)
@@ -66,7 +66,7 @@ def vague_locals(file: SourceFile) -> Counter[str]:
 
 
 def _room_graph(graph: dict[str, set[str]], package: str) -> dict[str, set[str]]:
-    """Return the graph of a package's rooms: its direct subpackages and modules."""
+    """Return the import graph of a package's direct subpackages and modules."""
     rooms: dict[str, set[str]] = {}
     for module, targets in graph.items():
         if module.startswith(f"{package}."):
@@ -122,7 +122,7 @@ def _is_of(name: str) -> bool:
 
 
 def main() -> None:
-    """Print the figures of the tree that the command line names, or of this one."""
+    """Print the figures of the directory in the command line, or of the current directory."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     files = source_files(root)
     for package in PACKAGES:

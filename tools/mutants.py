@@ -2,9 +2,9 @@
 
     python -m tools.mutants [MODULE ...]
 
-The changes are cosmic-ray's mutations. They are written into the working tree and taken back, so
-the modules must have no uncommitted changes. Each surviving mutation is printed as a difference:
-either a test is missing, or the changed code does the same.
+The changes are cosmic-ray's mutations. Each is written into the working tree and reverted after the
+tests, so the modules must have no uncommitted changes. Each surviving mutation is printed as a
+difference: either a test is missing, or the changed code behaves the same.
 """
 
 import json
@@ -25,9 +25,9 @@ TESTS = {
 """Module → the fast tests that must notice a change of it."""
 
 _EQUIVALENT = (
-    # `int | None` becomes `int + None`: annotations are not evaluated.
+    # A changed annotation, such as `int + None` for `int | None`: annotations are not evaluated.
     "core/ReplaceBinaryOperator_BitOr_.*",
-    # Equal short strings and small integers are the same object.
+    # `is` in place of `==`: equal short strings and small integers are the same object.
     "core/ReplaceComparisonOperator_Eq_Is",
     "core/ReplaceComparisonOperator_NotEq_IsNot",
 )
@@ -53,7 +53,7 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
 
     Args:
       module: The path of the module.
-      tests: The tests that must fail.
+      tests: The path of the tests, of which at least one must fail.
       directory: A directory for cosmic-ray's files.
 
     Returns:
@@ -61,7 +61,7 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
       "no-test".
     """
     command = f'{sys.executable} -m pytest -x -q -p no:cacheprovider -m "not slow" {tests}'
-    # json writes strings as TOML does.
+    # The strings of JSON are valid in TOML.
     text = _CONFIGURATION.format(
         module=json.dumps(module),
         command=json.dumps(command),
@@ -88,7 +88,7 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
 
 
 def _changes_a_parameter_list(diff: str) -> bool:
-    """Return whether a mutation took the `*` before keyword-only parameters for a product."""
+    """Return whether a mutation changed the `*` before keyword-only parameters."""
     lines = {line[0] + line[1:].strip() for line in diff.splitlines() if line}
     return "-*," in lines
 
@@ -102,7 +102,7 @@ def _run(*command: str) -> str:
 
 
 def main() -> None:
-    """Mutate the modules that the command line names, or all."""
+    """Mutate the modules in the command line, or all six."""
     modules = sys.argv[1:] or list(TESTS)
     if unknown := [module for module in modules if module not in TESTS]:
         raise SystemExit(

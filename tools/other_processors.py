@@ -29,12 +29,13 @@ _WITHOUT_PROGRAMS = ("tests", *(f"--ignore={path}" for path in PROGRAM_TESTS))
 
 @dataclass(frozen=True)
 class Configuration:
-    """What distinguishes a processor.
+    """An emulated processor: the environment and the tests of one pytest process.
 
     Attributes:
-      name: What is printed.
-      processors: How many the process may use; TensorFlow starts as many threads.
-      environment: Variables of TensorFlow, oneDNN and XLA.
+      name: The name to print.
+      processors: The number of processors that the process may use, and of threads that TensorFlow
+        starts.
+      environment: Environment variables of TensorFlow, oneDNN and XLA.
       arguments: pytest's arguments that select the tests.
     """
 
@@ -89,7 +90,7 @@ def run_numeric_tests(configuration: Configuration) -> "subprocess.CompletedProc
 
 
 def main() -> None:
-    """Run all configurations, print a line for each, and the output of those that fail."""
+    """Run all configurations. Print a line for each, and the output of each failed run."""
     start = time.monotonic()
     has_failed = False
     with ThreadPoolExecutor(2) as executor:

@@ -1,4 +1,4 @@
-"""Draws docstrings and comments at random, to be read by somebody who does not know the code.
+"""Draws docstrings and comments at random, for a reader who does not know the code.
 
     python -m tools.sample_prose SEED
 
@@ -29,9 +29,10 @@ class Passage:
     """A docstring or a comment.
 
     Attributes:
-      path: Its file.
-      name: The qualified name of what it documents, or of the function that holds the comment.
-      text: The prose.
+      path: The file that holds the passage.
+      name: The qualified name of the documented definition, or of the function that holds the
+        comment.
+      text: The text of the passage.
     """
 
     path: Path
@@ -52,7 +53,7 @@ def docstrings(file: SourceFile) -> Iterator[Passage]:
 
 
 def comments(file: SourceFile) -> Iterator[Passage]:
-    """Yield the comments of a file; one that continues on the next line is one passage."""
+    """Yield the comments of a file. A comment of several lines is one passage."""
     block: list[tokenize.TokenInfo] = []
     for token in tokenize.generate_tokens(io.StringIO(file.text).readline):
         if token.type == tokenize.COMMENT:
@@ -108,7 +109,7 @@ def _comment(file: SourceFile, block: list[tokenize.TokenInfo]) -> Passage:
 
 
 def main() -> None:
-    """Print the sample of the seed that the command line names."""
+    """Print the sample of the seed in the command line."""
     if len(sys.argv) != 2 or not sys.argv[1].isdigit():
         raise SystemExit("usage: python -m tools.sample_prose SEED")
     for number, passage in enumerate(sample(Path.cwd(), int(sys.argv[1])), start=1):

@@ -48,7 +48,7 @@ class SourceFile:
 
 
 def source_files(root: Path) -> list[SourceFile]:
-    """Return the files of all packages, sorted by path, without generated ones."""
+    """Return the files of all packages, sorted by path, without generated files."""
     return [
         SourceFile(root, path)
         for package in PACKAGES
@@ -58,7 +58,7 @@ def source_files(root: Path) -> list[SourceFile]:
 
 
 def import_graph(files: list[SourceFile]) -> dict[str, set[str]]:
-    """Return module → the modules of the same packages that it imports at module level."""
+    """Return the import graph: module → the modules that it imports at module level."""
     modules = {file.module for file in files}
     graph: dict[str, set[str]] = {}
     for file in files:

@@ -1,1 +1,1 @@
-"""TensorProto messages: parsing them to arrays and serialising arrays as them."""
+"""Parses TensorProto messages to NumPy arrays, and serialises arrays as TensorProtos."""

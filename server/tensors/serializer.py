@@ -119,7 +119,7 @@ def _map_entry_prefix(
     """Return all bytes of a map entry that precede the bytes of the array.
 
     Returns:
-      Empty where the serialised values differ from the bytes of the array.
+      Empty if the dtype's serialised values differ from the bytes of the array.
     """
     element_type = BY_DTYPE.get(dtype)
     size = math.prod(shape) * dtype.itemsize
@@ -144,7 +144,7 @@ def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
 
 
 def _memory_chunks(array: Array) -> tuple[Chunk, Chunk]:
-    """Return the number of the array's bytes as a varint, and the bytes."""
+    """Return the array's size in bytes as a varint, and the array's bytes."""
     memory = _byte_view(array)
     return protobuf_wire.encode_varint(len(memory)), memory
 
@@ -179,7 +179,7 @@ def _serialize_values(array: Array, element_type: ElementType) -> bytes:
     if element_type.bits is not None:
         flat = flat.view(element_type.bits)
     elif flat.min() >= 0 and flat.max() < 0x80:
-        # A varint below 128 is one byte.
+        # A number below 128 is one byte as a varint.
         return protobuf_wire.encode_field(element_type.tag, flat.astype("u1").tobytes())
     proto = tensor_pb2.TensorProto()
     getattr(proto, element_type.field).extend(flat.tolist())

@@ -15,7 +15,7 @@ _MAX_MESSAGE_BYTES = 1024
 
 
 def abort_with_error(context: grpc.ServicerContext, error: TpuserveError) -> NoReturn:
-    """End a call with the status of an error, by raising grpcio's exception for that purpose."""
+    """End a call with the status of an error. Raises grpcio's exception for an aborted call."""
     context.abort(GRPC_STATUS[error.code], truncate_message(str(error)))
     raise AssertionError("abort never returns")
 
@@ -23,7 +23,7 @@ def abort_with_error(context: grpc.ServicerContext, error: TpuserveError) -> NoR
 def truncate_message(text: str) -> str:
     """Truncate a message as TensorFlow Serving does: to 1024 bytes of UTF-8.
 
-    A character at the limit is left out as a whole.
+    A character that would cross the limit is left out. A truncated message ends in "...TRUNCATED".
     """
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= _MAX_MESSAGE_BYTES:
@@ -32,5 +32,5 @@ def truncate_message(text: str) -> str:
 
 
 def to_utf8(text: str) -> str:
-    """Replace the characters that a proto cannot hold, such as those of undecodable file names."""
+    """Replace lone surrogates, as in undecodable file names, which a proto cannot hold, by "?"."""
     return text.encode("utf-8", "replace").decode("utf-8")

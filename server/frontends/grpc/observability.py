@@ -17,7 +17,7 @@ _ENTRYPOINT = "GRPC"
 class CallObserver:
     """Records each finished call, successful or not, in the metrics and in the access log.
 
-    A call that fails before its request names a model is counted for a model without a name.
+    A call that fails before its request is parsed is counted with an empty model name.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class CallObserver:
         Args:
           counted_methods: the full name of each method whose calls are counted, and the value of
             the metrics' label "API" for the method.
-          metrics: the registry in which calls are counted; None for a registry that is not read.
+          metrics: the registry in which calls are counted; None to count in a registry that nothing
+            reads.
           access_log: the log to write to; None to write no access log.
         """
         self._counted_methods = counted_methods
@@ -55,7 +56,7 @@ class CallObserver:
             "/tensorflow.serving.PredictionService/Predict".
           call: the state of the call.
           status: the name of the call's canonical code, such as "OK".
-          started_ns: the time at which the call began, of `time.perf_counter_ns`.
+          started_ns: the time at which the call began, from `time.perf_counter_ns`.
           context: grpcio's context of the call.
           bytes_in: the size of the request message.
           bytes_out: the size of the response message.

@@ -24,9 +24,9 @@ from server.metrics import Metrics
 from server.process import ports
 from server.request_log.access_log import AccessLog
 
-# The threads of calls that are rare and may take long.
+# The number of threads for administrative calls, which are rare and may take long.
 _ADMIN_THREADS = 8
-# The time from the last request to the end of accepting calls.
+# `stop` holds back rejections for this time before gRPC stops accepting calls.
 _HOLD_SECONDS = 0.05
 
 
@@ -81,7 +81,8 @@ class GrpcServer:
             settings.grpc_max_threads, allow_direct_polling=allow_direct_polling
         )
         self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
-        # Rejecting a call waits for nothing. One thread of its own never waits for other calls.
+        # Rejecting a call never blocks, so one thread is enough. No other calls run in the thread,
+        # so a rejection never waits for them.
         self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
         enabled = [service for service in service_types if service.is_enabled(settings)]
         self._observer = CallObserver(
@@ -135,7 +136,7 @@ class GrpcServer:
         if self._admission is not None and self._admission.is_draining:
             # gRPC ends a call that arrives at the moment of the stop with CANCELLED, and clients
             # do not retry such a call at another server. A rejected client may send its next call
-            # at once. So the last rejections wait until gRPC has told the clients of the stop.
+            # at once. So the last rejections wait until gRPC has notified the clients of the stop.
             self._rejection_pool.submit(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)
         try:

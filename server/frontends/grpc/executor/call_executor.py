@@ -54,11 +54,12 @@ class CallExecutor(ABC):
         pool: futures.ThreadPoolExecutor | None = None,
         is_quick: bool = False,
     ) -> None:
-        """Set the threads that run a method. Without arguments the executor's own threads do.
+        """Choose the threads that run a method: by default, the executor's own.
 
         Args:
           behavior: the function that implements the method. Its arguments are an iterator of
-            messages, whose first the function takes with `receive_first`, and a ServicerContext.
+            messages and a ServicerContext. The function takes the first message with
+            `receive_first`.
           pool: a thread pool that runs the method instead, for methods that take long.
           is_quick: whether the method neither waits nor computes for long. Such a method runs
             even while all threads of the executor are busy.
@@ -84,11 +85,13 @@ class CallExecutor(ABC):
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
         """Return the function that sends the messages of a response stream.
 
-        Where the executor can, the function does not wait for a client that does not read.
+        If the executor can, the function queues a message instead of waiting until the client has
+        read the previous messages.
 
         Args:
           context: the context of the call.
-          send: grpcio's function for the same purpose, which may wait.
+          send: grpcio's function that sends a message. The function may block while the client does
+            not read.
         """
 
     @abstractmethod

@@ -10,8 +10,8 @@ logger = logging.getLogger(__name__)
 class CallFuture:
     """A function to run for a call, and the callbacks to call after the function has returned.
 
-    The class has the part of `concurrent.futures.Future` that grpcio uses. The locks of a complete
-    Future would cost a tenth of the time of a small call.
+    The class implements only the part of `concurrent.futures.Future` that grpcio uses, because the
+    locks of a complete Future would cost a tenth of the time of a small call.
     """
 
     __slots__ = ("_args", "_callbacks", "_function", "_is_done")

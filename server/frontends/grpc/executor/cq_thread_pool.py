@@ -37,8 +37,8 @@ class CompletionQueueThreadPool(CallExecutor):
     """Runs a bounded number of calls at a time in threads that poll for gRPC's events.
 
     The number of polling threads is always one more than the number of calls that run, so that
-    quick methods are answered while all other threads are busy. As long as all calls are quick,
-    one thread polls and answers them alone (`SinglePollerMode`). No thread waits for a message.
+    quick methods are answered while all other threads are busy. As long as all calls are quick, a
+    single thread polls and answers the calls (`SinglePollerMode`). No thread waits for a message.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class CompletionQueueThreadPool(CallExecutor):
     ) -> CallFuture:
         """Request the first message of a call, and run the call when the message arrives.
 
-        Only grpcio calls this method. `grpcio_compat` tests that the arguments are as here.
+        Only grpcio calls this method. `grpcio_compat` tests that grpcio passes these arguments.
 
         Args:
           run: grpcio's function that runs another function in the context of a call.
@@ -105,9 +105,10 @@ class CompletionQueueThreadPool(CallExecutor):
           event: the event with which the call began.
           state: the state of the call.
           behavior: the function that implements the method.
-          unused_argument: grpcio's iterator of messages, which would wait in a thread.
+          unused_argument: grpcio's iterator of messages. It is not used, because its `next` blocks
+            a thread.
           serializers: the deserialiser and the serialiser of the method.
-          kwargs: none.
+          kwargs: not used.
         """
         message = _ReceivedMessage(state)
         future = CallFuture(run, (target, event, state, behavior, lambda: message, *serializers))
@@ -121,7 +122,8 @@ class CompletionQueueThreadPool(CallExecutor):
             try:
                 behavior.dispatch(future, state)
             except Exception:
-                # For example, no thread can be started. No handler will answer the call.
+                # The call cannot run, for example because no thread can be started. Cancel the
+                # call, because no handler will answer it.
                 logger.exception("a call cannot be run")
                 call.cancel()
             return finished
@@ -133,7 +135,7 @@ class CompletionQueueThreadPool(CallExecutor):
         return future
 
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
-        """Return the first message of a call, which has arrived unless the call is a stream."""
+        """Return the first message of a call. Blocks only if the call is a stream."""
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
         return super().receive_first(messages, call)
@@ -186,7 +188,8 @@ class CompletionQueueThreadPool(CallExecutor):
             with self._lock:
                 was_queued = self._queue.pop(future, False)
             if was_queued:
-                # The handler sees that the call has ended, and returns at once.
+                # The handler must still run to release the admission slot. It sees that the call
+                # has ended, and returns at once.
                 future.run()
 
         with state.condition:
@@ -199,7 +202,7 @@ class CompletionQueueThreadPool(CallExecutor):
         try:
             self._add_thread()
         except RuntimeError as error:
-            # The next calls wait for the threads that exist.
+            # Without another thread, later calls wait for the existing threads.
             logger.warning(
                 "%s: only %d of %d gRPC threads run",
                 error,
@@ -249,9 +252,10 @@ class CompletionQueueThreadPool(CallExecutor):
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Request the next call and cancel the current one, after the event of a new call failed.
+        """Request the next call and cancel the current call, if the failed event was a new call.
 
-        grpcio requests the next call only at the end of handling the event.
+        grpcio requests the next call only at the end of handling an event, so the server would
+        accept no further call after the failure.
         """
         state = self._server_state
         if event.tag is not _server._REQUEST_CALL_TAG:
@@ -265,7 +269,7 @@ class CompletionQueueThreadPool(CallExecutor):
 
 
 class _ReceivedMessage:
-    """An iterator of the message that has arrived, or of none."""
+    """An iterator over the received message; empty if the stream ended without a message."""
 
     __slots__ = ("_state",)
 

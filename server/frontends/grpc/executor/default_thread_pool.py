@@ -15,7 +15,7 @@ from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 
 # A thread that has waited for a message for this time is replaced by another thread.
 _SLOW_MESSAGE_SECONDS = 0.1
-# The threads of quick methods, which wait for nothing but their message.
+# The number of threads for quick methods, which wait only for their message.
 _QUICK_THREADS = 4
 
 

@@ -1,6 +1,6 @@
 """Tests whether the installed grpcio has the private API that this package uses.
 
-`CompletionQueueThreadPool` and `NonBlockingStreamWriter` are the users.
+`CompletionQueueThreadPool` and `NonBlockingStreamWriter` use the private API.
 """
 
 import inspect
@@ -17,7 +17,8 @@ try:
 except ImportError:
     _server = cygrpc = None
 
-# The functions and classes of grpc._server that are used, and the names of their parameters.
+# The functions and classes of grpc._server that this package uses, and the names of their
+# parameters.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "_begin_shutdown_once": ("state",),
     "_process_event_and_continue": ("state", "event"),
@@ -67,7 +68,7 @@ _MESSAGE = b"a message"
 
 
 def supports_direct_polling() -> bool:
-    """Return whether grpcio has all private names, signatures and behaviour that are used."""
+    """Return whether grpcio has the private API that this package uses, and behaves as expected."""
     if not _has_names(_server, (*_SERVER_MODULE_NAMES, *_FUNCTIONS)):
         return False
     if not _has_names(cygrpc, _CYTHON_NAMES):

@@ -12,8 +12,8 @@ from collections.abc import Callable
 # The mode begins after this number of quick calls in a row.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
-# In single-poller mode one slow call cancels this number of quick ones. The machine's other work
-# slows down some calls, and these alone must not end the mode.
+# In single-poller mode one slow call cancels out this number of quick calls. Other work on the
+# machine makes a few calls slow, and those few must not end the mode.
 _SLOW_WEIGHT = 8
 # The time after which the other threads take over from a call that turns out to be slow.
 _TICK_SECONDS = 0.002
@@ -22,11 +22,11 @@ _IDLE_TICKS = 10
 
 
 class SinglePollerMode:
-    """Decides whether all threads poll for events, or one thread alone.
+    """Decides whether all threads poll for events, or only one of them.
 
-    The threads report each event that they handle. After 64 quick events in a row the reporting
-    thread polls alone. The mode ends when an event takes more than 2 ms, when too many events are
-    slow, or after 20 ms without an event.
+    The threads report each event that they handle. After 64 quick events in a row, the thread that
+    handled the last of them becomes the only poller. The mode ends when an event takes more than 2
+    ms, when too many events are slow, or after 20 ms without an event.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,14 +48,14 @@ class SinglePollerMode:
 
     @property
     def is_active(self) -> bool:
-        """Whether one thread polls alone."""
+        """Whether only one thread polls."""
         return self._poller is not None
 
     def begin_event(self) -> float:
         """Report that the current thread begins to handle an event.
 
         Returns:
-          The time, for `end_event`.
+          The current time in seconds, to pass to `end_event`.
         """
         now = self._clock()
         if self._poller == threading.get_ident():
@@ -72,7 +72,7 @@ class SinglePollerMode:
         if is_poller:
             self._busy_since = None
             self._events += 1
-        # The count needs no lock: an error of one does not matter.
+        # The count of quick calls needs no lock: an error of 1 in the count does not matter.
         if self._clock() - began <= _QUICK_SECONDS:
             self._quick_calls = min(self._quick_calls + 1, _QUICK_CALLS)
             if self._quick_calls == _QUICK_CALLS and self._poller is None:
@@ -87,11 +87,12 @@ class SinglePollerMode:
             self._quick_calls = 0
 
     def wait_turn(self) -> None:
-        """Block the current thread as long as another thread polls alone."""
+        """Block the current thread as long as another thread is the only poller."""
         if self._poller is None or self._poller == threading.get_ident():
             return
         # One of the waiting threads watches the poller. When the watching thread returns, the next
-        # one watches, and returns too unless the mode is active again.
+        # waiting thread takes its place. That thread returns as well, unless the mode has become
+        # active again.
         with self._watch_lock:
             self._watch()
 
@@ -102,7 +103,7 @@ class SinglePollerMode:
             self._is_inactive.set()
 
     def close(self) -> None:
-        """Let all threads poll from now on."""
+        """Let all threads poll, and never activate the mode again."""
         self._is_closed = True
         self.deactivate()
 

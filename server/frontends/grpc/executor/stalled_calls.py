@@ -42,7 +42,7 @@ class StalledCallReaper:
         return bool(self._waiting_since)
 
     def track(self, call: CancellableCall) -> None:
-        """Start the time of a call that waits for its message."""
+        """Start the timeout of a call that waits for its first message."""
         self._waiting_since[call] = self._clock()
 
     def untrack(self, call: CancellableCall) -> None:

@@ -13,7 +13,7 @@ from grpc._cython import cygrpc
 
 
 class NonBlockingStreamWriter:
-    """Sends the messages of one response stream in order, each after the one before has left."""
+    """Sends the messages of one response stream in order, one at a time."""
 
     def __init__(self, context: Any) -> None:
         """Create a writer for the call of a grpcio ServicerContext."""
@@ -29,7 +29,7 @@ class NonBlockingStreamWriter:
             self._send_next()
 
     def _send_next(self) -> None:
-        """Hand the next message to gRPC unless one is on its way. Needs the call's lock."""
+        """Hand the next message to gRPC unless gRPC is sending one. Call with the lock held."""
         state = self._state
         if self._is_sending or not self._pending or not _server._is_rpc_state_active(state):
             return

@@ -75,9 +75,9 @@ def build_unary_handler(
 ) -> grpc.RpcMethodHandler:
     """Build grpcio's handler of a unary method.
 
-    The handler tells grpcio that the method has a stream of requests, which has the same wire
-    format. Only then does grpcio create the context while the message is on its way, and the
-    executor needs the context to cancel a call whose message stalls.
+    The handler declares the method to grpcio as one with a stream of requests, which has the same
+    wire format. Only for such a method does grpcio create the context before the message has
+    arrived. The executor needs the context to cancel a call whose message stalls.
 
     Args:
       name: the full name of the method, such as "/tensorflow.serving.PredictionService/Predict".
@@ -143,7 +143,7 @@ def build_rejecting_handler(
         observer.record(name, CallContext(), error.code.name, time.perf_counter_ns(), context)
         errors.abort_with_error(context, error)
 
-    # Not `CallExecutor.register`, whose threads may wait for the message first.
+    # `CallExecutor.register` would not do: its threads may wait for the message first.
     reject_call.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return grpc.stream_unary_rpc_method_handler(reject_call)
 

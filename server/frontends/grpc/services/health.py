@@ -65,14 +65,15 @@ class HealthService(GrpcService):
             self._watch(_Watcher(request.service in self._known_names, send), context)
 
         executor.register(watch, pool=self._context.admin_pool)
-        # With this attribute grpcio keeps no thread for an open stream. A watcher uses a thread
+        # With this attribute grpcio occupies no thread for an open stream. A watcher uses a thread
         # only while the status changes.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         name = self.names[0]
         check = UnaryMethod(self._check, is_quick=True)
         methods = {
             "Check": build_unary_handler(f"/{name}/Check", check, executor, observer),
-            # grpcio sees a stream of requests, so that the message has a time limit here as well.
+            # Watch has one request, but is declared with a stream of requests, so that the executor
+            # limits the time until the request arrives.
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         return [grpc.method_handlers_generic_handler(name, methods)]
@@ -86,7 +87,7 @@ class HealthService(GrpcService):
             self._is_draining = True
             watchers, self._watchers = self._watchers, set()
         for watcher in watchers:
-            # In threads, because sending to a client that does not read may block.
+            # The streams end in threads, because sending to a client that does not read may block.
             self._context.admin_pool.submit(watcher.end)
 
     def _check(self, raw: bytes, call: CallContext) -> bytes:

@@ -60,7 +60,8 @@ class GetModelMetadata:
         call.version = metadata.version
         signatures = get_model_metadata_pb2.SignatureDefMap()
         for name, signature_def in metadata.signature_defs.items():
-            # Serialised, because the message may be of another class than the API's SignatureDef.
+            # The message is serialised and parsed again, because its class may not be the API's
+            # SignatureDef.
             serialized = (
                 signature_def
                 if isinstance(signature_def, bytes)

@@ -36,8 +36,8 @@ class Predict:
           dataplane: runs the models.
           as_content: whether responses hold numbers as `tensor_content` rather than in the typed
             fields.
-          max_tensor_bytes: the largest size of an input's array. The size of the message is no
-            limit, because a few bytes can describe an array of any size.
+          max_tensor_bytes: the largest size of an input's array. The size of the message does not
+            limit the array, because a few bytes can describe an array of any size.
         """
         self._dataplane = dataplane
         self._as_content = as_content

@@ -46,8 +46,8 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
 
         Args:
           context: the dependencies of the service.
-          start_server: starts the profiler server and returns its address. A process can start one
-            only.
+          start_server: starts the profiler server and returns its address. A process can start only
+            one such server.
         """
         self._context = context
         self._start_server = start_server
@@ -112,6 +112,6 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
 
 
 def _remaining_seconds(context: grpc.ServicerContext) -> float | None:
-    """Return the time until the deadline of a call; None for no deadline."""
+    """Return the seconds until the deadline of a call; None for no deadline."""
     remaining = context.time_remaining()
     return None if remaining is None or remaining > _NO_DEADLINE_SECONDS else remaining

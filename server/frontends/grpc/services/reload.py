@@ -27,7 +27,7 @@ class HandleReloadConfigRequest:
         """Create the method.
 
         Args:
-          dataplane: puts the configuration in force.
+          dataplane: applies the configuration.
           counter_value: reads a counter of the metrics.
         """
         self._dataplane = dataplane

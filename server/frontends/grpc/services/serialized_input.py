@@ -9,8 +9,9 @@ from server.proto.serialized_input_pb2 import Input
 def read_examples(proto: Input) -> list[bytes]:
     """Return the serialised tf.train.Examples of an Input message.
 
-    The context of an ExampleListWithContext precedes each example. A parser merges two serialised
-    messages in a row, so that a feature of the example replaces the context's.
+    For an ExampleListWithContext, the bytes of the context precede the bytes of each example. A
+    protobuf parser merges concatenated messages, so that a feature of the example replaces a
+    feature of the same name in the context.
     """
     if proto.WhichOneof("kind") == "example_list":
         return list(proto.example_list.examples)

@@ -1,7 +1,7 @@
 """The base classes of gRPC services.
 
 To add a service, write a subclass and add it to `registry.SERVICE_TYPES`. Health checks, server
-reflection and the request metrics learn of the service from its class attributes.
+reflection and the request metrics read the class attributes of the service.
 """
 
 from abc import ABC, abstractmethod

@@ -17,9 +17,9 @@ class PredictionService(UnaryService):
     """Runs models, within the limits of the admission controller."""
 
     names = ("tensorflow.serving.PredictionService",)
-    # TensorFlow Serving registers services for health checks without their package.
+    # In health checks, TensorFlow Serving names its services without their package.
     health_names = ("PredictionService",)
-    # TensorFlow Serving counts these methods only.
+    # TensorFlow Serving counts the calls of these methods only.
     counted_apis = ("Predict", "Classify", "Regress")
     descriptor_module = "tensorflow_serving.apis.prediction_service_pb2"
     is_admission_controlled = True
@@ -44,8 +44,9 @@ class PredictionService(UnaryService):
 class ModelService(UnaryService):
     """Reports the status of models and reloads the configuration.
 
-    Neither limits nor draining apply, so that an operator can always see the status. A reload runs
-    in the pool of administrative calls, because a reload takes as long as loading models does.
+    The admission controller neither limits nor rejects these calls, so that an operator can always
+    see the status. A reload runs in the pool of administrative calls, because a reload takes as
+    long as loading models does.
     """
 
     names = ("tensorflow.serving.ModelService",)
