@@ -1,4 +1,4 @@
-"""Asks a served model over gRPC, with TensorFlow Serving's own stubs.
+"""Query a served model over gRPC with TensorFlow Serving's stubs.
 
 $ python examples/ask_grpc.py localhost:8500 half_plus_two 1 2 5
 half_plus_two version 1795233539: [[2.5], [3.0], [4.5]]

@@ -1,12 +1,12 @@
-"""Evaluates 10 rows in batches of 8: the last 2 count, on every device, with the right weight.
+"""Evaluate 10 rows in batches of 8: on every device, each row has the same weight.
 
     $ python examples/evaluate_uneven.py
     CPU      mean 5.5, mean error 0.1, loss 0.1
     4 cores  mean 5.5, mean error 0.1, loss 0.1
 
-The labels are 1 to 10, and the model is right but for the last row, where it is 1 off. Without the
-last 2 rows the mean would be 4.5 and the error 0; as the mean of two batches they would be 7 and
-0.25.
+The labels are 1 to 10. The model predicts every row correctly, except the last row, whose
+prediction is too small by 1. Without the last 2 rows the mean would be 4.5 and the error 0. The
+average of the two batches would be a mean of 7 and an error of 0.25.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ def model_fn(features, labels, mode):
 
 
 def metric_fn(labels, y):
-    # Runs on the host, with the real rows that all cores have sent there.
+    # Runs on the host with the rows of all cores, without padding.
     return {"mean": tf.metrics.mean(labels), "error": tf.metrics.mean_absolute_error(labels, y)}
 
 
@@ -32,7 +32,7 @@ def input_fn(params):
     labels = tf.reshape(tf.range(1.0, 11.0), [10, 1])
     y = tf.where(labels < 10, labels, labels - 1)
     rows = tf.data.Dataset.from_tensor_slices(({"y": y}, labels))
-    return rows.batch(params["batch_size"])  # no drop_remainder, in evaluation
+    return rows.batch(params["batch_size"])  # An evaluation needs no drop_remainder.
 
 
 def evaluate(directory, use_tpu):
@@ -44,13 +44,13 @@ def evaluate(directory, use_tpu):
 
 def main():
     with tempfile.TemporaryDirectory() as directory:
-        found = {"CPU": evaluate(directory, use_tpu=False)}
+        results = {"CPU": evaluate(directory, use_tpu=False)}
         with tpuserve.emulated_tpu(cores=4):
-            found["4 cores"] = evaluate(directory, use_tpu=True)
-    for device, each in found.items():
+            results["4 cores"] = evaluate(directory, use_tpu=True)
+    for device, metrics in results.items():
         print(
-            f"{device:8} mean {each['mean']:.1f}, mean error {each['error']:.1f}, "
-            f"loss {each['loss']:.1f}"
+            f"{device:8} mean {metrics['mean']:.1f}, mean error {metrics['error']:.1f}, "
+            f"loss {metrics['loss']:.1f}"
         )
 
 

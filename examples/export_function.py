@@ -1,11 +1,11 @@
-"""Exports a plain function for CPU and TPU: its vocabulary on the host, its weights on the TPU.
+"""Export a function with its vocabulary on the host and its weights on the TPU.
 
     $ python examples/export_function.py /tmp/sentiment
     {serve}: a good film +1, a bad film -1, not so bad -0.5
     {serve, tpu}: a good film +1, a bad film -1, not so bad -0.5
 
-A function that has a parameter use_tpu is called once for each metagraph, and says itself what
-goes to the TPU. One without it goes there as a whole.
+A function with a parameter use_tpu is called once for each metagraph and chooses the parts that run
+on the TPU. A function without the parameter runs on the TPU as a whole.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class Sentiment(tf.Module):
 
     def __call__(self, text, use_tpu):
         ids = self.vocabulary.lookup(tf.strings.split(text))
-        # A TPU takes numbers in rows of one length; 3 stands for words that are not known.
+        # A TPU needs rows of one length. 3 pads the rows, and is the id of unknown words.
         ids = ids.to_tensor(default_value=3, shape=[None, 8])
         if not use_tpu:
             return {"score": self.score(ids)}
@@ -53,12 +53,12 @@ def main(directory):
     for tag_set in (tags.SERVE, tags.SERVE_TPU):
         model = loader.load(version, tag_set)
         scores = model.run("serving_default", {"text": np.array(texts, object)})["score"]
-        shown = [f"{each.decode()} {s:+g}" for each, s in zip(texts, scores, strict=True)]
-        print(f"{tags.format_tags(tag_set)}: {', '.join(shown)}")
+        results = [f"{text.decode()} {s:+g}" for text, s in zip(texts, scores, strict=True)]
+        print(f"{tags.format_tags(tag_set)}: {', '.join(results)}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", help="where versions of the model go")
+    parser.add_argument("directory", help="the base path of the exported versions")
     with tpuserve.emulated_tpu(cores=1):
         main(parser.parse_args().directory)

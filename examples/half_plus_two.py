@@ -1,4 +1,4 @@
-"""Learns y = x / 2 + 2 from examples and exports it for CPU and TPU.
+"""Train y = x / 2 + 2 with TPUEstimator, and export the model for CPU and TPU.
 
     $ python examples/half_plus_two.py /tmp/half_plus_two
     $ tpuserve serve --model_name=half_plus_two --model_base_path=/tmp/half_plus_two/export
@@ -50,5 +50,5 @@ def main(directory):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", help="where checkpoints and exports go")
+    parser.add_argument("directory", help="the directory of checkpoints and exports")
     main(parser.parse_args().directory)

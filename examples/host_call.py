@@ -1,4 +1,4 @@
-"""Watches a training on a TPU from outside: by a host_call, by tf.summary, and by a logging hook.
+"""Monitor a training on a TPU with a host_call, with tf.summary and with a logging hook.
 
     $ python examples/host_call.py
     w = 1.000
@@ -10,8 +10,8 @@
     step 2: w 1.0000
     step 4: w 1.6250
 
-A host_call gets what all cores send in every step. What model_fn summarises or logs itself is
-seen once a loop of 2 steps, as its last step had it.
+A host_call receives the tensors of all cores in every step. The summaries and the logging hook of
+model_fn run once per loop of 2 steps, with the values of the last step.
 """
 
 import tempfile
@@ -35,19 +35,19 @@ def model_fn(features, labels, mode, params):
     tf.summary.scalar("w", w)
     before = tf.identity(w)
     log = tf.train.LoggingTensorHook(
-        {"w": before}, every_n_iter=1, formatter=lambda seen: print(f"w = {seen['w']:.3f}")
+        {"w": before}, every_n_iter=1, formatter=lambda values: print(f"w = {values['w']:.3f}")
     )
 
     def host_call(steps, rates):
-        # One value of each core along the first dimension; all cores have the same.
+        # The first dimension holds one value per core, and all values are equal.
         writer = summary.create_file_writer(params["host_call_dir"])
         with writer.as_default(), summary.record_if(True):
             summary.scalar("rate", rates[0], step=steps[0])
             return tf.summary.all_v2_summary_ops()
 
-    sent = [tf.reshape(step + 1, [1]), tf.reshape(rate, [1])]
+    tensors = [tf.reshape(step + 1, [1]), tf.reshape(rate, [1])]
     return trainer.TPUEstimatorSpec(
-        mode, loss=loss, train_op=train_op, host_call=(host_call, sent), training_hooks=[log]
+        mode, loss=loss, train_op=train_op, host_call=(host_call, tensors), training_hooks=[log]
     )
 
 
@@ -56,7 +56,7 @@ def input_fn(params):
     return tf.data.Dataset.from_tensors(({"x": x}, 2 * x)).repeat()
 
 
-def show(tag, directory):
+def print_summaries(tag, directory):
     for path in Path(directory).glob("events.*"):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:
@@ -72,8 +72,8 @@ def main(directory):
     params = {"host_call_dir": f"{directory}/host_call"}
     estimator = trainer.TPUEstimator(model_fn, config=config, params=params, train_batch_size=8)
     estimator.train(input_fn, max_steps=4)
-    show("rate", params["host_call_dir"])
-    show("w", directory)
+    print_summaries("rate", params["host_call_dir"])
+    print_summaries("w", directory)
 
 
 if __name__ == "__main__":

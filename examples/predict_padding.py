@@ -1,4 +1,4 @@
-"""Predicts 5 rows in batches of 4, on a TPU: the last batch is padded, the caller sees no padding.
+"""Predict 5 rows in batches of 4 on a TPU: the results contain no row of the padding.
 
     $ python examples/predict_padding.py
     row 0: x = 1.0, 0.10 of its batch
@@ -7,7 +7,7 @@
     row 3: x = 4.0, 0.40 of its batch
     row 4: x = 5.0, 1.00 of its batch
 
-The model can tell: features["is_padding"] is 1 for the rows that fill the last batch up.
+The model detects the padding: features["is_padding"] is 1 for the rows that pad the last batch.
 """
 
 import tempfile
@@ -22,17 +22,17 @@ import trainer
 def model_fn(features, labels, mode):
     x = features["x"]
     if mode == trainer.ModeKeys.PREDICT:
-        # Off the TPU no batch is padded.
+        # Off the TPU there is no padding, and the feature is missing.
         is_padding = features.get("is_padding", tf.zeros(tf.shape(x), tf.int32))
         total = tf.reduce_sum(x * (1 - tf.cast(is_padding, tf.float32)))
-        # Each core has some rows of the batch.
+        # Each core has only its own rows, so the sum over the cores is the sum of the batch.
         share = x / trainer.cross_replica_sum(total)
         return trainer.TPUEstimatorSpec(mode, predictions={"x": x, "share": share})
     train_op = tf.train.get_global_step().assign_add(1)
     return trainer.TPUEstimatorSpec(mode, loss=tf.reduce_mean(x - labels), train_op=train_op)
 
 
-def rows_of(x, repeat):
+def make_input_fn(x, repeat):
     def input_fn(params):
         rows = tf.data.Dataset.from_tensor_slices(({"x": np.float32(x)}, np.float32(x)))
         if repeat:
@@ -47,8 +47,8 @@ def main():
         estimator = trainer.TPUEstimator(
             model_fn, directory, trainer.RunConfig(), train_batch_size=4, predict_batch_size=4
         )
-        estimator.train(rows_of([1, 2], repeat=True), max_steps=1)
-        predictions = estimator.predict(rows_of([1, 2, 3, 4, 5], repeat=False))
+        estimator.train(make_input_fn([1, 2], repeat=True), max_steps=1)
+        predictions = estimator.predict(make_input_fn([1, 2, 3, 4, 5], repeat=False))
         for number, row in enumerate(predictions):
             print(f"row {number}: x = {row['x']:.1f}, {row['share']:.2f} of its batch")
 

@@ -1,10 +1,10 @@
-"""Trains, evaluates at every checkpoint, exports the best model, and stops when it is good enough.
+"""Train, evaluate each checkpoint, export the best model, and stop at a target loss.
 
     $ python examples/train_and_evaluate.py
     stopped at step 20 of 1000, loss 0.0005
     exports of the best: 4
 
-Each evaluation, at steps 5, 10, 15 and 20, is better than the one before, and so is exported.
+Each evaluation, at steps 5, 10, 15 and 20, improves the loss, so all 4 models are exported.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ def serving_input_receiver_fn():
 
 
 def main(directory):
-    # A checkpoint every 5 steps, and so an evaluation.
+    # Each checkpoint, every 5 steps, is evaluated.
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop=5), model_dir=directory, save_checkpoints_steps=5
     )

@@ -1,11 +1,12 @@
-"""Trains a compiled Keras model as a TPUEstimator, and goes on with it in Keras.
+"""Train a compiled Keras model as a TPUEstimator, and predict with Keras.
 
     $ TPUSERVE_EMULATED_TPU=4 python examples/train_keras.py /tmp/keras
     as a TPUEstimator: mae 0.0000 after 300 steps
     back in Keras: y(3) = 5.50
 
-Optimizer, loss and metrics are the model's own. Gradients are averaged over the 4 emulated cores;
-on a machine that has a TPU the same command, without the variable, trains there.
+The estimator uses the optimizer, the loss and the metrics of the model. The gradients are averaged
+over the 4 emulated cores. On a machine with a TPU, the same command without the environment
+variable trains on the TPU.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import tensorflow as tf
 import trainer
 
 
-def compiled():
+def make_compiled_model():
     model = keras.Sequential([keras.Input([1], name="x"), keras.layers.Dense(1, name="y")])
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss="mse", metrics=["mae"])
     return model
@@ -30,19 +31,19 @@ def input_fn(params):
 
 
 def main(directory):
-    model = compiled()
+    model = make_compiled_model()
     estimator = trainer.model_to_tpu_estimator(
         model, model_dir=directory, train_batch_size=16, eval_batch_size=16
     )
     estimator.train(input_fn, max_steps=300)
-    found = estimator.evaluate(input_fn, steps=2)
-    print(f"as a TPUEstimator: mae {found['mae']:.4f} after {found['global_step']} steps")
+    metrics = estimator.evaluate(input_fn, steps=2)
+    print(f"as a TPUEstimator: mae {metrics['mae']:.4f} after {metrics['global_step']} steps")
     trainer.to_keras(estimator)
-    answer = model.predict(np.array([[3.0]], np.float32), verbose=0)
-    print(f"back in Keras: y(3) = {answer.item():.2f}")
+    prediction = model.predict(np.array([[3.0]], np.float32), verbose=0)
+    print(f"back in Keras: y(3) = {prediction.item():.2f}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", help="where checkpoints go")
+    parser.add_argument("directory", help="the directory of the checkpoints")
     main(parser.parse_args().directory)

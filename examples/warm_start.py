@@ -1,10 +1,10 @@
-"""Starts a model from another one's weights, on a TPU from what the CPU has trained.
+"""Initialise a model on a TPU with the weights of a model that was trained on the CPU.
 
     $ python examples/warm_start.py
     first model, 20 steps on the CPU: w = 2.0
     second model, 1 step on 4 cores: w = 2.0, b = 0.5
 
-The second model has a bias, b, that the first has not; w is the first one's.
+The second model starts with the w of the first model, and has an additional bias, b.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ def model_fn(features, labels, mode, params):
     return trainer.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def line(bias):
+def make_input_fn(bias):
     def input_fn(params):
         x = tf.constant([[-1.0], [1.0]] * 4)
         rows = tf.data.Dataset.from_tensor_slices(({"x": x}, 2 * x + bias)).repeat()
@@ -44,7 +44,7 @@ def main(directory):
         use_tpu=False,
         train_batch_size=8,
     )
-    first.train(line(bias=0), max_steps=20)
+    first.train(make_input_fn(bias=0), max_steps=20)
     print(f"first model, 20 steps on the CPU: w = {first.get_variable_value('w'):.1f}")
     second = trainer.TPUEstimator(
         model_fn,
@@ -55,8 +55,8 @@ def main(directory):
         warm_start_from=trainer.WarmStartSettings(f"{directory}/first", vars_to_warm_start="w"),
     )
     with tpuserve.emulated_tpu(cores=4):
-        second.train(line(bias=1), max_steps=1)
-    w, b = (second.get_variable_value(each) for each in "wb")
+        second.train(make_input_fn(bias=1), max_steps=1)
+    w, b = (second.get_variable_value(name) for name in "wb")
     print(f"second model, 1 step on 4 cores: w = {w:.1f}, b = {b:.1f}")
 
 

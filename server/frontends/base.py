@@ -80,7 +80,7 @@ def preload_modules(settings: Settings) -> None:
     collector never visits the imported objects.
     """
     names = []
-    logger.info("starting: TensorFlow is imported, which takes some seconds")
+    logger.info("starting: importing TensorFlow, which takes a few seconds")
     if settings.port or settings.grpc_socket_path:
         # The gRPC services import TensorFlow for its protos. A server without gRPC imports
         # TensorFlow with the first model.

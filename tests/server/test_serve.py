@@ -70,7 +70,7 @@ def test_one_line_says_which_metagraph_runs_on_what_and_why(server: ServeProcess
 
 
 def test_first_line_comes_before_the_wait_for_tensorflow(server: ServeProcess) -> None:
-    assert "starting: TensorFlow is imported" in server.log.splitlines()[0]
+    assert "starting: importing TensorFlow" in server.log.splitlines()[0]
 
 
 def test_rows_and_columns_are_answered_over_rest(server: ServeProcess) -> None:
