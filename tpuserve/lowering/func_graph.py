@@ -28,7 +28,7 @@ def build_and_lower(build: Callable[[], Any], *, compiled: bool = True) -> Any:
 
     Args:
       build: takes nothing; returns a nest of tensors, operations and None.
-      compiled: whether XLA compiles what each core computes.
+      compiled: whether XLA compiles the computation of each core.
 
     Returns:
       The nest, with tensors and operations of the default graph.
@@ -107,7 +107,7 @@ def _import_lowered(targets: list[Any], traced: Any, graph: Any, *, compiled: bo
       targets: operations and tensors of `traced`.
       traced: a FuncGraph.
       graph: the graph that `traced` was built in.
-      compiled: whether XLA compiles what each core computes.
+      compiled: whether XLA compiles the computation of each core.
 
     Returns:
       The lowered copy of each target, in `graph`.

@@ -31,9 +31,9 @@ _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTR
 def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
     """Return a graph with the same results and without TPU ops.
 
-    XLA compiles what a TPU core computes, for the CPU and when it first runs. An op that XLA
-    cannot compile is therefore refused, as on a TPU. A computation is split where it communicates
-    with the host or with other replicas, and XLA compiles the parts.
+    XLA compiles the computation of a TPU core for the CPU, at its first run. An op that XLA cannot
+    compile is therefore refused, as on a TPU. A computation is split where it communicates with the
+    host or with other replicas, and XLA compiles the parts.
 
     Args:
       graph: a GraphDef with its function library; it is not changed.

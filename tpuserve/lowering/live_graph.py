@@ -35,7 +35,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
 
     Args:
       targets: operations and tensors of the default graph.
-      compiled: whether XLA compiles what each core computes.
+      compiled: whether XLA compiles the computation of each core.
 
     Raises:
       LoweringError: an op cannot be lowered to a CPU.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.op_def_pb2 import OpDef
 
-    # Function name → function.
+    # The function library of a graph: function name → FunctionDef.
     Library: TypeAlias = Mapping[str, FunctionDef]
 
 

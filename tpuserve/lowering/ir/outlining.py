@@ -15,7 +15,7 @@ SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
 INLINE = "_lower_as_multi_device_function"
 
-# Added to an op's second seed once for each replica index.
+# Replica r adds r times this number to an op's second seed.
 _SEED_DISTANCE = 0x5EED
 
 

@@ -1,9 +1,9 @@
 """Clustering: partitions a replicated graph into clusters that XLA compiles whole.
 
-Some ops are no part of a cluster, because a TPU core does not run them by itself: infeed and
-outfeed, collectives, outside compilations, and loops and branches that contain any of these or
-that update variables and have results that differ between replicas. Each of them, and each plain
-read of a variable, is a cluster of one op. All other nodes form up to three clusters per level:
+Some ops are clusters of one op, because a TPU core does not run them by itself: infeed and outfeed,
+collectives, outside compilations, and loops and branches that contain such ops. So are plain reads
+of variables, and loops and branches that update variables and whose results differ between
+replicas. All other nodes form up to three clusters per level:
 
 * INVARIANT: values that are the same on all replicas and are used outside of a cluster;
 * PER_REPLICA: values that differ between replicas; each replica runs the cluster;
@@ -57,7 +57,7 @@ class Cluster:
     """Nodes that run together, as one function, or a single op.
 
     Attributes:
-      kind: what the nodes have in common.
+      kind: the property that the nodes have in common.
       level: see the module's docstring.
       nodes: in topological order; a SINGLE_OP cluster has one node.
     """
@@ -98,9 +98,9 @@ def partition_into_clusters(
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
-            # It is better to repeat the node on each replica than to wait for it. Waiting would
-            # separate the nodes after it from those before it, such as a gradient from its
-            # activations.
+            # Repeat an invariant node on each replica if a cluster of its own would be on a later
+            # level. The later level would separate the nodes before it from the nodes after it, for
+            # example activations from their gradients.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         assigned[node.name] = (level, kind)
@@ -144,8 +144,9 @@ class ClusterClosure:
     """The nodes of a cluster together with the nodes that are repeated inside of it.
 
     Attributes:
-      nodes: name → node, in topological order: the nodes of the cluster, and copies of nodes that
-        are cheaper to repeat than to pass in, or that XLA must see to know a shape.
+      nodes: name → node, in topological order: the nodes of the cluster, and copies of earlier
+        nodes. A node is copied if it is cheaper to repeat than to pass in, or if XLA needs it to
+        infer a shape.
       inputs: the values that the cluster takes from outside.
     """
 

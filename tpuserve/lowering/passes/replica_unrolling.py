@@ -110,7 +110,7 @@ class _ReplicaUnroller:
             else:
                 self._out.awaited[original_name] = self._out.awaited.get(name, [])
 
-    # Single ops.
+    # Methods that emit single ops.
 
     def _emit_op(self, node: Node, before: list[str]) -> list[str]:
         """Emit the replacement of one op; return the names of the new nodes."""
@@ -148,7 +148,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = copies
 
     def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
-        """Emit one copy of the op for each replica, or one for all if its inputs are invariant."""
+        """Emit a copy of the op for each replica, or a single copy if its inputs are invariant."""
         num_outputs = len(op_defs.node_outputs(node.definition, self._library))
         is_single = all(value in self._invariant for value in node.inputs) and (
             not op_traits.is_random(node.definition, self._library)
@@ -227,7 +227,7 @@ class _ReplicaUnroller:
         )
         return self._context.add_function(unrolled_body, f"{name}_replicated")
 
-    # Clusters.
+    # Methods that emit the calls of clusters.
 
     def _emit_cluster(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
@@ -294,7 +294,7 @@ class _ReplicaUnroller:
     def _emit_calls(
         self, cluster: Cluster, closure: ClusterClosure, body: GraphIR, controls: list[str]
     ) -> list[str]:
-        """Emit one call of a cluster's function, or one per replica; return the calls' names."""
+        """Emit one call of a cluster's function, or a call per replica; return the calls' names."""
         must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
         # XLA ignores the seeds. Without XLA, each replica needs its own seeds.
         needs_reseeding = not must_compile and any(
@@ -325,7 +325,7 @@ class _ReplicaUnroller:
         )
         return not is_trivial and not has_tensor_lists
 
-    # Values and control inputs.
+    # Methods that translate values and control inputs of the original graph.
 
     def _replica_values(self, value: Value) -> list[Value]:
         """Return the value of each replica; emit it first if it is a constant."""

@@ -1,4 +1,4 @@
-"""The record of what the lowering knows about one op type."""
+"""The record of everything that the lowering knows about an op type."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,14 +100,14 @@ class OpSpec:
 
     Attributes:
       op: the op type, or a pattern with `*` for a family of ops.
-      kind: what the op is; determines its effects.
+      kind: the role of the op, which determines its effects.
       is_tpu_op: whether the op belongs to the TPU runtime and has no CPU kernel. A TPU op that is
         left after the lowering is an error.
       rewrite: replaces the op inside and outside of computations; None keeps the op.
       renamed_outputs: name of an output argument → its name after `rewrite`. Function bodies refer
         to outputs by these names ("node:outputs:0").
-      lower_replicated: replaces the op inside a computation, for all replicas at once; None for
-        an op that each replica, or one for all, can run.
+      lower_replicated: replaces the op inside a computation, for all replicas at once; None for an
+        op that needs no replacement, because each replica can run a copy.
       invariance: whether all replicas get the same outputs. None means that the outputs are the
         same if the inputs are the same and the op is not random.
       is_clustered: whether XLA may compile the op together with its neighbours.

@@ -190,7 +190,7 @@ _TPU_FRAME = (
 
 # An emulated TPU system is always up.
 _TPU_SYSTEM = (
-    # The topology is known without asking the system for it.
+    # The topology of an emulated TPU is known without this op, so the result may be empty.
     OpSpec(
         "ConfigureDistributedTPU",
         OpKind.TPU_SYSTEM,
