@@ -20,7 +20,7 @@ from tpuserve import tensorflow_internals
 
 FILE = "debug/saved_model_debug_info.pb"
 
-# Frequent ops that every compiler accepts, so that nobody needs their lines.
+# Frequent ops that every compiler accepts, so that no error message needs their lines.
 _IGNORED_OPS = frozenset(
     ("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp")
 )

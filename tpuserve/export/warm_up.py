@@ -197,7 +197,7 @@ def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes
 
 
 def _parse_example(serialized: bytes) -> Any:
-    """Parse a tf.Example; bytes that are no tf.Example give an empty one."""
+    """Parse a tf.Example; return an empty tf.Example for other bytes."""
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
@@ -206,7 +206,7 @@ def _parse_example(serialized: bytes) -> Any:
 
 
 def _make_inputs(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> dict[str, Any]:
-    """Return alias → array for a request: the user's inputs, and generated ones for the rest."""
+    """Return alias → array for a request; generate the inputs that the user did not pass."""
     infos = metagraph.signature_def[name].inputs
     from_user = {
         alias: _fit_input(

@@ -1,1 +1,1 @@
-"""Writes the files of an export: the version directory and what is in it."""
+"""Writes the version directory of an export and the files in it."""

@@ -80,7 +80,7 @@ class SavedModelWriter:
         return self
 
     def add(self, metagraph: MetagraphSpec) -> None:
-        """Add a metagraph. The first one also supplies the values of all variables.
+        """Add a metagraph. The first metagraph also supplies the values of all variables.
 
         Raises:
           ExportError: Two metagraphs have the same tag set, or the graphs hold more constants than
@@ -102,7 +102,7 @@ class SavedModelWriter:
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # Only the ops that restore the variables are placed: TPU ops have no kernel on a CPU.
+        # Place only the ops that restore the variables on devices: TPU ops have no kernel on a CPU.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:

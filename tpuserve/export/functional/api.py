@@ -38,12 +38,12 @@ def export(
 
     Both metagraphs have the same signatures and share one set of variables. Weights should be
     tf.Variables, because each metagraph stores its own copy of every constant. The metagraph
-    {serve} holds the model as it is. In the metagraph {serve, tpu} the whole function runs on the
+    {serve} holds the model unchanged. In the metagraph {serve, tpu} the whole function runs on the
     TPU, except for parts that it wraps in `tf.compat.v1.tpu.outside_compilation`.
 
-    A function with a parameter `use_tpu` places itself: it is called with True for the TPU
-    metagraph and with False for the other, and puts its own parts on the TPU with
-    `tpuserve.export.on_tpu` or `inference_on_tpu`. A vocabulary, for example, can stay on the host.
+    A function with a parameter `use_tpu` places its parts itself, with `tpuserve.export.on_tpu` or
+    `inference_on_tpu`. `use_tpu` is True for the TPU metagraph and False for the CPU metagraph. A
+    vocabulary, for example, can stay on the host.
 
     A function is called with one keyword argument for each input, by alias. It returns a tensor,
     which gets the alias "output", or a dict of alias → tensor. A Keras model is called for
@@ -68,8 +68,8 @@ def export(
       to_tpu: Whether to write the metagraph {serve, tpu}.
       assets_extra: Path below assets.extra/ → file to copy there.
       as_text: Write saved_model.pbtxt instead of saved_model.pb.
-      warm_up: The requests that a server runs before the model is available; True for one for
-        each signature and allowed batch size, None for no warm-up file.
+      warm_up: The requests that a server runs before the model is available; True for one request
+        per signature and allowed batch size; None for no warm-up file.
 
     Returns:
       The version directory, a child of the base directory. Its name is a Unix time in seconds.

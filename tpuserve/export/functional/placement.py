@@ -45,8 +45,8 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
 
     Raises:
       ExportError: An op on the TPU has strings.
-      InvalidSetting: A model that places itself, or one without an open batch dimension, has a
-        batch configuration.
+      InvalidSetting: A batch configuration is given for a model that places its own parts, or for a
+        model without an open batch dimension.
     """
     if signature.model.places_itself:
         function = _trace_self_placed(signature, batch_config)

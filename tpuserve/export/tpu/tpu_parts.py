@@ -56,7 +56,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    """Yield the operations of all TPU computations that a graph calls, except those of the host."""
+    """Yield the operations of all TPU computations that a graph calls, except host operations."""
     for function_graph in walk_graphs(graph):
         for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
