@@ -40,7 +40,7 @@ class NodesByDevice:
 
 
 def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a graph, which the host runs, but not those of TPU computations.
+    """Visit the nodes of a graph that the host runs, but no nodes of TPU computations.
 
     Args:
       graph: the main graph.
@@ -78,7 +78,7 @@ def outside_cluster_mask(body: Iterable[Any]) -> list[bool]:
     cluster was not built by `tpu.rewrite`; the TPU runs all of it.
 
     Args:
-      body: the NodeDefs of the computation's function, TensorFlow's or those of `tpuserve.proto`.
+      body: the NodeDefs of the computation's function, either TensorFlow's or `tpuserve.proto`'s.
     """
     nodes = list(body)
     has_cluster = any(CLUSTER_ATTRIBUTE in node.attr for node in nodes)

@@ -15,7 +15,7 @@ _COLOCATION_PREFIX = b"loc:@"
 def prune_metagraph(meta_graph: Any) -> None:
     """Remove, in place, nodes and collections that neither the signatures nor the loader need.
 
-    The function library stays as it is.
+    The function library is not changed.
 
     Args:
       meta_graph: a MetaGraphDef.
@@ -68,7 +68,7 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
 
 
 def _tensor_names(info: Any) -> Iterator[str]:
-    """Yield the names of the tensors that a TensorInfo stands for."""
+    """Yield the names of the tensors in a TensorInfo, which are several for a sparse tensor."""
     kind = info.WhichOneof("encoding")
     if kind == "coo_sparse":
         sparse = info.coo_sparse

@@ -33,7 +33,7 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
 
 
 def is_persistent(operation: Any) -> bool:
-    """Return whether an operation stands for state that exists before and after a run.
+    """Return whether an operation represents state that exists before and after a run.
 
     Such state is a variable, table, queue or iterator, or the value of a placeholder.
     """

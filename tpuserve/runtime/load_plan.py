@@ -32,7 +32,7 @@ class LoadRequest:
       hardware: the TPU system of this machine.
       fallback_to_cpu: whether {serve} may replace a metagraph that cannot run.
       forbid_unsafe_ops: whether to refuse ops that reach files, the network or Python.
-      runtime: the name of the runtime; None for the default one.
+      runtime: the name of the runtime; None for the default runtime.
     """
 
     directory: Path

@@ -169,5 +169,5 @@ def main(*, use_stub: bool = True) -> None:
             pickle.dump(result, stream)
             stream.flush()
         except BrokenPipeError:
-            # The parent has exited. Python's own error message about the pipe would help nobody.
+            # The parent has exited. Suppress Python's error message about the closed pipe.
             os._exit(0)

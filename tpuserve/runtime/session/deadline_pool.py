@@ -21,7 +21,8 @@ def add_deadline_pool(config: Any) -> None:
     """Append the pool to the session inter-op thread pools of a ConfigProto, in place."""
     pools = config.session_inter_op_thread_pool
     if not pools:
-        # Runs without RunOptions use the first pool, which is to be the default one.
+        # Runs without RunOptions use the first pool, so the first pool is TensorFlow's default
+        # pool.
         pools.add(global_name="tpuserve_default")
     pools.add(num_threads=_THREADS, global_name=_NAME)
 

@@ -83,7 +83,8 @@ def initialise_session(session: Any, plan: SessionPlan) -> None:
 
 def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
     options = config_pb2.CallableOptions(feed=list(feeds), target=[operation])
-    # -1 selects the calling thread. The threads of the pool are left to requests.
+    # The pool -1 runs the op in the calling thread. The threads of other pools are left to
+    # requests.
     options.run_options.inter_op_thread_pool = -1
     run = tensorflow_internals.make_session_callable(session, options)
     run(*[np.array(value.encode(), object) for value in feeds.values()])

@@ -46,8 +46,9 @@ class SignatureRunner:
 
     A run without a deadline stays in the calling thread, because handing a small model over to a
     pool costs more than running it. Such a run cannot be stopped. A run with a deadline therefore
-    goes to the deadline pool, unless its duration is predictable: the signature has a static cost,
-    inputs of the same shapes have run before, and the time limit is many times their duration.
+    goes to the deadline pool, unless its duration is predictable. It is predictable if the
+    signature has a static cost, inputs of the same shapes have run before, and the time limit is
+    many times as long as that run took.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class SignatureRunner:
             if array.dtype != expected_type:
                 self._check_type(array, alias)
             feeds.append(array)
-        # Sorted, so that the order of the names makes no difference to the cache of callables.
+        # The names are sorted, so that their order makes no difference to the cache of callables.
         outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
         function = self._callables.get(outputs) or self._make_callable(outputs)
         try:
@@ -129,8 +130,8 @@ class SignatureRunner:
         with contextlib.suppress(tf.errors.OpError, ValueError, TpuserveError):
             self._make_callable(self._all_outputs)
             if self._enforces_deadlines and self._types:
-                # Inputs of wrong types: TensorFlow prepares the run, then refuses the inputs, so
-                # that no op of the graph runs.
+                # Pass inputs of wrong types: TensorFlow prepares the run, and then refuses the
+                # inputs, so that no op of the graph runs.
                 invalid = [
                     np.array([0], np.float32) if dtype.hasobject else np.array([b""], object)
                     for _, dtype in self._types
@@ -193,7 +194,7 @@ class SignatureRunner:
         options = config_pb2.CallableOptions()
         options.feed.extend(signature.inputs[alias].name for alias in self._aliases)
         options.fetch.extend(signature.outputs[alias].name for alias in outputs)
-        # -1 runs the graph in the calling thread.
+        # The pool -1 runs the graph in the calling thread.
         options.run_options.inter_op_thread_pool = -1
         with self._lock:
             function = self._callables.get(outputs)
