@@ -67,7 +67,7 @@ def compile(
         all request sizes up to the largest batch size are equally likely. Only the advice on
         batch sizes depends on it.
       most_batch_sizes: Most batch sizes that the advice recommends.
-      processes: Number of compiler processes; None for one for each processor core.
+      processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
       compiler: An entered `Compiler` to use for several SavedModels, with its own processes and
         cache; None to use one for this call.
@@ -122,7 +122,7 @@ def _check_numbers(
 
 @dataclass
 class _JobList:
-    """The jobs of a plan: those that the cache or an error has settled, and those left to compile.
+    """The jobs of a plan: jobs with a known result, and jobs left to compile.
 
     Attributes:
       fingerprints: Request → the fingerprints of its clusters' modules.

@@ -44,7 +44,7 @@ class Compiler:
         """Check the dependencies; no process is started yet.
 
         Args:
-          processes: Number of worker processes; None for one for each processor core.
+          processes: Number of worker processes; None for the number of processor cores.
           cache: Cache of compilation results; None for no cache.
 
         Raises:

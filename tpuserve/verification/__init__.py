@@ -1,6 +1,6 @@
 """Verification of a SavedModel without a TPU: compares its TPU metagraph with its CPU metagraph.
 
-The baseline is the metagraph tagged {serve}, the candidate is the one tagged {serve, tpu}.
+The baseline is the metagraph tagged {serve}; the candidate is the metagraph tagged {serve, tpu}.
 """
 
 from tpuserve.verification.report import (

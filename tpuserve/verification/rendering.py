@@ -60,7 +60,7 @@ def _rename_keys(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_plain(value: Any) -> Any:
-    """Replace what JSON cannot hold: paths by strings, non-finite floats by None."""
+    """Replace values that JSON cannot hold: paths by strings, non-finite floats by None."""
     if isinstance(value, dict):
         return {name: _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):

@@ -63,7 +63,7 @@ def verify(
 
     Raises:
       SavedModelNotFound, DamagedSavedModel, MetagraphNotFound: The directory holds no SavedModel,
-        a damaged one, or one without both metagraphs.
+        or the SavedModel is damaged or lacks a metagraph.
       SignatureNotFound: Neither metagraph has a signature of that name.
       InvalidInput: The file of inputs does not fit the signatures.
       InvalidSetting, InvalidType: An argument is out of range or has the wrong type.

@@ -22,7 +22,7 @@ class XlaRefusals:
         """Record the ops that an error message says XLA refuses.
 
         Returns:
-          A sentence that names those ops; None if the error is about something else.
+          A sentence that names the ops; None if the error is not about unsupported ops.
         """
         # An error of tpuserve has only the first line of the message; its `__cause__` has the full
         # text.

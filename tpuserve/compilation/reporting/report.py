@@ -41,7 +41,7 @@ class Compilation:
 
     @property
     def bound(self) -> str | None:
-        """What limits the speed, "compute" or "memory", according to the chip's published peaks."""
+        """The limit of the speed, "compute" or "memory", by the chip's published peaks."""
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:
             return None
@@ -114,7 +114,7 @@ class CompileReport:
         request sizes are equally likely.
       compilations: One for each signature, topology and batch size.
       advice: One for each signature.
-      notes: What was assumed, one sentence each.
+      notes: Assumptions of the compilation, one sentence each.
     """
 
     directory: str

@@ -1,4 +1,4 @@
-"""Plans what to compile: the XLA clusters of each signature at each batch size."""
+"""Plans compilations: finds the XLA clusters of each signature at each batch size."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class CompilePlan:
     Attributes:
       graph: The lowered GraphDef.
       requests: In the order of signatures and batch sizes.
-      notes: What was assumed or left out, one sentence each.
+      notes: Assumptions and omissions of the plan, one sentence each.
     """
 
     graph: Any
@@ -75,7 +75,8 @@ def plan_compilations(
       MetagraphNotFound: The SavedModel has no TPU metagraph.
       SignatureNotFound: The metagraph has no signature of that name.
       LoweringError: The metagraph has an op that tpuserve cannot lower.
-      InvalidInput: No signature runs anything on the TPU, or one does not accept a batch size.
+      InvalidInput: No signature runs anything on the TPU, or a signature does not accept a batch
+        size.
     """
     signatures, graph = _read_lowered(directory)
     notes: dict[str, None] = {}
@@ -177,8 +178,8 @@ def _close_shapes(
 ) -> CompileRequest:
     """Replace the unknown dimensions of a request's arguments; note each replacement.
 
-    An unknown first dimension becomes the batch size, any other one becomes `unknown_dimension`.
-    An argument of unknown rank turns the request into a request with an error.
+    An unknown first dimension becomes the batch size; any other dimension becomes
+    `unknown_dimension`. An argument of unknown rank turns the request into a request with an error.
     """
     clusters = []
     for cluster in request.clusters:

@@ -8,7 +8,7 @@ from tpuserve.verification.hazards.node_placement import PlacedNode
 from tpuserve.verification.report import Hazard
 from tpuserve.verification.xla_refusals import XlaRefusals
 
-# Op → positions of the inputs that determine a shape of the compiled program; -1 is the last one.
+# Op → positions of the inputs that determine a shape of the compiled program; -1 is the last input.
 # Source: the MarkCompileTimeConstantInput registrations of tensorflow/compiler/tf2xla/kernels.
 _SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "Reshape": (1,),

@@ -36,7 +36,7 @@ def find_hazards(
       allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
       warm_up: The records of the warm-up file; empty without the file.
       refusals: The ops that XLA refused while the signatures ran.
-      verified: The results of those runs.
+      verified: The results of the runs of the signatures.
       line_of: Returns "file:number" of the user code that created "node@function", or None.
     """
     nodes = _merge_unique(placed.values())

@@ -46,7 +46,7 @@ def find_uncompilable_ops(
 
     Args:
       nodes: The nodes that the signatures run.
-      compiled: Those of the nodes that XLA has compiled, because their signature ran.
+      compiled: The nodes that XLA has compiled, because their signature ran.
       refusals: The ops that XLA refused while the signatures ran.
     """
     compiled_names = {(placed.function, placed.node.name) for placed in compiled}
@@ -59,7 +59,7 @@ def find_uncompilable_ops(
             continue
         reported.add(node.name)
         if (placed.function, node.name) in compiled_names:
-            # TensorFlow folded or removed the op before XLA saw the graph.
+            # XLA compiled the computation, so TensorFlow had folded or removed the op before.
             yield _node_hazard(
                 placed,
                 "uncompilable",

@@ -1,4 +1,4 @@
-"""Determines which nodes a signature runs, and which of those run on the TPU."""
+"""Determines which nodes a signature runs, and which of these nodes run on the TPU."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

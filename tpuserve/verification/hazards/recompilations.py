@@ -58,7 +58,7 @@ def _find_open_dimensions(name: str, signature: Signature) -> Iterator[Hazard]:
 
 
 def _batch_size_hazard(names: Sequence[str], allowed: Sizes, warm_sizes: Sizes) -> Hazard:
-    """Describe what open batch sizes mean for signatures that share their warm-up sizes.
+    """Describe the effect of open batch sizes on signatures that share their warm-up sizes.
 
     Args:
       names: Names of the signatures.

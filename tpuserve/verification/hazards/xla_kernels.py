@@ -24,7 +24,7 @@ def has_xla_kernel(node: Any) -> bool:
 
 
 def _satisfies(node: Any, constraint: Any) -> bool:
-    """Return whether the node's type attribute is among those that a kernel was registered for."""
+    """Return whether a kernel's constraint allows the type in the node's attribute."""
     allowed = constraint.allowed_values.list.type
     if constraint.name not in node.attr or not allowed:
         return True

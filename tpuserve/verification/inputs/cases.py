@@ -102,7 +102,7 @@ def collect_cases(
 def _generate_cases(
     meta_graph_def: Any, name: str, signature: Signature, sizes: Sequence[int], seed: int
 ) -> list[InputCase]:
-    """Generate one case for each batch size, or a single one for a fixed batch size."""
+    """Generate a case for each batch size, or a single case for a fixed batch size."""
     if not samples.has_open_batch_size(meta_graph_def, name):
         shapes = [spec.shape for spec in signature.inputs.values()]
         fixed_sizes = [shape[0] for shape in shapes if shape]

@@ -14,7 +14,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 Array = np.ndarray[Any, Any]
 
-# Stands for the single input of a signature that takes serialized tf.Examples.
+# Stands in for the alias of the single input of a signature that takes serialized tf.Examples.
 _EXAMPLES = ""
 
 
