@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     An error is printed as one line on standard error; `--debug` adds the traceback.
 
     Args:
-      arguments: The arguments without the program's name; None for those of the process.
+      arguments: The arguments without the program's name; None for the process's own arguments.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:

@@ -1,4 +1,4 @@
-"""Finds the TPU system of this machine: a real one, an emulated one, or none."""
+"""Finds the TPU system of this machine, which may be real or emulated."""
 
 import os
 import re
@@ -87,7 +87,7 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
         starts faster, and does not refuse ops that XLA cannot compile.
 
     Raises:
-      InvalidSetting: `cores` is no multiple of `hosts`, or one of them is less than 1.
+      InvalidSetting: `cores` is not a multiple of `hosts`, or a number is less than 1.
     """
     if cores < 1 or hosts < 1 or cores % hosts:
         raise InvalidSetting(
@@ -100,7 +100,7 @@ def emulated_tpu(cores: int = 8, hosts: int = 1, *, compiled: bool = True) -> Em
 
 
 def find_tpu_system(environ: Mapping[str, str] = os.environ) -> TpuSystem:
-    """Return the TPU system to use: an emulated one if it is requested, otherwise a real one.
+    """Return the TPU system to use: emulated if emulation is requested, otherwise real.
 
     Emulation must be requested: by `emulated_tpu`, or by the environment. TPUSERVE_EMULATED_TPU=8
     emulates 8 cores on one host, and =2x4 two hosts with 4 cores each. Unset, empty and 0 request

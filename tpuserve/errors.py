@@ -131,7 +131,7 @@ class LabelNotAvailable(TpuserveError):
 
 
 class TpuNotFound(TpuserveError):
-    """A TPU is needed, and the machine has neither a real nor an emulated one."""
+    """A TPU is needed, and the machine has neither a real nor an emulated TPU."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -22,7 +22,8 @@ class MetaGraphSelection:
       lowered: whether TPU ops are first replaced by ops with CPU kernels.
       reason: why this metagraph and this device were selected.
       compiled: whether XLA compiles the lowered computations.
-      fallback: a sentence on the preferred selection if this one replaces it; otherwise empty.
+      fallback: a sentence that says which selection was preferred and why it was not possible;
+        empty if this selection is the preferred one.
       runtime: the name of the runtime in `tpuserve.runtime.registry`.
       runtime_reason: why this runtime was selected.
     """
@@ -66,12 +67,12 @@ def select_metagraph(
       where: the directory of the SavedModel, for error messages.
       fallback_to_cpu: whether to select {serve} on the CPU if the other metagraph does not exist,
         or needs a TPU that this machine does not have.
-      runtime: the requested runtime; None selects the default one.
+      runtime: the requested runtime; None selects the default runtime.
 
     Raises:
       MetagraphNotFound: no metagraph has exactly the tags.
       TpuNotFound: the metagraph needs a TPU, and the machine has neither a real nor an emulated
-        one.
+        TPU.
     """
     try:
         selection = _select(available, requested, hardware, where)

@@ -1,4 +1,4 @@
-"""Turns SIGTERM into SystemExit, so that a command closes what it has started."""
+"""Turns SIGTERM into SystemExit, so that a command stops its processes and closes its files."""
 
 import signal
 import sys

@@ -62,7 +62,7 @@ class Signature:
         return {**{name: self.defaults[name] for name in omitted}, **inputs}
 
     def check_inputs(self, aliases: Collection[str]) -> None:
-        """Check that a request has the inputs of the signature, except those with defaults.
+        """Check that a request has the inputs of the signature, except inputs with defaults.
 
         The error texts are those of TensorFlow Serving.
 

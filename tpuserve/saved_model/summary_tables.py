@@ -38,7 +38,7 @@ _PROBLEM_STYLE = "bold red"
 
 
 def print_summary(model: SavedModel, console: Console | None = None) -> None:
-    """Print one box for each metagraph, and a table with what belongs to the whole SavedModel.
+    """Print a box for each metagraph, and a table of the properties of the whole SavedModel.
 
     Characters that the encoding of the console lacks are printed as escape sequences.
 
