@@ -79,7 +79,7 @@ def encode_tensor(name: str, array: Array) -> JsonText:
 
 
 def append_tensor(text: bytearray, name: str, array: Array) -> None:
-    """Append what `encode_tensor` returns to a text, without a copy of large arrays."""
+    """Append the result of `encode_tensor` to a text, without a copy of large arrays."""
     kind = _KINDS.get(array.dtype)
     if kind in ("float", "other") and array.size > CHUNK_SIZE:
         _append_chunked(text, array, kind)
@@ -103,7 +103,7 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
     if array.dtype == object or not array.size:
         return [encode_tensor(name, row) for row in _split_rows(array)]
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
-    # Numbers contain no brackets, so this text occurs between rows only.
+    # Numbers contain no brackets, so the separator occurs between rows only.
     separator = closing[1:] + b", " + opening[1:]
     rows: list[JsonText] = [
         *encode_tensor(name, array)[len(opening) : -len(closing)].split(separator)

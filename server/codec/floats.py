@@ -102,8 +102,8 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
 
 
 def _round_decimals(size: Array, places: Array) -> Array:
-    # To `places` decimal places, which may be negative. The division yields the double that is
-    # nearest to the decimal.
+    # Round to `places` decimal places, which may be negative. The division yields the double that
+    # is nearest to the decimal.
     up = _POWERS[np.maximum(places, 0)]
     down = _POWERS[np.maximum(-places, 0)]
     if places.min() >= 0:

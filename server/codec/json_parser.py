@@ -97,7 +97,7 @@ def _parse(body: bytes, max_nesting: int) -> Json:
     except orjson.JSONDecodeError:
         return _parse_tolerantly(body, max_nesting)
     _check_nesting(body, max_nesting)
-    # orjson keeps the last of equal keys.
+    # orjson keeps the last of several equal keys, and RapidJSON finds the first.
     return value if _has_unique_keys(body, value) else _parse_tolerantly(body, max_nesting)
 
 

@@ -169,7 +169,7 @@ def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype
 def _to_floats(leaves: list[Json], dtype: str) -> Array:
     if dtype == "float64":
         return np.array(leaves, np.float64)
-    # np.errstate takes longer than the rest of a small request.
+    # Small arrays avoid np.errstate, which takes longer than the other work for a small request.
     if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_FLOAT32 and max(leaves) < _MAX_FLOAT32:
         return np.array(leaves, np.float32)
     doubles = np.array(leaves, np.float64)

@@ -25,7 +25,7 @@ MIN_BYTES = 2048
 """The least size of an extracted array. Below, the general parser is as fast."""
 _NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
 _NUMERIC_REGION = re.compile(rb"\[[0-9eE+\-.,\[\] \t\r\n]{%d,}" % MIN_BYTES)
-# The text around a single large array lies within so many bytes of either end of the document.
+# The largest number of bytes before a single large array in a document, and after the array.
 _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
 _SEPARATORS = b", \t\r\n"

@@ -28,7 +28,7 @@ class Collector(Protocol):
 
 
 class Counter:
-    """A number that only grows, one per set of label values."""
+    """A metric that only grows, with one number per set of label values."""
 
     def __init__(self, name: str, labels: Labels = ()) -> None:
         """Create a counter with its name and the names of its labels."""
@@ -64,7 +64,7 @@ class Counter:
 
 
 class Histogram:
-    """A distribution of amounts in buckets, one set of buckets per set of label values."""
+    """A metric that counts amounts in buckets, with one set of buckets per set of label values."""
 
     def __init__(self, name: str, labels: Labels, bounds: Sequence[float]) -> None:
         """Create a histogram.
@@ -113,7 +113,7 @@ class Histogram:
 
 
 class Gauge:
-    """A number that is computed at each export, one per set of label values."""
+    """A metric that is computed at each export, with one number per set of label values."""
 
     def __init__(
         self, name: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]
@@ -145,5 +145,5 @@ class _Series:
 
 
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
-    """Return the label values of a new series, or those of the common series at the limit."""
+    """Return the label values of a new series; at the limit, those of the common series."""
     return values if len(series) < MAX_SERIES else (_OTHER_VALUES,) * len(values)
