@@ -15,7 +15,7 @@ class Route:
       model: The model's name. Empty if the path names no model.
       version: The model version. None if the path names no version.
       label: The version label. None if the path names no label.
-      operation: What to do, for example "predict" or "status".
+      operation: The name of the operation, for example "predict" or "status".
       runs_model: Whether a body is read and a model runs. Such requests take a slot of admission
         control and have their own label in the latency metrics.
     """

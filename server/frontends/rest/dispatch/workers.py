@@ -18,9 +18,9 @@ _QUICK_SECONDS = 0.001
 # A request that runs in a thread may wait for other threads. So the fastest of this number of runs
 # decides whether the route is quick.
 _FIRST_RUNS = 8
-# A route that was too slow for the event loop runs in threads for twice as many requests as the
-# last time, but at most _MAX_RUNS, before the next attempt: a busy machine must not switch back and
-# forth. After _RUNS_UNTIL_RESET quick runs, the number starts at _FIRST_RUNS again.
+# A route that was too slow for the event loop runs in threads for a number of requests. This number
+# doubles each time, up to _MAX_RUNS, so that a busy machine does not switch back and forth. After
+# _RUNS_UNTIL_RESET quick runs, the number starts at _FIRST_RUNS again.
 _MAX_RUNS = 4096
 _RUNS_UNTIL_RESET = 4096
 # A route counts as slow after four slow runs, or after one very slow run. Each quick run cancels a

@@ -44,7 +44,8 @@ def build_row_schema(tensors: Mapping[str, Any]) -> Json:
     items = {name: _build_tensor(tensor, 1) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
         (value,) = items.values()
-        # All rows have the format of the first one, so the choice is made for the whole list.
+        # All rows have the format of the first row, so the schema has one choice for the whole
+        # list.
         return {"anyOf": [_build_list(value), _build_list(_build_object(items))]}
     return _build_list(_build_object(items))
 

@@ -31,7 +31,8 @@ def build_protocol_class(
             uvicorn.__version__,
         )
         return "auto"
-    # Imported here, since these modules subclass what `uvicorn_compat` has just checked.
+    # Imported here, because these modules subclass the parts of uvicorn that `uvicorn_compat` has
+    # just checked.
     if find_fast_path is None:
         from server.frontends.rest.transport.timeout_protocol import TimeoutProtocol
 

@@ -52,7 +52,7 @@ class RequestBodyReader:
           reservation: Grows by the size of the body.
 
         Raises:
-          RequestTooLarge: The body is larger than the bound. The rest of it is not read.
+          RequestTooLarge: The body is larger than the bound. The remaining bytes are not read.
           TooManyRequests: The bodies of all requests are larger than their bound.
           Cancelled: The client has disconnected.
         """
@@ -149,7 +149,7 @@ def gunzip(
 ) -> bytes:
     """Decompress a gzip body.
 
-    Source: tensorflow_serving/util/net_http, which treats an invalid body as an empty one.
+    Source: tensorflow_serving/util/net_http, which treats an invalid body as empty.
 
     Args:
       body: The compressed body.

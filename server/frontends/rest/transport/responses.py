@@ -24,7 +24,7 @@ _NOT_FOUND = b"""<HTML><HEAD>
 
 
 class Response(NamedTuple):
-    """The response to a request, with what metrics and the access log record of the request.
+    """The response to a request, and the facts that metrics and the access log record.
 
     Attributes:
       status: The HTTP status code.

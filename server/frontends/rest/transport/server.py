@@ -64,7 +64,7 @@ class RestServer:
         self._server = uvicorn.Server(config)
         self._listener = listener
         self._on_failure = on_failure
-        # uvicorn installs signal handlers in the main thread only. Those are `server.app`'s.
+        # In this thread uvicorn installs no signal handlers; the handlers of `server.app` stay.
         self._thread = threading.Thread(target=self._serve, name="rest")
 
     def start(self) -> None:

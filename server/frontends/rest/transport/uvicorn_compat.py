@@ -169,7 +169,7 @@ def _pauses_reading_as_expected() -> bool:
 
 
 async def _application(scope: Any, receive: Any, send: Any) -> None:
-    """Stand for an ASGI application. Never runs."""
+    """Stand in for an ASGI application; never called."""
 
 
 class _Task:
