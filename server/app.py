@@ -245,7 +245,7 @@ def run(
       settings: the settings of the server.
       load: a version's directory → its model; None loads SavedModels.
       ignored: given flags that have no effect; they are logged.
-      signals: installed signal handlers; None to install new ones.
+      signals: installed signal handlers; None to install new handlers.
 
     Raises:
       TpuserveError: the server cannot start, or failed.

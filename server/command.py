@@ -2,7 +2,7 @@
 
 Both take the same flags. `tpuserve serve` refuses unknown flags and reports an error in one line.
 `tpuserve-model-server` replaces tensorflow_model_server in scripts: REST is off by default, unknown
-flags are reported and ignored, and its output and exit status are those of tensorflow_model_server.
+flags are reported and ignored, and output and exit status are as of tensorflow_model_server.
 """
 
 import os

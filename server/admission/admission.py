@@ -8,8 +8,8 @@ from tpuserve.errors import InvalidSetting, TooManyRequests, Unavailable
 class AdmissionController:
     """Counts the requests in flight, bounds their number, and refuses new requests while draining.
 
-    The frontend that receives a request acquires one slot for it. The data plane does not count the
-    request again.
+    The frontend that receives a request acquires one slot for the request. The data plane does not
+    count the request again.
 
     Attributes:
       max_requests_in_flight: The largest number of requests in flight. None means no bound.

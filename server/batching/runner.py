@@ -111,7 +111,8 @@ class BatchingRunner:
                 for name, outputs in output_names.items()
             }
         sorted_names = {name: tuple(sorted(output_names[name])) for name in sorted(output_names)}
-        # Batches have one flat mapping of outputs: output i is (signature name, alias) i.
+        # A batch has one flat mapping of outputs. The key of an output is the index of its
+        # signature name and alias in `flat_names`.
         flat_names = [(name, alias) for name, aliases in sorted_names.items() for alias in aliases]
 
         def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:

@@ -49,7 +49,7 @@ class BatchTask:
         self._error: TpuserveError | None = None
         self._lock = threading.Lock()
         self.is_done = False
-        # The lock is held until the task is done. At most one thread waits for it, so a lock
+        # The lock is held until the task is done. At most one thread waits for the task, so a lock
         # suffices; an Event costs several times as much.
         self._done_lock = threading.Lock()
         self._done_lock.acquire()

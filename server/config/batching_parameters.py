@@ -70,7 +70,7 @@ class BatchingParameters:
 
     @property
     def largest_batch(self) -> int:
-        """The largest number of rows that one batch may run with."""
+        """The largest number of rows in a batch."""
         if self.enable_large_batch_splitting and self.max_execution_batch_size is not None:
             return self.max_execution_batch_size
         return self.max_batch_size

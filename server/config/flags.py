@@ -304,7 +304,7 @@ def channel_arguments(text: str) -> tuple[tuple[str, int | str], ...]:
 
 
 def ignored_flags(names: Sequence[str]) -> list[str]:
-    """Return the names of those flags that are accepted and ignored."""
+    """Return the names that belong to flags without effect."""
     return [name for name in names if not FLAGS[name].has_effect]
 
 

@@ -39,7 +39,7 @@ def parse_text(text: str, empty: Proto, path: Path, pool: DescriptorPool | None 
       text: the text form.
       empty: the message to fill.
       path: the file of the text, for error messages.
-      pool: the messages that may stand in a field of type Any; None for protobuf's default pool.
+      pool: the messages that a field of type Any may hold; None for protobuf's default pool.
 
     Raises:
       InvalidConfig: the text cannot be parsed; the error's cause says where.

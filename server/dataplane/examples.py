@@ -1,4 +1,4 @@
-"""Serialised tf.train.Example messages: the one input of Classify and Regress signatures."""
+"""Serialised tf.train.Example messages: the only input of Classify and Regress signatures."""
 
 from collections.abc import Mapping, Sequence
 

@@ -79,8 +79,8 @@ class ModelConfigManager:
 
         Models that the new configuration leaves out are unloaded. The method blocks until each new
         model, and each model with a new base path, is available or has failed; old versions are
-        served until then. Labels are checked before any load: a label for a version that comes
-        with the same reload is refused, and an existing label never moves to a version that is not
+        served until then. Labels are checked before any load. A label for a version that the same
+        reload adds is refused, and an existing label never moves to a version that is not
         available. Source: section 3.2 of TensorFlow Serving's configuration guide, and its
         server_core.cc.
 

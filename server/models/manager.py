@@ -55,7 +55,7 @@ class Manager:
 
     The manager preserves availability: a new version is loaded before the old version is unloaded,
     and the old version is closed when the last request that uses it has finished. Loads and unloads
-    run in threads of their own, so that neither requests nor other models wait for them.
+    run in separate threads, so that neither requests nor other models wait.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class ThrottledExecutor:
         self._is_enabled = True
 
     def __call__(self, work: Callable[[], Result]) -> Result:
-        """Run the work, wait for it, and return its result or raise its exception."""
+        """Run a function, wait for its end, and return its result or raise its exception."""
         if not self._is_enabled:
             return work()
         result, work_seconds = self._threads.submit(self._run_timed, work).result()
