@@ -1,14 +1,18 @@
-"""An emulated TPU for sessions of a program's own.
+"""Runs TPU computations on an emulated TPU in sessions that a program creates itself.
 
-What such a program builds by tpu.rewrite, tpu.shard and kin is TensorFlow's own TPU graph, lowered
-as soon as it is built: see `tpuserve.lowering.func_graph`. So plain sessions, savers and hooks do.
+Such programs call tpu.rewrite, tpu.shard and similar functions without a TPUEstimator. TensorFlow
+builds its TPU graph, which is lowered at once to ops that a CPU can run: see
+`tpuserve.lowering.func_graph`. Plain sessions, savers and hooks can then run the graph.
 """
 
 from trainer.compat.emulation import builders, exports, tpu_names
 
 
 def install_emulation() -> None:
-    """Has TensorFlow build for the emulated TPU, wherever a program names what builds."""
+    """Patch TensorFlow's functions so that they build for the emulated TPU.
+
+    The patched functions behave as before if no TPU is emulated.
+    """
     builders.patch_builders()
     exports.patch_saved_model_builder()
     tpu_names.patch_cluster_resolver()

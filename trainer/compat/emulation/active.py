@@ -1,4 +1,4 @@
-"""When TensorFlow's builders of TPU graphs build for the emulated TPU."""
+"""Decides whether the TPU graph under construction is to be built for the emulated TPU."""
 
 import sys
 from types import FrameType
@@ -8,8 +8,8 @@ import tensorflow as tf
 from tpuserve.devices import TpuSystem, find_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
-# These build graphs for a TPU and lower them, or write them into an export, as a whole.
-_BUILD_THEMSELVES = (
+# Modules that build whole TPU graphs themselves, and lower them or write them to a SavedModel.
+_OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",
     "trainer.export",
@@ -19,25 +19,30 @@ _BUILD_THEMSELVES = (
 
 
 def find_active_emulated_tpu() -> TpuSystem | None:
-    """The emulated TPU, if what is built now is for a session of the program's own."""
-    hardware = find_tpu_system()
-    if not hardware.is_emulated or _is_inside_of_computation() or _is_built_for_us():
+    """Return the emulated TPU for which the calling code builds a graph of its own session.
+
+    Returns None if no TPU is emulated, inside a TPU computation, in our own graph builders, and in
+    eager programs, which have no sessions.
+    """
+    tpu_system = find_tpu_system()
+    if not tpu_system.is_emulated or _is_in_tpu_computation() or _is_called_by_our_builders():
         return None
-    # There are no sessions.
     if tf.compat.v1.executing_eagerly_outside_functions():
         return None
-    return hardware
+    return tpu_system
 
 
-def _is_inside_of_computation() -> bool:
+def _is_in_tpu_computation() -> bool:
+    """Return whether the code that runs is the body of a TPU computation."""
     return tpu_function.get_tpu_context().number_of_shards is not None
 
 
-def _is_built_for_us() -> bool:
+def _is_called_by_our_builders() -> bool:
+    """Return whether a module in `_OUR_GRAPH_BUILDERS` is on the call stack."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
-        if any(name == each or name.startswith(f"{each}.") for each in _BUILD_THEMSELVES):
+        if any(name == module or name.startswith(f"{module}.") for module in _OUR_GRAPH_BUILDERS):
             return True
         frame = frame.f_back
     return False

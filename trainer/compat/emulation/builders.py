@@ -1,4 +1,4 @@
-"""TensorFlow's builders of TPU graphs, with what they build lowered where the TPU is emulated."""
+"""Patches of TensorFlow's functions that build TPU graphs, for use with an emulated TPU."""
 
 import functools
 import logging
@@ -17,93 +17,117 @@ from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_MARK = "_builds_for_emulated_tpu"
-_HOST = "/device:CPU:0"
+# What runs in place of a patched function while a TPU is emulated. Takes the emulated TPU and a
+# function that calls the original with its arguments.
+_Replacement = Callable[[TpuSystem, "functools.partial[Any]"], Any]
+
+# The attribute that marks a patched function.
+_PATCHED = "_builds_for_emulated_tpu"
+_HOST_DEVICE = "/device:CPU:0"
 
 
-def _replace(module: ModuleType, name: str, emulating: Callable[..., Any]) -> None:
-    """Puts a function in the place of another, which it gets along with the emulated TPU."""
+def patch_builders() -> None:
+    """Patch the functions in `PATCHES`; has no effect on functions that are patched already."""
+    for module, name, replacement in PATCHES:
+        _patch(module, name, replacement)
+
+
+def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
+    """Make a function call its replacement while the graph is built for an emulated TPU."""
     original = getattr(module, name)
-    if getattr(original, _MARK, False):
+    if getattr(original, _PATCHED, False):
         return
 
     @functools.wraps(original)
-    def function(*arguments: Any, **named: Any) -> Any:
-        hardware = find_active_emulated_tpu()
-        if hardware is None:
-            return original(*arguments, **named)
-        return emulating(hardware, functools.partial(original, *arguments, **named))
+    def patched(*arguments: Any, **named_arguments: Any) -> Any:
+        tpu_system = find_active_emulated_tpu()
+        if tpu_system is None:
+            return original(*arguments, **named_arguments)
+        return replacement(tpu_system, functools.partial(original, *arguments, **named_arguments))
 
-    setattr(function, _MARK, True)
-    setattr(module, name, function)
-
-
-def _lowered(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
-    return build_and_lower(build, compiled=hardware.is_compiled)
+    setattr(patched, _PATCHED, True)
+    setattr(module, name, patched)
 
 
-def _host_end(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
-    if hardware.hosts > 1:
+def _build_lowered(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
+    """Build a TPU graph and lower it to ops of the CPU."""
+    return build_and_lower(build, compiled=tpu_system.is_compiled)
+
+
+def _build_host_transfer(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
+    """Build and lower an infeed enqueue or outfeed dequeue op.
+
+    Raises:
+      TpuNotFound: the emulated TPU has several hosts.
+    """
+    if tpu_system.hosts > 1:
         raise TpuNotFound(
-            f"a session of the program's own feeds a TPU of several hosts, and the {hardware} has "
-            f"them in one process, where their cores cannot be told apart by device_ordinal. Run "
-            f"the program with --emulate-tpu {hardware.tpu_cores}, which is one host."
+            f"infeed and outfeed ops in a program's own session do not work with several hosts: "
+            f"the {tpu_system} runs all hosts in one process, where device_ordinal does not say "
+            f"which host is meant. Run the program with --emulate-tpu {tpu_system.tpu_cores}, "
+            f"which emulates one host."
         )
-    return _lowered(hardware, build)
+    return _build_lowered(tpu_system, build)
 
 
-def _replicated(hardware: TpuSystem, build: "functools.partial[Any]") -> Any:
+def _build_replicated(tpu_system: TpuSystem, build: "functools.partial[Any]") -> Any:
+    """Build and lower a replicated computation: a call of tpu.split_compile_and_replicate.
+
+    Raises:
+      TpuNotFound: the computation has more replicas than the emulated TPU has cores.
+    """
     inputs = build.args[1] if len(build.args) > 1 else build.keywords.get("inputs")
     replicas = len(inputs) if isinstance(inputs, list) else 1
-    if replicas > hardware.tpu_cores:
+    if replicas > tpu_system.tpu_cores:
         raise TpuNotFound(
-            f"a TPU computation of {replicas} replicas has no place on the {hardware}. Give it at "
-            f"most {hardware.tpu_cores}, or run the program with --emulate-tpu {replicas}."
+            f"a TPU computation has {replicas} replicas, which is more than the {tpu_system} can "
+            f"run. Use at most {tpu_system.tpu_cores} replicas, or run the program with "
+            f"--emulate-tpu {replicas}."
         )
     logger.info(
-        "a TPU computation of a session of the program's own: %d replica%s on the %s, %s",
+        "TPU computation in a session of the program: %d replica%s on the %s, %s",
         replicas,
         "s" if replicas > 1 else "",
-        hardware,
-        "compiled by XLA" if hardware.is_compiled else "not compiled",
+        tpu_system,
+        "compiled by XLA" if tpu_system.is_compiled else "not compiled",
     )
-    return _lowered(hardware, build)
+    return _build_lowered(tpu_system, build)
 
 
-def _configured(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
+def _build_initialization(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
+    """Build a constant, the serialized topology, in place of the op that initializes a TPU."""
     with tf.device(None):
-        return tf.constant(topology.serialize_topology(hardware), name="ConfigureDistributedTPU")
+        serialized = topology.serialize_topology(tpu_system)
+        return tf.constant(serialized, name="ConfigureDistributedTPU")
 
 
-def _shut_down(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
+def _build_shutdown(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
+    """Build a no-op in place of the op that shuts a TPU down."""
     with tf.device(None):
         return tf.no_op(name="ShutdownDistributedTPU")
 
 
-def _this_host(hardware: TpuSystem, build: Callable[[], Any]) -> str:
-    return _HOST
+def _return_host_device(tpu_system: TpuSystem, build: Callable[[], Any]) -> str:
+    """Return this machine's CPU as the device of every TPU core and of every host."""
+    return _HOST_DEVICE
 
 
-def _metadata(hardware: TpuSystem, build: Callable[[], Any]) -> Any:
-    return topology.make_system_metadata(hardware)
+def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
+    """Return the metadata of the emulated TPU in place of the answer of a TPU master."""
+    return topology.make_system_metadata(tpu_system)
 
 
-# rewrite, replicate, shard, batch_parallel and their split_compile forms all call the first.
-PATCHES: tuple[tuple[ModuleType, str, Callable[..., Any]], ...] = (
-    (tpu, "split_compile_and_replicate", _replicated),
-    (tpu_ops, "configure_distributed_tpu", _configured),
-    (tpu_ops, "shutdown_distributed_tpu", _shut_down),
-    (tpu_ops, "infeed_enqueue", _host_end),
-    (tpu_ops, "infeed_enqueue_tuple", _host_end),
-    (tpu_ops, "outfeed_dequeue", _host_end),
-    (tpu_ops, "outfeed_dequeue_tuple", _host_end),
-    (tpu_topology, "_tpu_host_device_name", _this_host),
-    (tpu_topology, "_tpu_device_name", _this_host),
-    (tpu_system_metadata, "_query_tpu_system_metadata", _metadata),
+# Module, name of the function in the module, and the function's replacement. rewrite, replicate,
+# shard, batch_parallel and their split_compile variants all call split_compile_and_replicate.
+PATCHES: tuple[tuple[ModuleType, str, _Replacement], ...] = (
+    (tpu, "split_compile_and_replicate", _build_replicated),
+    (tpu_ops, "configure_distributed_tpu", _build_initialization),
+    (tpu_ops, "shutdown_distributed_tpu", _build_shutdown),
+    (tpu_ops, "infeed_enqueue", _build_host_transfer),
+    (tpu_ops, "infeed_enqueue_tuple", _build_host_transfer),
+    (tpu_ops, "outfeed_dequeue", _build_host_transfer),
+    (tpu_ops, "outfeed_dequeue_tuple", _build_host_transfer),
+    (tpu_topology, "_tpu_host_device_name", _return_host_device),
+    (tpu_topology, "_tpu_device_name", _return_host_device),
+    (tpu_system_metadata, "_query_tpu_system_metadata", _return_metadata),
 )
-
-
-def patch_builders() -> None:
-    """Has TensorFlow's own functions build for the emulated TPU, wherever they are named."""
-    for module, name, emulating in PATCHES:
-        _replace(module, name, emulating)

@@ -1,4 +1,4 @@
-"""Exports that a session of the program's own writes."""
+"""Keeps graphs that were lowered for an emulated TPU out of exports for a real TPU."""
 
 import functools
 from typing import Any
@@ -10,38 +10,45 @@ from tpuserve.errors import ExportError
 from tpuserve.lowering.func_graph import is_lowered
 from trainer.tensorflow_internals import saved_model_builder
 
-MARK = "_refuses_emulated_tpu"
+# The attribute that marks the patched class.
+PATCHED = "_refuses_emulated_tpu"
 
 
 def patch_saved_model_builder() -> None:
-    """Has a metagraph for a TPU refused that would hold what was lowered to run here."""
+    """Make SavedModelBuilder refuse to write a lowered graph as a metagraph for TPUs."""
     builder: Any = saved_model_builder.SavedModelBuilder
-    if getattr(builder, MARK, False):
+    if getattr(builder, PATCHED, False):
         return
-    setattr(builder, MARK, True)
-    with_variables, without = builder.add_meta_graph_and_variables, builder.add_meta_graph
+    setattr(builder, PATCHED, True)
+    original_with_variables = builder.add_meta_graph_and_variables
+    original = builder.add_meta_graph
 
-    @functools.wraps(with_variables)
+    @functools.wraps(original_with_variables)
     def add_meta_graph_and_variables(
-        self: Any, sess: Any, tags: Any, *arguments: Any, **named: Any
+        self: Any, sess: Any, tags: Any, *arguments: Any, **named_arguments: Any
     ) -> Any:
-        _check(sess.graph, tags)
-        return with_variables(self, sess, tags, *arguments, **named)
+        _check_not_lowered_for_tpu(sess.graph, tags)
+        return original_with_variables(self, sess, tags, *arguments, **named_arguments)
 
-    @functools.wraps(without)
-    def add_meta_graph(self: Any, tags: Any, *arguments: Any, **named: Any) -> Any:
-        _check(tf.compat.v1.get_default_graph(), tags)
-        return without(self, tags, *arguments, **named)
+    @functools.wraps(original)
+    def add_meta_graph(self: Any, tags: Any, *arguments: Any, **named_arguments: Any) -> Any:
+        _check_not_lowered_for_tpu(tf.compat.v1.get_default_graph(), tags)
+        return original(self, tags, *arguments, **named_arguments)
 
     builder.add_meta_graph_and_variables = add_meta_graph_and_variables
     builder.add_meta_graph = add_meta_graph
 
 
-def _check(graph: Any, tags: Any) -> None:
-    for_tpu = tag_sets.SERVE_TPU - tag_sets.SERVE
-    if for_tpu & set(tags or ()) and is_lowered(graph):
+def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
+    """Check that a graph may be written as a metagraph with some tags.
+
+    Raises:
+      ExportError: the tags are those of a TPU metagraph, and the graph has been lowered.
+    """
+    tpu_tags = tag_sets.SERVE_TPU - tag_sets.SERVE
+    if tpu_tags & set(tags or ()) and is_lowered(graph):
         raise ExportError(
-            f"a metagraph tagged {tag_sets.format_tags(tags)} is asked for, and its graph holds "
-            f"what an emulated TPU runs in place of TPU ops. Export it from a run of the program "
-            f"on a TPU, or by export_saved_model of a TPUEstimator."
+            f"cannot write a metagraph tagged {tag_sets.format_tags(tags)}: the graph was lowered "
+            f"for an emulated TPU and has no TPU ops. Export from a run of the program on a TPU, "
+            f"or use export_saved_model of a TPUEstimator."
         )

@@ -1,4 +1,4 @@
-"""What an emulated TPU system says of itself."""
+"""The topology and metadata of an emulated TPU system."""
 
 from tensorflow.core.protobuf.tpu import topology_pb2
 
@@ -6,34 +6,38 @@ from tpuserve.devices import TpuSystem
 from trainer.tensorflow_internals import Topology, TPUSystemMetadata
 
 
-def serialize_topology(hardware: TpuSystem) -> bytes:
-    """The TopologyProto of an emulated system; 8 cores of one host have that of a v2-8.
+def serialize_topology(tpu_system: TpuSystem) -> bytes:
+    """Return the serialized TopologyProto of an emulated system.
 
-    Two cores make a chip, and a host's chips stand in two columns, where their numbers are even.
+    Two cores form a chip, and the chips of a host form two columns; an odd number of cores or chips
+    is not divided. 8 cores on one host thus have the topology of a v2-8: a mesh of 2 x 2 chips with
+    2 cores each.
     """
-    cores = hardware.tpu_cores // hardware.hosts
-    per_chip = 2 - cores % 2
-    chips = cores // per_chip
+    cores = tpu_system.tpu_cores // tpu_system.hosts
+    cores_per_chip = 2 - cores % 2
+    chips = cores // cores_per_chip
     columns = 2 - chips % 2
     rows = chips // columns
     topology = topology_pb2.TopologyProto(
-        mesh_shape=[columns, rows * hardware.hosts, 1, per_chip],
-        num_tasks=hardware.hosts,
+        mesh_shape=[columns, rows * tpu_system.hosts, 1, cores_per_chip],
+        num_tasks=tpu_system.hosts,
         num_tpu_devices_per_task=cores,
     )
-    for host in range(hardware.hosts):
+    for host in range(tpu_system.hosts):
         for core in range(cores):
-            row, column = divmod(core // per_chip, columns)
-            topology.device_coordinates.extend([column, host * rows + row, 0, core % per_chip])
+            row, column = divmod(core // cores_per_chip, columns)
+            topology.device_coordinates.extend(
+                [column, host * rows + row, 0, core % cores_per_chip]
+            )
     return topology.SerializeToString()
 
 
-def make_system_metadata(hardware: TpuSystem) -> TPUSystemMetadata:
-    """What TensorFlow finds out about a system when it asks its master."""
+def make_system_metadata(tpu_system: TpuSystem) -> TPUSystemMetadata:
+    """Return the metadata of an emulated system in the form that a TPU master returns."""
     return TPUSystemMetadata(
-        num_cores=hardware.tpu_cores,
-        num_hosts=hardware.hosts,
-        num_of_cores_per_host=hardware.tpu_cores // hardware.hosts,
-        topology=Topology(serialized=serialize_topology(hardware)),
+        num_cores=tpu_system.tpu_cores,
+        num_hosts=tpu_system.hosts,
+        num_of_cores_per_host=tpu_system.tpu_cores // tpu_system.hosts,
+        topology=Topology(serialized=serialize_topology(tpu_system)),
         devices=(),
     )

@@ -1,4 +1,4 @@
-"""The names that programs give a Cloud TPU, all of which mean the emulated one."""
+"""Makes every name or address of a Cloud TPU in a program mean the emulated TPU."""
 
 import functools
 import logging
@@ -9,26 +9,28 @@ from trainer.tensorflow_internals import tpu_cluster_resolver
 
 logger = logging.getLogger("tensorflow.trainer")
 
-_MARK = "_finds_emulated_tpu"
-_THIS_MACHINE = "local"
+# The attribute that marks the patched constructor.
+_PATCHED = "_finds_emulated_tpu"
+# The name by which TPUClusterResolver means a TPU of this machine.
+_LOCAL = "local"
 
 
 def patch_cluster_resolver() -> None:
-    """Has every name that a resolver is asked for be this machine's, where the TPU is emulated."""
+    """Make TPUClusterResolver resolve every TPU name to this machine while a TPU is emulated."""
     resolver: Any = tpu_cluster_resolver.TPUClusterResolver
     original = resolver.__init__
-    if getattr(original, _MARK, False):
+    if getattr(original, _PATCHED, False):
         return
 
     @functools.wraps(original)
-    def initialise(self: Any, tpu: Any = None, *arguments: Any, **named: Any) -> None:
-        hardware = find_tpu_system()
-        if hardware.is_emulated and tpu != _THIS_MACHINE:
-            logger.info("TPUClusterResolver(tpu=%r): it is this machine's %s", tpu, hardware)
-            tpu = _THIS_MACHINE
-            # Its server is for workers elsewhere; here it would find no address.
-            named.pop("coordinator_name", None)
-        original(self, tpu, *arguments, **named)
+    def initialize(self: Any, tpu: Any = None, *arguments: Any, **named_arguments: Any) -> None:
+        tpu_system = find_tpu_system()
+        if tpu_system.is_emulated and tpu != _LOCAL:
+            logger.info("TPUClusterResolver(tpu=%r) resolves to this machine: %s", tpu, tpu_system)
+            tpu = _LOCAL
+            # The coordinator serves workers on other machines, and there are none.
+            named_arguments.pop("coordinator_name", None)
+        original(self, tpu, *arguments, **named_arguments)
 
-    setattr(initialise, _MARK, True)
-    resolver.__init__ = initialise
+    setattr(initialize, _PATCHED, True)
+    resolver.__init__ = initialize

@@ -1,1 +1,1 @@
-"""Answers an old program's imports of TensorFlow."""
+"""Makes the imports of programs written for TPUEstimator work on today's TensorFlow."""

@@ -1,4 +1,4 @@
-"""The modules of tensorflow_estimator that programs import by their paths."""
+"""Registers the modules inside tensorflow_estimator that programs import by their full paths."""
 
 from collections.abc import Mapping
 
@@ -10,20 +10,22 @@ _ROOT = _V1[""]
 
 
 def _root_homes(names: str) -> dict[str, str]:
-    return {each: _ROOT[each] for each in names.split()}
+    """Return the homes of names of tf.estimator, given separated by white space."""
+    return {name: _ROOT[name] for name in names.split()}
 
 
 _KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimator"}
 
 _READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
-# Path below python.estimator → names.
+# Module path below tensorflow_estimator.python.estimator ("" for that package itself) → name → its
+# home, written as "module:attribute".
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
     "early_stopping": {name: home for name, home in _V1["experimental"].items() if "stop" in name},
     "estimator": {
         **_root_homes("Estimator VocabInfo WarmStartSettings"),
-        # Private, but the TPU samples ask it where to go on from.
+        # A private function that the TPU samples call to find the step to resume from.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
     },
     "estimator_lib": _ROOT,
@@ -54,23 +56,23 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "util": {"fn_args": "tensorflow.python.util.function_utils:fn_args"},
 }
 
-
+# The packages that hold these modules in the different versions of TensorFlow.
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
 def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
-    """Registers the modules, so that Python finds them.
+    """Register the modules so that they can be imported.
 
     Args:
-      tpu_modules: what the modules of the part `tpu` are: "tpu_config" → name of our module.
+      tpu_modules: name of a module in the subpackage `tpu`, such as "tpu_config" → the name of the
+        module that replaces it.
     """
-    gone = estimator_names.UNSUPPORTED
-    inside = {
+    namespaces = {
         **MODULES,
-        "tpu": {form: f"{module}:" for form, module in tpu_modules.items()},
+        "tpu": {name: f"{module}:" for name, module in tpu_modules.items()},
     }
     for root in ROOTS:
-        lazy_module.register_lazy_modules(root, root, inside, gone)
+        lazy_module.register_lazy_modules(root, root, namespaces, estimator_names.UNSUPPORTED)
     api = "tensorflow.compat.v1.estimator:"
     lazy_module.register_lazy_modules(
         "tensorflow_estimator",

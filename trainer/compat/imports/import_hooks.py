@@ -1,4 +1,8 @@
-"""How imports of TensorFlow are answered while a program of its first version runs."""
+"""Hooks into Python's import system, which supply the modules that old programs import.
+
+`ImportHook` is a finder on sys.meta_path. `ProgramImportFunction` replaces builtins.__import__,
+because a finder does not know which module an import statement belongs to.
+"""
 
 import builtins
 import importlib
@@ -21,78 +25,109 @@ from trainer.compat.source.program import Program
 _CONTRIB = "tensorflow.contrib"
 _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
-_ESTIMATOR_TPU = tuple(f"{each}.tpu" for each in estimator_aliases.ROOTS)
+_ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
-# What is below these is found as Python finds it.
-_INNER = ("compat", "contrib", "core", "python")
+# Packages below tensorflow whose modules are imported from TensorFlow's own files.
+_REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
 class ImportHook(MetaPathFinder):
-    """Finds tf.contrib and the modules of TPUEstimator, and says when TensorFlow is there.
+    """A finder for the modules of tf.contrib and TPUEstimator.
 
-    It comes before all other finders.
+    It also reports when TensorFlow has been imported. It must come first on sys.meta_path.
     """
 
     def __init__(self, on_tensorflow: Callable[[], None]) -> None:
-        """Takes what is called once TensorFlow has been imported, before its importer goes on."""
+        """Create a finder.
+
+        Args:
+          on_tensorflow: is called when TensorFlow has been imported, before the import statement
+            returns.
+        """
         self._on_tensorflow = on_tensorflow
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See importlib.abc.MetaPathFinder.
+        """Return the spec of a module that this finder supplies; see `MetaPathFinder.find_spec`.
 
         Raises:
-          ModuleNotFoundError: a module of tf.contrib or tensorflow_estimator that is not supplied;
-            it says what to do.
+          ModuleNotFoundError: the module is an unsupported module of tf.contrib or
+            tensorflow_estimator; the message says what to use instead.
         """
         if fullname == "tensorflow":
-            return self._telling(fullname, path, target, lambda _: self._on_tensorflow())
+            return self._find_spec_and_then(fullname, path, target, lambda _: self._on_tensorflow())
         if fullname == override_shims.BATCH_NORMALIZATION_MODULE:
-            return self._telling(fullname, path, target, override_shims.install_override_shims)
+            return self._find_spec_and_then(
+                fullname, path, target, override_shims.install_override_shims
+            )
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
-            return _alias(fullname, _contrib_home(fullname[len(_CONTRIB) + 1 :]))
+            return _make_alias_spec(fullname, _find_contrib_home(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
             home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{fullname[len(_TPU) :]}")
-            # TensorFlow imports its own.
+            # If TensorFlow still has the module, Python imports it.
             if home is not None and PathFinder.find_spec(fullname, path, target) is None:
-                return _alias(fullname, home)
-        if fullname.startswith(tuple(f"{each}." for each in estimator_aliases.ROOTS)):
-            package, _, form = fullname.rpartition(".")
-            home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{form}")
-            if home is not None and package in _ESTIMATOR_TPU:
-                return _alias(fullname, home)
-            raise ModuleNotFoundError(
-                f"{fullname} is not supplied. Take what the program needs of it from tf.estimator; "
-                f"`tpuserve migrate` says what is there.",
-                name=fullname,
-            )
+                return _make_alias_spec(fullname, home)
+        if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
+            return _find_estimator_spec(fullname)
         return None
 
-    def _telling(
+    def _find_spec_and_then(
         self,
         name: str,
         path: Sequence[str] | None,
         target: ModuleType | None,
-        tell: Callable[[ModuleType], None],
+        callback: Callable[[ModuleType], None],
     ) -> ModuleSpec | None:
-        others = (each for each in sys.meta_path if each is not self)
-        found = (each.find_spec(name, path, target) for each in others)
-        spec = next((each for each in found if each is not None), None)
+        """Return the spec that the other finders find, with a callback after the execution.
+
+        Args:
+          name: the full name of the module.
+          path: the search path, as in `find_spec`.
+          target: the module to reload, as in `find_spec`.
+          callback: is called with the module when the module's code has been executed.
+        """
+        other_finders = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in other_finders)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
-        def execute_and_tell(module: ModuleType) -> None:
+        def execute_and_call_back(module: ModuleType) -> None:
             execute(module)
-            tell(module)
+            callback(module)
 
-        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_and_call_back  # type: ignore[method-assign]
         return spec
 
 
+def _find_estimator_spec(name: str) -> ModuleSpec:
+    """Return the spec of a module inside tensorflow_estimator that is not registered yet.
+
+    Raises:
+      ModuleNotFoundError: tpuserve does not supply the module.
+    """
+    package, _, module = name.rpartition(".")
+    home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
+    if home is not None and package in _ESTIMATOR_TPU:
+        return _make_alias_spec(name, home)
+    raise ModuleNotFoundError(
+        f"{name} is not supplied. Import the names that the program needs from tf.estimator; "
+        f"`tpuserve migrate` lists the names that are supplied.",
+        name=name,
+    )
+
+
 class _AliasLoader(Loader):
+    """A loader that makes an existing module available under another name."""
+
     def __init__(self, home: str | ModuleType) -> None:
+        """Create a loader.
+
+        Args:
+          home: the existing module, or its name.
+        """
         self._home = home
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -103,56 +138,66 @@ class _AliasLoader(Loader):
         if isinstance(home, str):
             home = importlib.import_module(home)
         if not hasattr(home, "__path__"):
-            # Modules are imported from below this one, and Python asks for a package.
+            # Programs import submodules of this module, and Python then demands a package.
             home.__path__ = []
-        # The machinery takes what is there afterwards.
+        # Python's import system takes the module from sys.modules after this call.
         sys.modules[module.__name__] = home
 
 
-def _alias(name: str, home: str | ModuleType) -> ModuleSpec:
+def _make_alias_spec(name: str, home: str | ModuleType) -> ModuleSpec:
+    """Return the spec that makes an existing module available under another name."""
     return ModuleSpec(name, _AliasLoader(home), is_package=True)
 
 
 class _AliasPackage(LazyModule):
-    """A package of tf.contrib that is not one of ours: "tf.contrib.tpu.python"."""
+    """A package that contains only aliases of modules, such as tf.contrib.tpu.python."""
 
-    def _missing(self, name: str) -> str:
-        return str(missing_names.missing_name_error(self.shown, name, self.__all__))
+    def _missing_name_message(self, name: str) -> str:
+        return str(missing_names.missing_name_error(self.display_name, name, self.__all__))
 
 
-def _contrib_home(path: str) -> str | ModuleType:
-    """The module that is tf.contrib.PATH."""
-    forms = module_aliases.MODULE_ALIASES
+def _find_contrib_home(path: str) -> str | ModuleType:
+    """Return the module that stands for tf.contrib.PATH, or its name.
+
+    Args:
+      path: a dotted path below tf.contrib; "" for tf.contrib itself.
+
+    Raises:
+      ModuleNotFoundError: tpuserve does not supply the module; the message names a replacement.
+    """
+    aliases = module_aliases.MODULE_ALIASES
     if not path:
         return _OUR_CONTRIB
-    if path in forms:
-        return forms[path]
+    if path in aliases:
+        return aliases[path]
     if "." not in path and importlib.util.find_spec(f"{_OUR_CONTRIB}.{path}") is not None:
         return f"{_OUR_CONTRIB}.{path}"
-    parts = {each[len(path) + 1 :].split(".")[0] for each in forms if each.startswith(f"{path}.")}
-    name = f"{_CONTRIB}.{path}"
-    if parts:
-        return _AliasPackage(
-            name, f"tf.contrib.{path}", {each: f"{name}.{each}:" for each in parts}, {}
-        )
-    replacement = missing_names.find_replacement(f"tf.contrib.{path}")
-    advice = replacement or "See `tpuserve migrate` for the rest."
+    name, display_name = f"{_CONTRIB}.{path}", f"tf.contrib.{path}"
+    submodules = {
+        alias[len(path) + 1 :].split(".")[0] for alias in aliases if alias.startswith(f"{path}.")
+    }
+    if submodules:
+        homes = {submodule: f"{name}.{submodule}:" for submodule in submodules}
+        return _AliasPackage(name, display_name, homes, {})
+    replacement = missing_names.find_replacement(display_name)
+    advice = replacement or "Run `tpuserve migrate` to see what replaces the program's names."
     raise ModuleNotFoundError(
-        f"tf.contrib.{path} is not supplied: TensorFlow 2 has no tf.contrib. {advice}", name=name
+        f"{display_name} is not supplied: TensorFlow 2 has no tf.contrib. {advice}", name=name
     )
 
 
 class ProgramImportFunction:
-    """The `import` of a process, where modules of the program get a façade of TensorFlow."""
+    """A replacement of builtins.__import__ that gives the program's modules TensorFlow 1."""
 
-    def __init__(self, program: Program, proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
-        """Takes the place of Python's own from now on.
+    def __init__(self, program: Program, get_proxy: Callable[[], TensorFlow1Proxy | None]) -> None:
+        """Replace builtins.__import__.
 
         Args:
-          program: whose modules are answered so; all others get what Python gives.
-          facade: what stands for TensorFlow, once that is imported; None for TensorFlow itself.
+          program: the program whose modules get other modules than libraries do.
+          get_proxy: returns the module that stands for `tensorflow` in the program; None if the
+            program gets TensorFlow itself. It is called after TensorFlow's import.
         """
-        self._program, self._get_proxy = program, proxy
+        self._program, self._get_proxy = program, get_proxy
         self._original: Callable[..., Any] = builtins.__import__
         builtins.__import__ = self
 
@@ -164,56 +209,67 @@ class ProgramImportFunction:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        """See builtins.__import__."""
+        """Import a module; see `builtins.__import__`."""
         root = name.partition(".")[0]
-        is_plain = level != 0 or root not in (*_ROOTS, *OUR_PACKAGES)
-        if is_plain or not self._program.owns_module(globals):
+        is_ordinary = level != 0 or root not in (*_ROOTS, *OUR_PACKAGES)
+        if is_ordinary or not self._program.owns_module(globals):
             return self._original(name, globals, locals, fromlist, level)
         if root in OUR_PACKAGES:
             name = name_collisions.resolve_module_name(name, self._program.directories)
             return self._original(name, globals, locals, fromlist, level)
         self._original(root)
-        found = self._public(name)
-        if found is None:
-            _import_forms(name, fromlist or ())
-            found = self._original(name, globals, locals, fromlist, level)
+        module = self._find_public_module(name)
+        if module is None:
+            _import_contrib_submodules(name, fromlist or ())
+            module = self._original(name, globals, locals, fromlist, level)
             proxy = self._get_proxy()
-            if proxy is not None and found is sys.modules.get("tensorflow"):
-                found = proxy
+            if proxy is not None and module is sys.modules.get("tensorflow"):
+                module = proxy
         elif not fromlist:
-            found = self._get_proxy()
-        _demand(found, fromlist or ())
-        return found
+            # `import tensorflow.X` binds the root.
+            module = self._get_proxy()
+        _check_names_exist(module, fromlist or ())
+        return module
 
-    def _public(self, name: str) -> ModuleType | None:
+    def _find_public_module(self, name: str) -> ModuleType | None:
+        """Return a public module of TensorFlow 1 that the program names: "tensorflow.train".
+
+        Returns None if the program gets TensorFlow itself, or if Python can import the module from
+        TensorFlow's files.
+        """
         proxy = self._get_proxy()
         root, _, path = name.partition(".")
-        if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_INNER):
+        if proxy is None or root != "tensorflow" or path.partition(".")[0] in ("", *_REAL_PACKAGES):
             return None
-        return proxy.module(path)
+        return proxy.get_submodule(path)
 
 
-def _import_forms(package: str, names: Sequence[str]) -> None:
-    """Imports modules that are named in `from PACKAGE import MODULE`.
+def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
+    """Import the submodules of tf.contrib that a statement `from PACKAGE import NAMES` names.
 
-    Where the package is one file of ours, Python would look for an attribute.
+    Our module for the package may be a single file, where Python would look for attributes only.
     """
-    for each in names:
-        name = f"{package}.{each}"
+    for imported_name in names:
+        name = f"{package}.{imported_name}"
         if name.removeprefix(f"{_CONTRIB}.") in module_aliases.MODULE_ALIASES:
             importlib.import_module(name)
 
 
-def _demand(module: Any, names: Sequence[str]) -> None:
-    """Has an import of names that are not there say what their module says of them."""
+def _check_names_exist(module: Any, names: Sequence[str]) -> None:
+    """Check that one of our modules has the names that are imported from it.
+
+    Raises:
+      ImportError: a name is missing; the message is the module's own message about the name, which
+        Python would replace by a general one.
+    """
     if not isinstance(module, (TensorFlow1Proxy, LazyModule)) and not str(
         getattr(module, "__name__", "")
     ).startswith(_OUR_CONTRIB):
         return
-    for each in names:
-        if each == "*":
+    for name in names:
+        if name == "*":
             continue
         try:
-            getattr(module, each)
+            getattr(module, name)
         except AttributeError as error:
             raise ImportError(str(error), name=module.__name__) from None

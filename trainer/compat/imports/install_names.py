@@ -1,4 +1,4 @@
-"""What a TensorFlow that has been imported gets, so that old programs find their names."""
+"""Adds the names that programs for TPUEstimator use to the imported TensorFlow."""
 
 import importlib
 import os
@@ -16,55 +16,65 @@ _V1 = "tensorflow.compat.v1"
 
 
 def register_estimator_modules() -> None:
-    """Makes the modules tf.estimator of both versions, which can be imported from now on."""
-    gone = estimator_names.UNSUPPORTED
-    only_first = {
-        each: f"Name tf.compat.v1.estimator.{each}, or run the program with --tf1."
-        for each in estimator_names.V1.keys() - estimator_names.V2.keys()
+    """Create tf.estimator and tf.compat.v1.estimator as modules that can be imported."""
+    v1_only = {
+        name: f"Name tf.compat.v1.estimator.{name}, or run the program with --tf1."
+        for name in estimator_names.V1.keys() - estimator_names.V2.keys()
     }
+    unsupported = estimator_names.UNSUPPORTED
     lazy_module.register_lazy_modules(
-        "tensorflow.estimator", "tf.estimator", estimator_names.V2, {**gone, **only_first}
+        "tensorflow.estimator",
+        "tf.estimator",
+        estimator_names.V2,
+        {**unsupported, **v1_only},
     )
-    lazy_module.register_lazy_modules(f"{_V1}.estimator", "tf.estimator", estimator_names.V1, gone)
+    lazy_module.register_lazy_modules(
+        f"{_V1}.estimator", "tf.estimator", estimator_names.V1, unsupported
+    )
 
 
 def add_names_to_tensorflow() -> None:
-    """Puts the names into TensorFlow's own modules."""
-    real: Any = sys.modules["tensorflow"]
-    v1 = real.compat.v1
-    contrib = importlib.import_module("trainer.compat.contrib")
+    """Add tf.estimator, tf.contrib and the embedding parameters to TensorFlow's own modules.
+
+    TensorFlow must be imported, and `register_estimator_modules` must have been called.
+    """
+    tensorflow: Any = sys.modules["tensorflow"]
+    v1 = tensorflow.compat.v1
+    contrib = import_contrib()
     v1.estimator = sys.modules[f"{_V1}.estimator"]
     v1.contrib = contrib
-    for module in (real, real.compat.v2):
+    for module in (tensorflow, tensorflow.compat.v2):
         module.estimator = sys.modules["tensorflow.estimator"]
         module.contrib = contrib
-    for each in embedding_parameters.__all__:
-        if not hasattr(v1.tpu.experimental, each):
-            setattr(v1.tpu.experimental, each, getattr(embedding_parameters, each))
+    for name in embedding_parameters.__all__:
+        if not hasattr(v1.tpu.experimental, name):
+            setattr(v1.tpu.experimental, name, getattr(embedding_parameters, name))
     if os.environ.get(EMULATION_VARIABLE):
-        # TensorFlow's own looks for a TPU by its name alone, and finds no emulated one.
-        importlib.import_module(
-            "trainer.compat.contrib.cluster_resolver"
-        ).replace_tensorflow_resolver()
-    # An import of these by their names would otherwise read their files anew, into other modules.
+        # TensorFlow's own resolver looks the TPU up by its name and cannot find an emulated TPU.
+        cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
+        cluster_resolver.replace_tensorflow_resolver()
+    # Without these entries, importing the modules by name would load their files a second time.
     sys.modules.setdefault(f"{_V1}.tpu", v1.tpu)
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)
 
 
 def enable_tf1() -> TensorFlow1Proxy:
-    """TensorFlow 1's behaviour, from now on, and a module with its names."""
+    """Switch TensorFlow to TensorFlow 1's behaviour and return a module with TensorFlow 1's names.
+
+    TensorFlow must be imported.
+    """
     from trainer.tensorflow_internals import deprecation, module_wrapper, pywrap_tensorflow
 
-    real: Any = sys.modules["tensorflow"]
+    tensorflow: Any = sys.modules["tensorflow"]
     with deprecation.silence():
-        real.compat.v1.disable_v2_behavior()
-    # Advice to rename what this program is meant to go on naming.
+        tensorflow.compat.v1.disable_v2_behavior()
+    # Suppress TensorFlow's advice to replace the names of TensorFlow 1.
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
-    # Programs that read checkpoints found it there.
-    pywrap_tensorflow.NewCheckpointReader = real.compat.v1.train.NewCheckpointReader
-    return TensorFlow1Proxy(real, import_contrib())
+    # TensorFlow 1 programs read checkpoints with the class in this module.
+    pywrap_tensorflow.NewCheckpointReader = tensorflow.compat.v1.train.NewCheckpointReader
+    return TensorFlow1Proxy(tensorflow, import_contrib())
 
 
 def import_contrib() -> ModuleType:
-    """What is tf.contrib."""
+    """Return the module that becomes tf.contrib."""
     return importlib.import_module("trainer.compat.contrib")

@@ -1,4 +1,4 @@
-"""A module made of a table: its names are fetched from where they live when they are first used."""
+"""Modules that are defined by a table of names, each of which is imported when first used."""
 
 import difflib
 import importlib
@@ -9,79 +9,95 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """A module whose names live elsewhere.
+    """A module whose names are defined in other modules.
 
     Attributes:
-      shown: what programs call it: "tf.estimator".
+      display_name: the name by which programs refer to the module: "tf.estimator".
     """
 
     def __init__(
-        self, name: str, shown: str, homes: Mapping[str, str], gone: Mapping[str, str]
+        self,
+        name: str,
+        display_name: str,
+        homes: Mapping[str, str],
+        unsupported: Mapping[str, str],
     ) -> None:
-        """Makes it, and registers it as a module that can be imported.
+        """Create the module and register it in sys.modules.
 
         Args:
-          name: under which it is imported.
-          shown: what errors call it.
-          homes: name → "module:attribute"; "module:" is the module itself.
-          gone: name → a sentence that says what replaces it.
+          name: the name under which the module is imported.
+          display_name: the name of the module in error messages.
+          homes: name → "module:attribute", where the name is defined; "module:" stands for the
+            module itself.
+          unsupported: name → a sentence that says what replaces the name.
         """
-        super().__init__(name, f"{shown}, supplied by tpuserve.")
-        self.shown = shown
-        self._homes, self._gone = dict(homes), gone
-        # With a path it is a package, so that its parts can be imported.
+        super().__init__(name, f"{display_name}, supplied by tpuserve.")
+        self.display_name = display_name
+        self._homes, self._unsupported = dict(homes), unsupported
+        # Python imports submodules only from modules that have a __path__.
         self.__path__: list[str] = []
         self.__all__ = sorted(homes)
         sys.modules[name] = self
 
-    def add(self, name: str, part: ModuleType) -> None:
-        """Puts a module inside."""
-        setattr(self, name, part)
+    def add_submodule(self, name: str, submodule: ModuleType) -> None:
+        """Make a module an attribute of this module."""
+        setattr(self, name, submodule)
         self.__all__ = sorted({*self.__all__, name})
 
     def __getattr__(self, name: str) -> Any:
         home = self._homes.get(name)
         if home is None:
-            raise AttributeError(self._missing(name))
+            raise AttributeError(self._missing_name_message(name))
         module_name, _, attribute = home.partition(":")
-        found: Any = importlib.import_module(module_name)
+        value: Any = importlib.import_module(module_name)
         if attribute:
-            found = getattr(found, attribute)
-        setattr(self, name, found)
-        return found
+            value = getattr(value, attribute)
+        setattr(self, name, value)
+        return value
 
     def __dir__(self) -> list[str]:
         return list(self.__all__)
 
-    def _missing(self, name: str) -> str:
-        if name in self._gone:
-            return f"{self.shown}.{name} is not supplied. {self._gone[name]}"
-        near = difflib.get_close_matches(name, self.__all__, n=3)
-        asked = f"module {self.shown!r} has no attribute {name!r}"
-        return f"{asked}. Did you mean {' or '.join(near)}?" if near else f"{asked}."
+    def _missing_name_message(self, name: str) -> str:
+        """Return the error message for a name that the module does not have."""
+        if name in self._unsupported:
+            return f"{self.display_name}.{name} is not supplied. {self._unsupported[name]}"
+        message = f"module {self.display_name!r} has no attribute {name!r}"
+        matches = difflib.get_close_matches(name, self.__all__, n=3)
+        return f"{message}. Did you mean {' or '.join(matches)}?" if matches else f"{message}."
 
 
 def register_lazy_modules(
-    name: str, shown: str, namespaces: Mapping[str, Mapping[str, str]], gone: Mapping[str, str]
+    name: str,
+    display_name: str,
+    namespaces: Mapping[str, Mapping[str, str]],
+    unsupported: Mapping[str, str],
 ) -> LazyModule:
-    """A namespace with others inside; all of them can be imported.
+    """Create a lazy module with lazy submodules, all of which can be imported.
 
     Args:
-      name, shown: of the root.
-      namespaces: dotted path below the root, "" for itself, → its names; parents come first.
-      gone: dotted path of a name below the root → what replaces it.
+      name: the name under which the root module is imported.
+      display_name: the name of the root module in error messages.
+      namespaces: dotted path of a module below the root ("" for the root) → the homes of its names,
+        as in `LazyModule`. Parents come before their submodules.
+      unsupported: dotted path of a name below the root → a sentence that says what replaces it.
+
+    Returns:
+      The root module.
     """
-    made: dict[str, LazyModule] = {}
+    modules: dict[str, LazyModule] = {}
     for path, homes in namespaces.items():
-        below = f"{path}." if path else ""
-        inside = {
-            each[len(below) :]: text
-            for each, text in gone.items()
-            if each.startswith(below) and "." not in each[len(below) :]
+        prefix = f"{path}." if path else ""
+        unsupported_in_module = {
+            unsupported_path[len(prefix) :]: replacement
+            for unsupported_path, replacement in unsupported.items()
+            if unsupported_path.startswith(prefix) and "." not in unsupported_path[len(prefix) :]
         }
         suffix = f".{path}" if path else ""
-        made[path] = LazyModule(f"{name}{suffix}", f"{shown}{suffix}", homes, inside)
+        modules[path] = LazyModule(
+            f"{name}{suffix}", f"{display_name}{suffix}", homes, unsupported_in_module
+        )
         if path:
             parent, _, last = path.rpartition(".")
-            made[parent].add(last, made[path])
-    return made[""]
+            modules[parent].add_submodule(last, modules[path])
+    return modules[""]

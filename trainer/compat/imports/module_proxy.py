@@ -1,4 +1,4 @@
-"""What a TensorFlow 1 program gets for `import tensorflow as tf`."""
+"""The module that a TensorFlow 1 program gets for `import tensorflow as tf`."""
 
 import difflib
 from types import ModuleType
@@ -6,44 +6,53 @@ from typing import Any
 
 
 class TensorFlow1Proxy(ModuleType):
-    """The module tensorflow with the names of version 1, and those of version 2 beside them.
+    """A stand-in for the module tensorflow that has the names of both TensorFlow versions.
 
-    Only modules of the program see it; libraries go on with TensorFlow itself.
+    Where both versions have a name, TensorFlow 1's wins. Only modules of the program get the proxy;
+    libraries get TensorFlow itself.
     """
 
-    def __init__(self, real: ModuleType, contrib: ModuleType) -> None:
-        """Takes TensorFlow, with tf.estimator in place, and what is to be tf.contrib."""
-        super().__init__("tensorflow", real.__doc__)
-        self.__file__ = real.__file__
-        self.__path__ = real.__path__
-        self.__spec__ = real.__spec__
-        self.__version__ = vars(real)["__version__"]
+    def __init__(self, tensorflow: ModuleType, contrib: ModuleType) -> None:
+        """Create the proxy.
+
+        Args:
+          tensorflow: the imported TensorFlow, with tf.estimator added.
+          contrib: the module that becomes tf.contrib.
+        """
+        super().__init__("tensorflow", tensorflow.__doc__)
+        self.__file__ = tensorflow.__file__
+        self.__path__ = tensorflow.__path__
+        self.__spec__ = tensorflow.__spec__
+        self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
-        # tf.compat of version 1 leads to other modules, which lack what was put into these.
-        self.compat = real.compat
-        self._v1: ModuleType = real.compat.v1
-        self._real = real
+        # tf.compat.v1 has a `compat` of its own, whose modules lack the names that
+        # `install_names` adds to these.
+        self.compat = tensorflow.compat
+        self._v1: ModuleType = tensorflow.compat.v1
+        self._tensorflow = tensorflow
 
     def __getattr__(self, name: str) -> Any:
-        for module in (self._v1, self._real):
+        for module in (self._v1, self._tensorflow):
             try:
-                found = getattr(module, name)
+                value = getattr(module, name)
             except AttributeError:
                 continue
-            # Later uses take as long as those of any module.
-            setattr(self, name, found)
-            return found
-        near = difflib.get_close_matches(name, dir(self), n=3)
-        hint = f". Did you mean {' or '.join(near)}?" if near else ""
+            # From now on Python finds the attribute without calling this method.
+            setattr(self, name, value)
+            return value
+        matches = difflib.get_close_matches(name, dir(self), n=3)
+        hint = f". Did you mean {' or '.join(matches)}?" if matches else ""
         raise AttributeError(f"module 'tensorflow' has no attribute {name!r}{hint}")
 
     def __dir__(self) -> list[str]:
-        own = {"contrib", "compat"}
-        return sorted({*own, *dir(self._v1), *dir(self._real)})
+        return sorted({"contrib", "compat", *dir(self._v1), *dir(self._tensorflow)})
 
-    def module(self, path: str) -> ModuleType | None:
-        """The public module of a dotted path, "train" or "nn.rnn_cell"; None if it is none."""
-        found: Any = self
+    def get_submodule(self, path: str) -> ModuleType | None:
+        """Return the public module at a dotted path, such as "nn.rnn_cell".
+
+        Returns None if there is no module at that path.
+        """
+        value: Any = self
         for part in path.split("."):
-            found = getattr(found, part, None)
-        return found if isinstance(found, ModuleType) else None
+            value = getattr(value, part, None)
+        return value if isinstance(value, ModuleType) else None

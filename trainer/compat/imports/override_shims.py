@@ -1,4 +1,4 @@
-"""Methods of Keras layers that programs override with the arguments that they had once."""
+"""Lets programs override methods of Keras layers with the arguments of TensorFlow 1."""
 
 import functools
 import inspect
@@ -6,16 +6,20 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-# Where batch normalization's moments are computed, which programs have summed over the replicas.
+# The module that computes the moments of batch normalization. Programs override its methods in
+# order to average the moments over the replicas.
 BATCH_NORMALIZATION_MODULE = "tf_keras.src.layers.normalization.batch_normalization"
 _METHODS = ("_moments", "_calculate_mean_and_var")
 
 
 def install_override_shims(module: ModuleType) -> None:
-    """Has batch normalization call overrides that know of no mask, as TensorFlow 1 did.
+    """Let subclasses of batch normalization override its methods without a `mask` argument.
+
+    TensorFlow 1 called these methods without a mask; tf_keras passes one. Classes derived after
+    this call get a wrapper around such overrides, which drops the mask.
 
     Args:
-      module: that of MODULE, imported. Classes that are derived later are meant.
+      module: the imported module BATCH_NORMALIZATION_MODULE.
     """
     base = module.BatchNormalizationBase
 
@@ -24,21 +28,24 @@ def install_override_shims(module: ModuleType) -> None:
         for name in _METHODS:
             method = cls.__dict__.get(name)
             if inspect.isfunction(method) and not _takes_mask(method):
-                setattr(cls, name, _without_mask(method))
+                setattr(cls, name, _drop_mask(method))
 
     base.__init_subclass__ = classmethod(__init_subclass__)
 
 
 def _takes_mask(method: Callable[..., Any]) -> bool:
+    """Return whether a method can be called with an argument `mask`."""
     parameters = inspect.signature(method).parameters
     return "mask" in parameters or any(
-        each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
 
 
-def _without_mask(method: Callable[..., Any]) -> Callable[..., Any]:
+def _drop_mask(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that calls the method without the argument `mask`."""
+
     @functools.wraps(method)
-    def called(*arguments: Any, mask: Any = None, **options: Any) -> Any:
+    def call_without_mask(*arguments: Any, mask: Any = None, **options: Any) -> Any:
         return method(*arguments, **options)
 
-    return called
+    return call_without_mask

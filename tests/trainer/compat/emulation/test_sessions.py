@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu, tpu_feed, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tests.trainer.compat.emulation import own
+from tests.trainer.compat.emulation import own_session
 from tpuserve.errors import TpuNotFound
 from trainer.compat import contrib
 
@@ -17,13 +17,13 @@ v1 = tf.compat.v1
 
 
 @pytest.fixture(autouse=True)
-def session_of_its_own() -> Iterator[None]:
-    with own.emulated():
+def emulated_tpu_graph() -> Iterator[None]:
+    with own_session.emulated_tpu_graph():
         yield
 
 
-def step(optimizer: Any, x: Any, y: Any) -> Any:
-    """The loss of each replica before a step of y = x w."""
+def train_step(optimizer: Any, x: Any, y: Any) -> Any:
+    """Train y = x w for one step; return the loss of each replica before the step."""
     w = v1.get_variable("w", [1, 1], initializer=v1.zeros_initializer())
     loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - y))
     train_op = contrib.tpu.CrossShardOptimizer(optimizer).minimize(
@@ -34,10 +34,10 @@ def step(optimizer: Any, x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("api", [v1.tpu, contrib.tpu, tpu], ids=["v1", "contrib", "python"])
-def test_a_computation_runs_by_every_name_of_rewrite(api: Any) -> None:
+def test_computation_runs_by_every_name_of_rewrite(api: Any) -> None:
     x = v1.placeholder(tf.float32, [2])
     (output,) = api.rewrite(lambda a, x: a * x + 1.0, [3.0, x])
-    started, output, stopped = own.run(
+    started, output, stopped = own_session.run(
         api.initialize_system(), output, api.shutdown_system(), feed={x: [1.0, 2.0]}
     )
     np.testing.assert_array_equal(output, [4.0, 7.0])
@@ -48,7 +48,7 @@ def test_a_computation_runs_by_every_name_of_rewrite(api: Any) -> None:
 def test_replicas_train_together() -> None:
     x = tf.constant([[1.0], [2.0]])
     (losses,) = v1.tpu.shard(
-        lambda x: step(v1.train.GradientDescentOptimizer(0.1), x, x * 3.0), [x], num_shards=2
+        lambda x: train_step(v1.train.GradientDescentOptimizer(0.1), x, x * 3.0), [x], num_shards=2
     )
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
@@ -58,31 +58,31 @@ def test_replicas_train_together() -> None:
         assert session.run(v1.train.get_global_step()) == 2
 
 
-def test_parts_of_a_batch_are_put_together_again() -> None:
+def test_results_of_batch_shards_are_concatenated() -> None:
     x = v1.placeholder(tf.float32, [None, 1])
     (doubled,) = v1.tpu.batch_parallel(lambda x: x * 2.0, [x], num_shards=2)
     summed = v1.tpu.replicate(v1.tpu.cross_replica_sum, [[tf.constant(1.0)]] * 3)
     for rows in (2, 4):
         values = np.arange(rows, dtype=np.float32)[:, None]
-        results = own.run(doubled, summed, feed={x: values})
+        results = own_session.run(doubled, summed, feed={x: values})
         np.testing.assert_array_equal(results[0], values * 2)
         assert results[1] == [[3.0]] * 3
 
 
-def test_an_operation_is_run_and_gives_nothing() -> None:
+def test_computation_without_results_returns_none() -> None:
     v = v1.get_variable("v", [], initializer=v1.ones_initializer())
-    ran = v1.tpu.rewrite(lambda: v.assign_add(4.0, read_value=False))
+    operation = v1.tpu.rewrite(lambda: v.assign_add(4.0, read_value=False))
     with v1.Session() as session:
         session.run(v.initializer)
-        assert session.run(ran) is None
+        assert session.run(operation) is None
         assert session.run(v) == 5.0
 
 
 @pytest.mark.numeric
-def test_a_monitored_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_monitored_session_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     x = tf.ones([8, 1])
     (losses,) = v1.tpu.shard(
-        lambda x: step(v1.train.MomentumOptimizer(0.1, 0.9), x, x * 3.0), [x], num_shards=8
+        lambda x: train_step(v1.train.MomentumOptimizer(0.1, 0.9), x, x * 3.0), [x], num_shards=8
     )
     w = 0.0
     momentum = 0.0
@@ -92,8 +92,8 @@ def test_a_monitored_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None
             checkpoint_dir=str(tmp_path), hooks=[hook], save_summaries_steps=None
         ) as session:
             while not session.should_stop():
-                found = session.run(losses)
-                np.testing.assert_allclose(found, [(w - 3.0) ** 2] * 8, rtol=1e-5)
+                replica_losses = session.run(losses)
+                np.testing.assert_allclose(replica_losses, [(w - 3.0) ** 2] * 8, rtol=1e-5)
                 momentum = momentum * 0.9 + 2.0 * (w - 3.0)
                 w -= 0.1 * momentum
     reader = tf.train.load_checkpoint(str(tmp_path))
@@ -101,23 +101,25 @@ def test_a_monitored_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None
     assert reader.get_tensor("global_step") == 4
 
 
-def test_the_host_has_its_part() -> None:
-    seen: list[Any] = []
+def test_outside_compilation_runs_on_the_host() -> None:
+    host_inputs: list[Any] = []
 
-    def host(x: Any) -> Any:
-        seen.append(float(x))
+    def double_on_host(x: Any) -> Any:
+        host_inputs.append(float(x))
         return np.float32(x * 2.0)
 
     def computation(x: Any) -> Any:
-        on_host = v1.tpu.outside_compilation(lambda y: tf.numpy_function(host, [y], tf.float32), x)
+        on_host = v1.tpu.outside_compilation(
+            lambda y: tf.numpy_function(double_on_host, [y], tf.float32), x
+        )
         return tf.reshape(on_host, [1]) + 1.0
 
     (results,) = v1.tpu.shard(lambda x: computation(x[0]), [tf.constant([1.0, 2.0])], num_shards=2)
-    assert own.run(results)[0].tolist() == [3.0, 5.0]
-    assert sorted(seen) == [1.0, 2.0]
+    assert own_session.run(results)[0].tolist() == [3.0, 5.0]
+    assert sorted(host_inputs) == [1.0, 2.0]
 
 
-def test_a_loop_takes_from_infeeds_and_gives_to_outfeeds() -> None:
+def test_training_loop_reads_infeeds_and_writes_outfeeds() -> None:
     queue = tpu_feed.InfeedQueue(2, tuple_types=[tf.float32] * 2, tuple_shapes=[[2, 1], [2, 1]])
     queue.set_number_of_shards(2)
 
@@ -133,15 +135,15 @@ def test_a_loop_takes_from_infeeds_and_gives_to_outfeeds() -> None:
     )
     x = [[tf.fill([1, 1], core + 1.0), tf.fill([1, 1], 10.0)] for core in range(2)]
     enqueue = queue.generate_enqueue_ops(x, tpu_ordinal_function=lambda core: core)
-    sent = [
+    dequeue = [
         tpu_ops.outfeed_dequeue_tuple([tf.float32], [[]], device_ordinal=core) for core in range(2)
     ]
     with v1.Session() as session:
         session.run(enqueue)
         session.run(enqueue)
-        # In each of two steps 10 + 20.
+        # Each of the two steps adds 10 + 20.
         assert session.run(total) == 60.0
-        assert session.run(sent) == [[30.0], [30.0]]
+        assert session.run(dequeue) == [[30.0], [30.0]]
 
 
 def test_more_replicas_than_cores_are_refused() -> None:
@@ -149,9 +151,9 @@ def test_more_replicas_than_cores_are_refused() -> None:
         v1.tpu.replicate(lambda x: x, [[tf.constant(1.0)]] * 16)
 
 
-def test_infeeds_of_several_hosts_are_refused() -> None:
+def test_infeed_of_several_hosts_is_refused() -> None:
     with (
-        own.emulated(8, hosts=2),
+        own_session.emulated_tpu_graph(8, hosts=2),
         pytest.raises(TpuNotFound, match="several hosts.*--emulate-tpu 8"),
     ):
         tpu_ops.infeed_enqueue_tuple([tf.ones([1])], [[1]], device_ordinal=0)

@@ -7,13 +7,13 @@ from trainer.compat.imports.import_hooks import ImportHook
 
 
 @pytest.fixture
-def finder() -> ImportHook:
+def import_hook() -> ImportHook:
     return ImportHook(lambda: None)
 
 
 @pytest.mark.parametrize("name", ["numpy", "tensorflow_hub", "tensorflow.python.ops", "trainer"])
-def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: ImportHook) -> None:
-    assert finder.find_spec(name) is None
+def test_other_modules_are_left_to_python(name: str, import_hook: ImportHook) -> None:
+    assert import_hook.find_spec(name) is None
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ def test_modules_that_are_not_meant_are_left_to_python(name: str, finder: Import
     + ["tensorflow_estimator.python.estimator.tpu.tpu_estimator"]
     + ["tensorflow.python.estimator.tpu.tpu_config"],
 )
-def test_modules_of_contrib_and_estimator_are_found(name: str, finder: ImportHook) -> None:
-    spec = finder.find_spec(name)
+def test_modules_of_contrib_and_estimator_are_found(name: str, import_hook: ImportHook) -> None:
+    spec = import_hook.find_spec(name)
     assert spec is not None
     assert spec.name == name
 
@@ -37,16 +37,18 @@ def test_modules_of_contrib_and_estimator_are_found(name: str, finder: ImportHoo
         ("tensorflow.python.estimator.canned", "from tf.estimator"),
     ],
 )
-def test_modules_that_are_not_supplied_say_what_to_do(
-    name: str, message: str, finder: ImportHook
+def test_error_of_an_unsupported_module_says_what_to_use(
+    name: str, message: str, import_hook: ImportHook
 ) -> None:
     with pytest.raises(ModuleNotFoundError, match=message) as error:
-        finder.find_spec(name)
+        import_hook.find_spec(name)
     assert error.value.name == name
 
 
-def test_a_package_inside_of_contrib_says_what_replaces_a_module_of_it(finder: ImportHook) -> None:
-    spec = finder.find_spec("tensorflow.contrib.tpu.python.tpu")
+def test_package_inside_contrib_says_what_replaces_a_missing_module(
+    import_hook: ImportHook,
+) -> None:
+    spec = import_hook.find_spec("tensorflow.contrib.tpu.python.tpu")
     assert spec is not None
     package = importlib.util.module_from_spec(spec)
     assert spec.loader is not None

@@ -10,31 +10,31 @@ from trainer.compat.imports import lazy_module
 
 
 @pytest.fixture
-def tree() -> Iterator[Any]:
+def root() -> Iterator[Any]:
     names = {"": {"dumps": "json:dumps"}, "part": {"inner": "json.decoder:"}}
-    gone = {"pickle": "Use dumps.", "part.outer": "Use inner."}
-    yield lazy_module.register_lazy_modules("made_up", "tf.made_up", names, gone)
-    for each in ("made_up", "made_up.part"):
-        del sys.modules[each]
+    unsupported = {"pickle": "Use dumps.", "part.outer": "Use inner."}
+    yield lazy_module.register_lazy_modules("made_up", "tf.made_up", names, unsupported)
+    for name in ("made_up", "made_up.part"):
+        del sys.modules[name]
 
 
-def test_names_are_what_is_at_home(tree: Any) -> None:
-    assert tree.dumps is json.dumps
-    assert tree.part.inner is json.decoder
-    assert dir(tree) == ["dumps", "part"]
+def test_names_are_imported_from_their_homes(root: Any) -> None:
+    assert root.dumps is json.dumps
+    assert root.part.inner is json.decoder
+    assert dir(root) == ["dumps", "part"]
 
 
-def test_its_parts_can_be_imported(tree: Any) -> None:
-    assert importlib.import_module("made_up.part") is tree.part
+def test_submodules_can_be_imported(root: Any) -> None:
+    assert importlib.import_module("made_up.part") is root.part
 
 
-def test_a_name_that_is_gone_says_what_replaces_it(tree: Any) -> None:
+def test_error_of_an_unsupported_name_says_what_replaces_it(root: Any) -> None:
     with pytest.raises(AttributeError, match=r"tf.made_up.pickle is not supplied. Use dumps."):
-        _ = tree.pickle
+        _ = root.pickle
     with pytest.raises(AttributeError, match=r"tf.made_up.part.outer is not supplied. Use inner."):
-        _ = tree.part.outer
+        _ = root.part.outer
 
 
-def test_a_misspelt_name_is_told_what_comes_near(tree: Any) -> None:
+def test_error_of_a_misspelt_name_suggests_similar_names(root: Any) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'dump'. Did you mean dumps"):
-        _ = tree.dump
+        _ = root.dump

@@ -10,12 +10,12 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parents[1] / "programs" / "first_version.py"
 
 
-def test_a_program_of_tensorflow_1_finds_what_it_was_written_with() -> None:
-    done = processes.run("run", str(PROGRAM), "--status=7")
-    assert done.returncode == 7, done.stderr[-4000:]
-    checks = json.loads(done.stdout)
+def test_tensorflow_1_program_finds_the_names_of_tensorflow_1() -> None:
+    process = processes.run("run", str(PROGRAM), "--status=7")
+    assert process.returncode == 7, process.stderr[-4000:]
+    checks = json.loads(process.stdout)
     assert len(checks) == PROGRAM.read_text().count("@check")
-    said = [line for line in done.stderr.splitlines() if line.startswith("tpuserve: ")]
-    assert len(said) == 1
-    assert "first_version.py gets TensorFlow 1's names and behaviour" in said[0]
-    assert "--no-tf1" in said[0]
+    messages = [line for line in process.stderr.splitlines() if line.startswith("tpuserve: ")]
+    assert len(messages) == 1
+    assert "first_version.py gets TensorFlow 1's names and behaviour" in messages[0]
+    assert "--no-tf1" in messages[0]

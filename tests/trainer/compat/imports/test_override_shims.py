@@ -8,7 +8,7 @@ from trainer.compat.imports import override_shims
 
 @pytest.fixture
 def base() -> Any:
-    """A class that calls its method with the argument that it has today."""
+    """Return a class that passes a mask to its method, as today's tf_keras does."""
 
     class BatchNormalizationBase:
         def _moments(self, inputs: str, *, mask: str | None = None) -> str:
@@ -23,7 +23,7 @@ def base() -> Any:
     return BatchNormalizationBase
 
 
-def test_an_override_without_a_mask_is_called_as_it_was(base: Any) -> None:
+def test_override_without_a_mask_is_called_without_it(base: Any) -> None:
     class Summed(base):
         def _moments(self, inputs: str) -> str:
             return "sum of " + str(super()._moments(inputs))
@@ -34,7 +34,7 @@ def test_an_override_without_a_mask_is_called_as_it_was(base: Any) -> None:
     assert Further().call() == "sum of rows masked by None"
 
 
-def test_an_override_that_takes_the_mask_gets_it(base: Any) -> None:
+def test_override_with_a_mask_gets_the_mask(base: Any) -> None:
     class Masked(base):
         def _moments(self, inputs: str, mask: str | None = None) -> str:
             return f"{mask} of {inputs}"

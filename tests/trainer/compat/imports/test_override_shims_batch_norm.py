@@ -9,7 +9,7 @@ from trainer.compat.imports import override_shims
 pytestmark = pytest.mark.slow
 
 
-def test_batch_normalization_with_moments_of_its_own_is_built_as_in_tensorflow_1() -> None:
+def test_batch_normalization_with_overridden_moments_works_as_in_tensorflow_1() -> None:
     override_shims.install_override_shims(
         importlib.import_module(override_shims.BATCH_NORMALIZATION_MODULE)
     )
@@ -20,7 +20,7 @@ def test_batch_normalization_with_moments_of_its_own_is_built_as_in_tensorflow_1
             return 2 * mean, variance
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        # The mean is 2, taken twice it is 4; the variance is 1.
+        # The mean is 2, doubled it is 4; the variance is 1.
         normalized = Doubled(fused=False, epsilon=0.0)(tf.constant([[1.0], [3.0]]), training=True)
         session.run(tf.compat.v1.global_variables_initializer())
         assert session.run(normalized).tolist() == [[-3.0], [-1.0]]

@@ -1,4 +1,4 @@
-"""A session of a program's own on an emulated TPU, in the process of the tests."""
+"""Runs TPU computations in plain sessions on an emulated TPU, in the process of the tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ v1 = tf.compat.v1
 
 
 @contextmanager
-def emulated(cores: int = 8, hosts: int = 1) -> Iterator[None]:
-    """A graph to build in, with TensorFlow's builders replaced until the block ends."""
-    with pytest.MonkeyPatch.context() as patch:
+def emulated_tpu_graph(cores: int = 8, hosts: int = 1) -> Iterator[None]:
+    """Enter a new graph, with TensorFlow's builders patched until the block ends."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
         for module, name, _ in builders.PATCHES:
-            # So that it is put back.
-            patch.setattr(module, name, getattr(module, name))
+            # Restores the function at the end of the block.
+            monkeypatch.setattr(module, name, getattr(module, name))
         builders.patch_builders()
         with (
             tpuserve.emulated_tpu(cores, hosts),
@@ -30,7 +30,7 @@ def emulated(cores: int = 8, hosts: int = 1) -> Iterator[None]:
 
 
 def run(*fetches: Any, feed: Any = None) -> Any:
-    """What a new session says of these, once variables have their first values."""
+    """Evaluate the fetches in a new session, after the variables are initialized."""
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
         return session.run(list(fetches), feed)
