@@ -1,11 +1,13 @@
-"""`import trainer.compat`, as the first line of a program, has it run as it was written.
+"""Lets a program written for TPUEstimator run unchanged on today's TensorFlow.
+
+Import this package in the first line of the program:
 
     import trainer.compat
     import tensorflow as tf
 
-tf.estimator, tf.contrib and what else programs of the TPUEstimator era name are there; a program
-that is written for TensorFlow 1 gets its names and behaviour. `tpuserve run SCRIPT.py` does the
-same for a program that is left as it is.
+The import supplies tf.estimator, tf.contrib and the other names that such programs use. A program
+that is written for TensorFlow 1 gets the names and the behaviour of TensorFlow 1. The command
+`tpuserve run SCRIPT.py` does the same without a change to the program.
 """
 
 import sys
@@ -15,16 +17,16 @@ from typing import Any
 from trainer.compat.source import program as programs
 
 
-def _importer() -> dict[str, Any]:
-    """The globals of the module that imports this one."""
+def _importer_globals() -> dict[str, Any]:
+    """Return the global variables of the module that imports this package."""
     frame: FrameType | None = sys._getframe(2)
     while frame and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame.f_globals if frame else {}
 
 
-# The commands and the tests import parts of this package too: they are no programs to change.
-_program = programs.find_running_program(_importer())
+# Our commands and tests also import parts of this package. They are not programs.
+_program = programs.find_running_program(_importer_globals())
 if _program is not None:
     from trainer.compat import install
 

@@ -1,4 +1,4 @@
-"""What to do about an error that ended a program, where its own words do not say."""
+"""Adds advice to errors that end a program and that do not say what to do."""
 
 import re
 
@@ -6,7 +6,7 @@ from tpuserve import devices
 from tpuserve.lowering.rules import op_table
 from tpuserve.runtime import xla_errors
 
-# Of the runtime, and of placing a graph.
+# TensorFlow's messages for an op without a kernel, and for an op that no device can run.
 _NO_KERNEL = re.compile(
     r"(?:No OpKernel was registered to support Op|Cannot assign a device for operation) "
     r"'?(?P<op>\w+)"
@@ -14,23 +14,23 @@ _NO_KERNEL = re.compile(
 
 
 def get_error_advice(error: BaseException) -> str | None:
-    """A line of advice; None where there is none to give."""
+    """Return a sentence that says what to do about an error; None if there is no advice."""
     message = str(error)
     ops = (match["op"] for match in _NO_KERNEL.finditer(message))
     tpu_op = next(filter(op_table.is_tpu_op, ops), None)
     if tpu_op is not None:
-        hardware = devices.find_tpu_system()
-        if hardware.has_tpu:
+        tpu_system = devices.find_tpu_system()
+        if tpu_system.has_tpu:
             return None
         return (
-            f"the program runs {tpu_op}, an op of a TPU; {hardware}. Have a TPU emulated: "
+            f"the program runs {tpu_op}, which only a TPU can run; {tpu_system}. Emulate a TPU: "
             f"tpuserve run --emulate-tpu 8 SCRIPT."
         )
-    refused = xla_errors.find_unsupported_ops(message)
-    if refused and devices.find_tpu_system().is_emulated:
-        unsupported = ", ".join(f"{op.op} ({op.node})" for op in refused)
+    unsupported_ops = xla_errors.find_unsupported_ops(message)
+    if unsupported_ops and devices.find_tpu_system().is_emulated:
+        names = ", ".join(f"{op.op} ({op.node})" for op in unsupported_ops)
         return (
-            f"a TPU's compiler has no form for {unsupported}. Wrap it in tpu.outside_compilation, "
-            f"or compute it outside of the TPU computation."
+            f"a TPU cannot run {names}. Wrap the op in tpu.outside_compilation, or compute it "
+            f"outside the TPU computation."
         )
     return None

@@ -1,4 +1,4 @@
-"""The global step that a program goes on from, read as the programs of the samples read it."""
+"""Reads the global step from which the sample programs for TPUEstimator resume training."""
 
 import tensorflow as tf
 
@@ -6,9 +6,12 @@ from trainer.checkpoints import checkpoints
 
 
 def read_latest_global_step(checkpoint_dir: str) -> int:
-    """The global step of the newest checkpoint in a directory; 0 where none can be read."""
+    """Return the global step of the newest checkpoint in a directory.
+
+    Returns 0 if there is no checkpoint or if the checkpoint has no readable global step: programs
+    call this function before the first checkpoint is written.
+    """
     try:
         return checkpoints.read_global_step(str(tf.train.latest_checkpoint(checkpoint_dir)))
     except (tf.errors.OpError, KeyError, ValueError):
-        # As programs rely on: they ask before the first checkpoint is there.
         return 0

@@ -1,7 +1,8 @@
-"""How the tables of embeddings on a TPU are trained: the four classes that TensorFlow has dropped.
+"""The optimizer parameters of TPU embedding tables: four classes that TensorFlow has removed.
 
-Names, arguments, their order, defaults and attributes are those of tf.compat.v1.tpu.experimental in
-TensorFlow 2.15. Programs make them before they know whether they have a TPU.
+Programs create these objects before they know whether they run on a TPU. The names, the arguments
+with their order and defaults, the checks and the attributes are those of
+tf.compat.v1.tpu.experimental in TensorFlow 2.15 (tensorflow/python/tpu/tpu_embedding.py).
 """
 
 from tpuserve.errors import InvalidSetting
@@ -14,16 +15,20 @@ __all__ = [
 ]
 
 
-class _Parameters:
-    """What the four have in common.
+class _OptimizerParameters:
+    """The parameters that all four optimizers have.
 
     Attributes:
-      learning_rate: the step size; a number, or a function of the step.
-      use_gradient_accumulation: add up a row's gradients of one batch before they are applied.
-      clip_weight_min, clip_weight_max: what weights are held between; None for no bound.
-      weight_decay_factor: how much of a weight each step takes away; None for nothing.
-      multiply_weight_decay_factor_by_learning_rate: that the decay goes with the learning rate.
-      clip_gradient_min, clip_gradient_max: what gradients are held between; None for no bound.
+      learning_rate: the step size; a number, or a function from the global step to a number.
+      use_gradient_accumulation: whether to sum the gradients of a table row over a batch before the
+        optimizer applies them.
+      clip_weight_min: the lower bound of the weights; None for no bound.
+      clip_weight_max: the upper bound of the weights; None for no bound.
+      weight_decay_factor: the fraction of each weight to subtract in each step; None for none.
+      multiply_weight_decay_factor_by_learning_rate: whether to multiply weight_decay_factor by the
+        learning rate.
+      clip_gradient_min: the lower bound of the gradients; None for no bound.
+      clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
 
     def __init__(
@@ -48,26 +53,32 @@ class _Parameters:
         self.clip_gradient_min = clip_gradient_min
         self.clip_gradient_max = clip_gradient_max
         clips = clip_gradient_min is not None or clip_gradient_max is not None
-        self._demand(
+        self._require(
             use_gradient_accumulation or not clips,
-            "use_gradient_accumulation is False and gradients are clipped: clipping needs it to be "
-            "True",
+            "use_gradient_accumulation is False, and clip_gradient_min or clip_gradient_max is "
+            "set. Clipping needs use_gradient_accumulation=True",
         )
 
-    def _demand(self, is_met: bool, otherwise: str) -> None:
+    def _require(self, is_met: bool, problem: str) -> None:
+        """Raise InvalidSetting if a condition on the parameters is not met.
+
+        Args:
+          is_met: whether the condition is met.
+          problem: the error message, without the name of the class and the final period.
+        """
         if not is_met:
-            raise InvalidSetting(f"{type(self).__name__}: {otherwise}.")
+            raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({values})"
 
 
-class AdagradParameters(_Parameters):
-    """Adagrad.
+class AdagradParameters(_OptimizerParameters):
+    """The parameters of Adagrad.
 
     Attributes:
-      initial_accumulator: where the sums of squared gradients start; above 0.
+      initial_accumulator: the initial value of the sums of squared gradients; greater than 0.
     """
 
     def __init__(
@@ -92,21 +103,22 @@ class AdagradParameters(_Parameters):
             clip_gradient_min,
             clip_gradient_max,
         )
-        self._demand(
+        self._require(
             initial_accumulator > 0,
             f"initial_accumulator is {initial_accumulator}; it must be positive",
         )
         self.initial_accumulator = initial_accumulator
 
 
-class AdamParameters(_Parameters):
-    """Adam.
+class AdamParameters(_OptimizerParameters):
+    """The parameters of Adam.
 
     Attributes:
-      beta1, beta2: how much of the moments each step keeps; from 0, below 1.
-      epsilon: what keeps the division from one by zero; above 0.
-      lazy_adam: leave the moments of rows that a batch has not as they are.
-      sum_inside_sqrt: add epsilon before the root is taken.
+      beta1: the decay rate of the first moments; at least 0 and less than 1.
+      beta2: the decay rate of the second moments; at least 0 and less than 1.
+      epsilon: the constant that prevents a division by zero; greater than 0.
+      lazy_adam: whether to update the moments only of rows that occur in the batch.
+      sum_inside_sqrt: whether to add epsilon before the square root is taken and not afterwards.
     """
 
     def __init__(
@@ -135,12 +147,12 @@ class AdamParameters(_Parameters):
             clip_gradient_min,
             clip_gradient_max,
         )
-        self._demand(0 <= beta1 < 1, f"beta1 is {beta1}; it must be from 0, and below 1")
-        self._demand(0 <= beta2 < 1, f"beta2 is {beta2}; it must be from 0, and below 1")
-        self._demand(epsilon > 0, f"epsilon is {epsilon}; it must be positive")
-        self._demand(
+        self._require(0 <= beta1 < 1, f"beta1 is {beta1}; it must be at least 0 and less than 1")
+        self._require(0 <= beta2 < 1, f"beta2 is {beta2}; it must be at least 0 and less than 1")
+        self._require(epsilon > 0, f"epsilon is {epsilon}; it must be positive")
+        self._require(
             use_gradient_accumulation or lazy_adam,
-            "lazy_adam and use_gradient_accumulation are both False; one must be True",
+            "lazy_adam and use_gradient_accumulation are both False; set one of them to True",
         )
         self.beta1 = beta1
         self.beta2 = beta2
@@ -149,17 +161,20 @@ class AdamParameters(_Parameters):
         self.sum_inside_sqrt = sum_inside_sqrt
 
 
-class FtrlParameters(_Parameters):
-    """Follow the regularised leader.
+class FtrlParameters(_OptimizerParameters):
+    """The parameters of FTRL ("follow the regularized leader").
 
     Attributes:
-      learning_rate_power: of the accumulated squares; at most 0.
-      initial_accumulator_value: where the accumulated squares start; at least 0.
-      initial_linear_value: where the linear term starts: 0.
-      l1_regularization_strength, l2_regularization_strength: at least 0.
-      multiply_linear_by_learning_rate: keep the linear term times the learning rate.
-      beta: added to the root of the accumulated squares.
-      allow_zero_accumulator: let accumulated squares be 0.
+      learning_rate_power: the exponent of the accumulated squared gradients in the learning rate;
+        at most 0.
+      initial_accumulator_value: the initial value of the accumulated squares; at least 0.
+      initial_linear_value: the initial value of the linear term; always 0.
+      l1_regularization_strength: the factor of the L1 penalty; at least 0.
+      l2_regularization_strength: the factor of the L2 penalty; at least 0.
+      multiply_linear_by_learning_rate: whether to store the linear term multiplied by the learning
+        rate.
+      beta: the constant that is added to the root of the accumulated squares.
+      allow_zero_accumulator: whether the accumulated squares may be 0.
     """
 
     def __init__(
@@ -190,17 +205,17 @@ class FtrlParameters(_Parameters):
             clip_gradient_min,
             clip_gradient_max,
         )
-        self._demand(
+        self._require(
             learning_rate_power <= 0,
-            f"learning_rate_power is {learning_rate_power}; it must be 0 or less",
+            f"learning_rate_power is {learning_rate_power}; it must be at most 0",
         )
-        # 0 is taken without allow_zero_accumulator too, as TensorFlow 2.15 does.
+        # As in TensorFlow 2.15, initial_accumulator_value may be 0 without allow_zero_accumulator.
         for name, value in (
             ("initial_accumulator_value", initial_accumulator_value),
             ("l1_regularization_strength", l1_regularization_strength),
             ("l2_regularization_strength", l2_regularization_strength),
         ):
-            self._demand(value >= 0, f"{name} is {value}; it must be at least 0")
+            self._require(value >= 0, f"{name} is {value}; it must be at least 0")
         self.learning_rate_power = learning_rate_power
         self.initial_accumulator_value = initial_accumulator_value
         self.initial_linear_value = 0.0
@@ -211,8 +226,8 @@ class FtrlParameters(_Parameters):
         self.allow_zero_accumulator = allow_zero_accumulator
 
 
-class StochasticGradientDescentParameters(_Parameters):
-    """Plain gradient descent."""
+class StochasticGradientDescentParameters(_OptimizerParameters):
+    """The parameters of stochastic gradient descent."""
 
     def __init__(
         self,

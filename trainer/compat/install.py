@@ -1,4 +1,4 @@
-"""What is done, once a process, so that a program of the TPUEstimator era finds its names."""
+"""Prepares the process so that a program for TPUEstimator finds the names that it uses."""
 
 import importlib
 import os
@@ -17,106 +17,139 @@ from trainer.compat.source.program import Program
 
 TF1_VARIABLE = "TPUSERVE_TF1"
 
-_TPU_NAME = "TPU_NAME"
+_TPU_NAME_VARIABLE = "TPU_NAME"
 
-_TPU_FORMS = "tpu.python.tpu."
+_TPU_ALIASES = "tpu.python.tpu."
 
 
 @dataclass
-class _Installed:
-    program: Program
-    tf1: bool
+class _Installation:
+    """The state of this process after `install`.
+
+    Attributes:
+      uses_tf1: whether the program gets the names and the behaviour of TensorFlow 1.
+      proxy: the module that the program gets for `import tensorflow`; None if the program gets
+        TensorFlow itself, or as long as TensorFlow is not imported.
+    """
+
+    uses_tf1: bool
     proxy: TensorFlow1Proxy | None = None
 
-
-_installed: _Installed | None = None
-
-
-def install(program: Program, tf1: bool | None, way: str) -> None:
-    """Has the program, and it alone, find the names that it was written with.
-
-    TensorFlow is not imported; once the program does, the names are there. That it gets
-    TensorFlow 1 is said in a line on standard error. Later calls change nothing.
-
-    Args:
-      program: whose modules are meant.
-      tf1: whether it gets the names and the behaviour of TensorFlow 1; None looks in its source
-        for what TensorFlow 2 has not.
-      way: how a user says what tf1 is, in words; part of that line.
-
-    Raises:
-      InvalidSetting: TensorFlow was imported before, and the program has it already in a form that
-        it is not to have.
-    """
-    global _installed
-    if _installed is not None:
-        return
-    evidence = tf1_detection.find_tf1_evidence(program) if tf1 is None else None
-    why = f"{evidence}, which only TensorFlow 1 has ({way})" if evidence else f"as {way} says"
-    is_first = evidence is not None if tf1 is None else tf1
-    if is_first:
-        print(
-            f"tpuserve: {program.name} gets TensorFlow 1's names and behaviour: {why}",
-            file=sys.stderr,
-            flush=True,
-        )
-    if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
-        # Programs take it from the environment of a Cloud TPU. All names are this machine's TPU.
-        os.environ.setdefault(_TPU_NAME, "local")
-    was_imported = "tensorflow" in sys.modules
-    if is_first and was_imported:
-        _refuse_imported(program)
-    _installed = made = _Installed(program, is_first)
-
-    def on_tensorflow() -> None:
+    def prepare_tensorflow(self) -> None:
+        """Change the imported TensorFlow: patches, names, and the behaviour of TensorFlow 1."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
-        # Before tf.contrib.tpu takes what is replaced.
+        # tf.contrib.tpu takes its functions from TensorFlow, so these are patched before.
         importlib.import_module("trainer.compat.emulation").install_emulation()
         install_names.add_names_to_tensorflow()
-        if made.tf1:
-            made.proxy = install_names.enable_tf1()
+        if self.uses_tf1:
+            self.proxy = install_names.enable_tf1()
+
+
+_installation: _Installation | None = None
+
+
+def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
+    """Supply the names that a program for TPUEstimator uses.
+
+    Does not import TensorFlow; the names are added when the program imports TensorFlow. Only the
+    modules of the program get TensorFlow 1, and a line on standard error says so. Further calls in
+    the same process have no effect.
+
+    Args:
+      program: the program whose modules get the names.
+      tf1: whether the program gets the names and the behaviour of TensorFlow 1. None stands for the
+        default: it does if its source uses a name that TensorFlow 2 lacks.
+      tf1_option: what the line on standard error says about the option or variable that sets
+        `tf1`: "--tf1", or "--no-tf1 turns that off" if `tf1` is None.
+
+    Raises:
+      InvalidSetting: the program is to get TensorFlow 1 and has imported TensorFlow already.
+    """
+    global _installation
+    if _installation is not None:
+        return
+    uses_tf1 = _decide_tf1(program, tf1, tf1_option)
+    if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
+        # Cloud TPU machines set this variable, and programs read it. With an emulated TPU, every
+        # name resolves to this machine.
+        os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
+    is_tensorflow_imported = "tensorflow" in sys.modules
+    if uses_tf1 and is_tensorflow_imported:
+        _check_program_has_no_tensorflow(program)
+    _installation = installation = _Installation(uses_tf1)
 
     install_names.register_estimator_modules()
     estimator_aliases.register_estimator_aliases(
         {
-            path[len(_TPU_FORMS) :]: home
-            for path, home in module_aliases.MODULE_ALIASES.items()
-            if path.startswith(_TPU_FORMS)
+            alias[len(_TPU_ALIASES) :]: home
+            for alias, home in module_aliases.MODULE_ALIASES.items()
+            if alias.startswith(_TPU_ALIASES)
         }
     )
-    sys.meta_path.insert(0, ImportHook(on_tensorflow))
-    if was_imported:
-        on_tensorflow()
-    if override_shims.BATCH_NORMALIZATION_MODULE in sys.modules:
-        override_shims.install_override_shims(
-            sys.modules[override_shims.BATCH_NORMALIZATION_MODULE]
-        )
-    ProgramImportFunction(program, lambda: made.proxy)
+    sys.meta_path.insert(0, ImportHook(installation.prepare_tensorflow))
+    if is_tensorflow_imported:
+        installation.prepare_tensorflow()
+    batch_normalization = sys.modules.get(override_shims.BATCH_NORMALIZATION_MODULE)
+    if batch_normalization is not None:
+        override_shims.install_override_shims(batch_normalization)
+    ProgramImportFunction(program, lambda: installation.proxy)
 
 
 def read_tf1_variable() -> dict[str, Any]:
-    """What TPUSERVE_TF1 says, 1, 0 or nothing, as arguments of `install`.
+    """Return the arguments `tf1` and `tf1_option` of `install` that TPUSERVE_TF1 sets.
 
     Raises:
-      InvalidSetting: it says something else.
+      InvalidSetting: TPUSERVE_TF1 is neither 1 nor 0 nor empty.
     """
-    asked = os.environ.get(TF1_VARIABLE, "").strip()
-    if asked not in ("", "0", "1"):
+    value = os.environ.get(TF1_VARIABLE, "").strip()
+    if value not in ("", "0", "1"):
         raise InvalidSetting(
-            f"{TF1_VARIABLE} is {asked!r}. Set it to 1 to give the program TensorFlow 1's names "
-            f"and behaviour, to 0 not to, or unset it to have its source decide."
+            f"{TF1_VARIABLE} is {value!r}. Set it to 1 to run the program with TensorFlow 1's "
+            f"names and behaviour, to 0 to run it without them, or unset it to decide by the "
+            f"program's source."
         )
-    if not asked:
-        return {"tf1": None, "way": f"{TF1_VARIABLE}=0 turns that off"}
-    return {"tf1": asked == "1", "way": f"{TF1_VARIABLE}={asked}"}
+    if not value:
+        return {"tf1": None, "tf1_option": f"{TF1_VARIABLE}=0 turns that off"}
+    return {"tf1": value == "1", "tf1_option": f"{TF1_VARIABLE}={value}"}
 
 
-def _refuse_imported(program: Program) -> None:
-    real = sys.modules["tensorflow"]
+def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
+    """Return whether the program gets TensorFlow 1; if it does, say so on standard error.
+
+    Args:
+      program: the program; its source is searched if `tf1` is None.
+      tf1: the user's choice, or None.
+      tf1_option: see `install`.
+    """
+    evidence = tf1_detection.find_tf1_evidence(program) if tf1 is None else None
+    uses_tf1 = evidence is not None if tf1 is None else tf1
+    if uses_tf1:
+        reason = (
+            f"{evidence}, which only TensorFlow 1 has ({tf1_option})"
+            if evidence
+            else f"{tf1_option} is set"
+        )
+        print(
+            f"tpuserve: {program.name} gets TensorFlow 1's names and behaviour: {reason}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return uses_tf1
+
+
+def _check_program_has_no_tensorflow(program: Program) -> None:
+    """Check that no module of the program has imported TensorFlow.
+
+    Raises:
+      InvalidSetting: a module has; the message names its file.
+    """
+    tensorflow = sys.modules["tensorflow"]
     for module in list(sys.modules.values()):
-        bound = getattr(module, "__dict__", {})
-        if program.owns_module(bound) and any(each is real for each in bound.values()):
+        variables = getattr(module, "__dict__", {})
+        if program.owns_module(variables) and any(
+            value is tensorflow for value in variables.values()
+        ):
             raise InvalidSetting(
-                f"{bound.get('__file__', program.name)} has imported tensorflow before "
+                f"{variables.get('__file__', program.name)} has imported tensorflow before "
                 f"trainer.compat. Make `import trainer.compat` the first line of the program."
             )

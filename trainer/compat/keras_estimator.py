@@ -1,6 +1,6 @@
-"""tf.keras.estimator: an Estimator of a Keras model.
+"""tf.keras.estimator.model_to_estimator, which makes an Estimator of a Keras model.
 
-tf_keras looks for it in tensorflow_estimator, as the module keras_lib.
+tf_keras imports the function from the module keras_lib of tensorflow_estimator.
 """
 
 from collections.abc import Mapping
@@ -25,26 +25,36 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Mapping[str, Any] | None = None,
 ) -> trainer.Estimator:
-    """An Estimator that does what a compiled Keras model does, on the CPU.
+    """Return an Estimator that trains, evaluates and predicts with a Keras model on the CPU.
+
+    See `trainer.model_to_tpu_estimator`, the same function for a TPU, for the details.
 
     Args:
-      keras_model, keras_model_path, custom_objects, model_dir, config, metric_names_map,
-        export_outputs: see `trainer.model_to_tpu_estimator`, which makes the same of them for a
-        TPU.
-      checkpoint_format: "saver" or "checkpoint", which say by what names the original stored
-        values. Here they have those of the variables, whichever is given.
-      use_v2_estimator: taken for compatibility; there is one Estimator.
+      keras_model: the compiled model; give this argument or keras_model_path.
+      keras_model_path: the path of a saved, compiled model.
+      custom_objects: name → class or function that is needed to load the saved model.
+      model_dir: the directory for checkpoints and summaries; by default that of config, else a
+        new temporary directory.
+      config: a RunConfig; by default one with the default settings.
+      checkpoint_format: "saver" or "checkpoint": in tf.estimator, the format of the checkpoints.
+        Here checkpoints have the same format in both cases.
+      use_v2_estimator: has no effect; there is one Estimator class.
+      metric_names_map: name of a metric in the model → its name in the results of evaluate(). If
+        given, it must contain all metrics.
+      export_outputs: name of an output → class of an export output, such as
+        tf.estimator.export.PredictOutput. An export has a signature for each of these outputs.
 
     Raises:
-      InvalidSetting: there is no such format, or see `trainer.model_to_tpu_estimator`.
+      InvalidSetting: checkpoint_format is not a format, or another argument is invalid; see
+        `trainer.model_to_tpu_estimator`.
     """
     if checkpoint_format not in _FORMATS:
         raise InvalidSetting(
-            f"checkpoint_format is {checkpoint_format!r}. Give 'checkpoint' or 'saver'."
+            f"checkpoint_format is {checkpoint_format!r}. Use 'checkpoint' or 'saver'."
         )
     config = trainer.RunConfig() if config is None else config
     if isinstance(config, trainer.RunConfig) and not config.has_tpu_config:
-        # Hooks of a plain Estimator are called after each step.
+        # In tf.estimator, a plain Estimator calls its hooks after each step.
         config = config.replace(tpu_config=trainer.TPUConfig(iterations_per_loop=1))
     estimator: trainer.Estimator = trainer.model_to_tpu_estimator(
         keras_model=keras_model,

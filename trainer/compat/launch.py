@@ -14,26 +14,27 @@ from trainer.compat.source.program import Program, set_script_directory
 
 EXIT_FAILED = 1
 
-_PACKAGE = os.path.dirname(__file__)
+_OUR_DIRECTORY = os.path.dirname(__file__)
 
 _is_interrupted = False
 
 
-def run(program: Program, arguments: list[str], tf1: bool | None) -> NoReturn:
-    """Runs the program and exits with its status.
+def run_program(program: Program, arguments: list[str], tf1: bool | None) -> NoReturn:
+    """Run a program and exit with the program's status.
 
-    Its arguments, output, traceback and status are those that Python would give it.
+    sys.argv, the output, tracebacks and the exit status are as with `python SCRIPT ARGS`.
 
     Args:
-      program: what to run.
-      arguments: those of the program, without its name.
-      tf1: see `install.install`.
+      program: the program to run.
+      arguments: the command-line arguments of the program, without the program's name.
+      tf1: whether the program gets TensorFlow 1; see `install.install`.
     """
-    # Handlers run last come first: this one ends the process, after those of the program.
-    atexit.register(_end_as_interrupted)
+    # Exit handlers run in reverse order of registration. This one ends the process, so it must run
+    # after the handlers of the program.
+    atexit.register(_exit_as_interrupted)
     sys.argv[:] = [str(program.file) if program.spec else program.name, *arguments]
     set_script_directory(program.directories[0])
-    main = _main_module(program)
+    main = _make_main_module(program)
     sys.modules["__main__"] = main
     install.install(program, tf1, "--no-tf1 turns that off" if tf1 is None else "--tf1")
     try:
@@ -41,67 +42,78 @@ def run(program: Program, arguments: list[str], tf1: bool | None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:
-        _report(error)
+        _exit_with_error(error)
     sys.exit()
 
 
-def _main_module(program: Program) -> ModuleType:
+def _make_main_module(program: Program) -> ModuleType:
+    """Return a module `__main__` with the attributes that Python gives the main module."""
     main = ModuleType("__main__")
     file = str(program.file)
-    values = {
+    attributes = {
         "__file__": file,
         "__builtins__": sys.modules["builtins"],
         "__loader__": SourceFileLoader("__main__", file),
         "__annotations__": {},
     }
     if program.spec is not None:
-        values |= {
+        attributes |= {
             "__spec__": program.spec,
             "__package__": program.spec.parent,
             "__loader__": program.spec.loader,
             "__cached__": program.spec.cached,
         }
-    vars(main).update(values)
+    vars(main).update(attributes)
     return main
 
 
-def _report(error: BaseException) -> NoReturn:
-    """Says an error as Python says an uncaught one, without frames of ours, and exits."""
+def _exit_with_error(error: BaseException) -> NoReturn:
+    """Print an uncaught error as Python does, with our advice if there is any, and exit."""
     global _is_interrupted
-    _strip(error, set())
+    _strip_our_frames(error, set())
     sys.excepthook(type(error), error, error.__traceback__)
-    advised = advice.get_error_advice(error)
-    if advised is not None:
-        print(f"tpuserve: {advised}", file=sys.stderr, flush=True)
+    error_advice = advice.get_error_advice(error)
+    if error_advice is not None:
+        print(f"tpuserve: {error_advice}", file=sys.stderr, flush=True)
     _is_interrupted = isinstance(error, KeyboardInterrupt)
     sys.exit(EXIT_FAILED)
 
 
-def _end_as_interrupted() -> None:
+def _exit_as_interrupted() -> None:
+    """End the process by SIGINT if Ctrl-C ended the program.
+
+    Python ends so as well; a shell script that runs the program then stops too.
+    """
     if _is_interrupted:
-        # As Python does, so that a shell that runs the program stops as well.
         sys.stdout.flush()
         sys.stderr.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def _strip(error: BaseException | None, done: set[int]) -> None:
-    if error is None or id(error) in done:
+def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
+    """Remove our stack frames from the tracebacks of an error, its cause and its context.
+
+    Args:
+      error: the error.
+      stripped: the ids of the errors that have been handled; updated.
+    """
+    if error is None or id(error) in stripped:
         return
-    done.add(id(error))
-    error.__traceback__ = _without_ours(error.__traceback__)
-    _strip(error.__cause__, done)
-    _strip(error.__context__, done)
+    stripped.add(id(error))
+    error.__traceback__ = _without_our_frames(error.__traceback__)
+    _strip_our_frames(error.__cause__, stripped)
+    _strip_our_frames(error.__context__, stripped)
 
 
-def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    kept = []
+def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a copy of a traceback without the frames of files in this directory."""
+    entries = []
     while traceback is not None:
-        if os.path.dirname(traceback.tb_frame.f_code.co_filename) != _PACKAGE:
-            kept.append(traceback)
+        if os.path.dirname(traceback.tb_frame.f_code.co_filename) != _OUR_DIRECTORY:
+            entries.append(traceback)
         traceback = traceback.tb_next
-    following = None
-    for each in reversed(kept):
-        following = types.TracebackType(following, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return following
+    result = None
+    for entry in reversed(entries):
+        result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result

@@ -9,21 +9,23 @@ REFUSED = (
 )
 
 
-def test_what_a_tpus_compiler_refuses_goes_to_the_host() -> None:
+def test_advice_for_an_op_that_a_tpu_cannot_run_is_outside_compilation() -> None:
     with tpuserve.emulated_tpu(8):
-        advised = advice.get_error_advice(ValueError(REFUSED))
-    assert advised is not None
-    assert advised.startswith("a TPU's compiler has no form for PyFunc (ask). Wrap it in tpu.outs")
+        message = advice.get_error_advice(ValueError(REFUSED))
+    assert message is not None
+    assert message.startswith(
+        "a TPU cannot run PyFunc (ask). Wrap the op in tpu.outside_compilation"
+    )
 
 
 @pytest.mark.parametrize(
     "message", ["", "No OpKernel was registered to support Op 'Mystery'", "Op TPUExecute is slow"]
 )
-def test_other_errors_speak_for_themselves(message: str) -> None:
+def test_other_errors_get_no_advice(message: str) -> None:
     assert advice.get_error_advice(ValueError(message)) is None
 
 
-def test_who_has_a_tpu_is_not_told_to_have_one() -> None:
+def test_missing_tpu_op_gets_no_advice_if_there_is_a_tpu() -> None:
     error = ValueError("No OpKernel was registered to support Op 'TPUCompile' used by")
     with tpuserve.emulated_tpu(8):
         assert advice.get_error_advice(error) is None

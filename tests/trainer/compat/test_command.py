@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 SCRIPT = str(Path(__file__).parent / "programs" / "launched" / "script.py")
 
 
-def test_an_emulated_tpu_is_there_before_the_program_is() -> None:
-    done = processes.run("run", "--emulate-tpu", "2x4", SCRIPT)
-    assert done.stdout.splitlines()[-1] == "2x4 False"
+def test_program_runs_on_the_emulated_tpu() -> None:
+    process = processes.run("run", "--emulate-tpu", "2x4", SCRIPT)
+    assert process.stdout.splitlines()[-1] == "2x4 False"
 
 
-def test_it_runs_as_a_module_too() -> None:
+def test_command_runs_as_a_module_too() -> None:
     command = [sys.executable, "-m", "tpuserve.run", SCRIPT, "exit", "4"]
     assert subprocess.run(command, timeout=60).returncode == 4
 
@@ -33,21 +33,21 @@ def test_it_runs_as_a_module_too() -> None:
         (["--nope", SCRIPT], "No such option"),
     ],
 )
-def test_what_is_no_command_line_is_said(arguments: list[str], message: str) -> None:
+def test_invalid_command_line_is_a_usage_error(arguments: list[str], message: str) -> None:
     with pytest.raises(click.UsageError) as error:
         run.main(arguments, standalone_mode=False)
     assert message in error.value.format_message()
 
 
-@pytest.mark.parametrize("asked", ["none.py", ".", "-m none.at.all"])
-def test_what_is_no_program_is_one_line(asked: str) -> None:
-    done = processes.run("run", *asked.split())
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: ")
-    assert len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize("arguments", ["none.py", ".", "-m none.at.all"])
+def test_missing_program_is_reported_in_one_line(arguments: str) -> None:
+    process = processes.run("run", *arguments.split())
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr.startswith("Error: ")
+    assert len(process.stderr.splitlines()) == 1
 
 
-def test_its_own_help_says_the_options() -> None:
+def test_help_lists_the_options() -> None:
     output = CliRunner().invoke(run, ["--help"]).output
     assert "--emulate-tpu" in output
     assert "--tf1 / --no-tf1" in output

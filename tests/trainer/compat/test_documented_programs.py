@@ -16,7 +16,7 @@ STEPS = 40
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images with a bright band, whose place tells the label."""
+    """Write images with a bright band, whose position encodes the label."""
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(128):
@@ -35,16 +35,16 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("emulated", [[], ["--emulate-tpu", "8"]], ids=["cpu", "tpu"])
+@pytest.mark.parametrize("options", [[], ["--emulate-tpu", "8"]], ids=["cpu", "tpu"])
 @pytest.mark.parametrize("name", ["mnist.py", "mnist_one_shot.py"])
-def test_the_documented_program_trains_as_it_is(
-    name: str, emulated: list[str], records: Path, tmp_path: Path
+def test_documented_program_trains_unchanged(
+    name: str, options: list[str], records: Path, tmp_path: Path
 ) -> None:
     flags = [f"--train_file={records}", f"--model_dir={tmp_path}", f"--train_steps={STEPS}"]
-    flags += [f"--use_tpu={bool(emulated)}"]
-    done = processes.run("run", *emulated, str(PROGRAMS / name), *flags)
-    assert done.returncode == 0, done.stderr[-4000:]
+    flags += [f"--use_tpu={bool(options)}"]
+    process = processes.run("run", *options, str(PROGRAMS / name), *flags)
+    assert process.returncode == 0, process.stderr[-4000:]
     assert programs.variable(tmp_path, "global_step") == STEPS
-    [last] = re.findall(rf"trainer:loss = ([\d.]+), step = {STEPS} of {STEPS} ", done.stderr)
-    # All start from weights that know nothing: a loss of log 10, which is 2.30.
+    [last] = re.findall(rf"trainer:loss = ([\d.]+), step = {STEPS} of {STEPS} ", process.stderr)
+    # Untrained weights give a loss of log 10, which is 2.30.
     assert float(last) < 1.8

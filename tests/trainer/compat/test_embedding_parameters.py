@@ -14,39 +14,41 @@ def test_defaults_are_those_of_tensorflow() -> None:
     assert parameters.AdagradParameters(0.1).initial_accumulator == 0.1
 
 
-def test_arguments_come_in_the_order_of_tensorflow() -> None:
-    made = parameters.AdagradParameters(0.1, 0.2, False, -1.0, 1.0, 0.01, True)
-    assert not made.use_gradient_accumulation
-    assert (made.clip_weight_min, made.clip_weight_max) == (-1.0, 1.0)
-    assert made.weight_decay_factor == 0.01
+def test_arguments_have_the_order_of_tensorflow() -> None:
+    adagrad = parameters.AdagradParameters(0.1, 0.2, False, -1.0, 1.0, 0.01, True)
+    assert not adagrad.use_gradient_accumulation
+    assert (adagrad.clip_weight_min, adagrad.clip_weight_max) == (-1.0, 1.0)
+    assert adagrad.weight_decay_factor == 0.01
     sgd = parameters.StochasticGradientDescentParameters(0.1, False, -1.0)
     assert (sgd.use_gradient_accumulation, sgd.clip_weight_min) == (False, -1.0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "message"),
+    ("class_name", "arguments", "message"),
     [
         ("AdagradParameters", {"initial_accumulator": 0}, "positive"),
         ("AdamParameters", {"beta1": 1.0}, "beta1 is 1.0"),
         ("AdamParameters", {"epsilon": 0.0}, "epsilon is 0.0"),
         ("AdamParameters", {"lazy_adam": False, "use_gradient_accumulation": False}, "lazy_adam"),
-        ("FtrlParameters", {"learning_rate_power": 0.5}, "0 or less"),
+        ("FtrlParameters", {"learning_rate_power": 0.5}, "at most 0"),
         ("FtrlParameters", {"initial_accumulator_value": -1.0}, "at least 0"),
         ("FtrlParameters", {"l2_regularization_strength": -1.0}, "at least 0"),
         (
             "StochasticGradientDescentParameters",
             {"use_gradient_accumulation": False, "clip_gradient_max": 1.0},
-            "clipping needs",
+            "Clipping needs",
         ),
     ],
 )
-def test_impossible_values_are_refused(kind: str, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_values_are_refused(
+    class_name: str, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        getattr(parameters, kind)(0.1, **arguments)
+        getattr(parameters, class_name)(0.1, **arguments)
 
 
-def test_accumulators_of_ftrl_may_be_zero_where_that_is_allowed() -> None:
-    made = parameters.FtrlParameters(
+def test_ftrl_accumulators_may_be_zero_if_allowed() -> None:
+    ftrl = parameters.FtrlParameters(
         0.1, initial_accumulator_value=0.0, allow_zero_accumulator=True
     )
-    assert made.initial_accumulator_value == 0.0
+    assert ftrl.initial_accumulator_value == 0.0

@@ -16,8 +16,8 @@ from trainer.compat.keras_estimator import model_to_estimator
 pytestmark = pytest.mark.slow
 
 
-def compiled() -> tf_keras.Model:
-    """y = w x with w = 2."""
+def compiled_model() -> tf_keras.Model:
+    """Return the compiled model y = w x with w = 2."""
     start = tf_keras.initializers.Constant(2.0)
     dense = tf_keras.layers.Dense(1, use_bias=False, kernel_initializer=start, input_shape=(1,))
     model = tf_keras.Sequential([dense])
@@ -25,31 +25,31 @@ def compiled() -> tf_keras.Model:
     return model
 
 
-def ones() -> tf.data.Dataset:
+def ones_dataset() -> tf.data.Dataset:
     batch = np.ones([4, 1], np.float32)
     return tf.data.Dataset.from_tensors((batch, batch))
 
 
-def test_an_estimator_goes_on_from_the_weights_of_the_model(tmp_path: Path) -> None:
-    estimator = model_to_estimator(compiled(), model_dir=str(tmp_path))
+def test_estimator_starts_from_the_weights_of_the_model(tmp_path: Path) -> None:
+    estimator = model_to_estimator(compiled_model(), model_dir=str(tmp_path))
     assert isinstance(estimator, trainer.Estimator)
-    assert estimator.evaluate(ones)["loss"] == 1.0
+    assert estimator.evaluate(ones_dataset)["loss"] == 1.0
 
 
 @pytest.mark.numeric
-def test_an_estimator_of_a_model_becomes_one_for_a_tpu(tmp_path: Path) -> None:
-    model = compiled()
+def test_estimator_converts_to_a_tpu_estimator(tmp_path: Path) -> None:
+    model = compiled_model()
     estimator = model_to_estimator(model, model_dir=str(tmp_path))
     on_tpu = trainer.to_tpu_estimator(estimator, train_batch_size=4)
     with tpuserve.emulated_tpu(cores=4):
-        on_tpu.train(lambda params: ones().repeat(), steps=1)
-    # The loss is (w - 1)^2, and its slope 2: of 0.01 of that w becomes 1.98.
+        on_tpu.train(lambda params: ones_dataset().repeat(), steps=1)
+    # The loss is (w - 1)^2, its gradient is 2. With a learning rate of 0.01, w becomes 1.98.
     assert trainer.to_keras(on_tpu).get_weights()[0] == pytest.approx(1.98)
-    assert estimator.evaluate(ones)["loss"] == pytest.approx(0.98**2)
+    assert estimator.evaluate(ones_dataset)["loss"] == pytest.approx(0.98**2)
 
 
-def test_a_model_that_a_tpu_cannot_train_stays_where_it_is(tmp_path: Path) -> None:
-    model = compiled()
+def test_model_that_a_tpu_cannot_train_is_refused(tmp_path: Path) -> None:
+    model = compiled_model()
     model.compile(tf_keras.optimizers.legacy.Adam(amsgrad=True), "mse")
     estimator = model_to_estimator(model, model_dir=str(tmp_path))
     with pytest.raises(InvalidSetting, match="amsgrad"):
@@ -59,60 +59,64 @@ def test_a_model_that_a_tpu_cannot_train_stays_where_it_is(tmp_path: Path) -> No
 
 
 def test_hooks_are_called_after_each_step(tmp_path: Path) -> None:
-    counted = []
+    calls = []
 
     class Count(tf.compat.v1.train.SessionRunHook):
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            counted.append(run_values)
+            calls.append(run_values)
 
-    model_to_estimator(compiled(), model_dir=str(tmp_path)).train(
-        lambda: ones().repeat(), steps=3, hooks=[Count()]
+    model_to_estimator(compiled_model(), model_dir=str(tmp_path)).train(
+        lambda: ones_dataset().repeat(), steps=3, hooks=[Count()]
     )
-    assert len(counted) == 3
+    assert len(calls) == 3
 
 
-def outputs() -> tf_keras.Model:
-    """y and z = 2 x."""
+def two_output_model() -> tf_keras.Model:
+    """Return a compiled model with the outputs y = 2 x and z = 2 x."""
     x = tf_keras.Input((1,), name="x")
     start = tf_keras.initializers.Constant(2.0)
     heads = [tf_keras.layers.Dense(1, kernel_initializer=start, name=name) for name in "yz"]
-    model = tf_keras.Model(x, [each(x) for each in heads])
+    model = tf_keras.Model(x, [head(x) for head in heads])
     model.compile("sgd", "mse", metrics={"y": ["mae", "mse"], "z": "mae"})
     return model
 
 
-def pairs() -> tf.data.Dataset:
+def two_label_dataset() -> tf.data.Dataset:
     batch = np.ones([4, 1], np.float32)
     return tf.data.Dataset.from_tensors((batch, (batch, 3 * batch)))
 
 
-def test_metrics_have_the_names_that_are_given(tmp_path: Path) -> None:
+def test_metrics_have_the_names_in_metric_names_map(tmp_path: Path) -> None:
     names = {"y_mae": "Y", "y_mse": "SQUARES", "z_mae": "Z"}
-    estimator = model_to_estimator(outputs(), model_dir=str(tmp_path), metric_names_map=names)
-    found = estimator.evaluate(pairs)
-    assert {name: found[name] for name in names.values()} == {"Y": 1, "SQUARES": 1, "Z": 1}
-    assert not set(names) & set(found)
+    estimator = model_to_estimator(
+        two_output_model(), model_dir=str(tmp_path), metric_names_map=names
+    )
+    results = estimator.evaluate(two_label_dataset)
+    assert {name: results[name] for name in names.values()} == {"Y": 1, "SQUARES": 1, "Z": 1}
+    assert not set(names) & set(results)
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ({"y_mae": "Y", "y_mse": "S"}, "z_mae is missing"),
         ({"y_mae": "Y", "y_mse": "S", "z_mae": "Z", "loss": "L"}, "loss is no metric"),
     ],
 )
-def test_a_name_that_does_not_fit_is_found_before_a_training(
-    names: dict[str, str], said: str, tmp_path: Path
+def test_wrong_metric_name_is_refused_before_training(
+    names: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    estimator = model_to_estimator(outputs(), model_dir=str(tmp_path), metric_names_map=names)
-    with pytest.raises(InvalidSetting, match=f"the metrics y_mae, y_mse, z_mae: {said}. Name"):
-        estimator.train(pairs)
+    estimator = model_to_estimator(
+        two_output_model(), model_dir=str(tmp_path), metric_names_map=names
+    )
+    with pytest.raises(InvalidSetting, match=f"the metrics y_mae, y_mse, z_mae: {message}. Name"):
+        estimator.train(two_label_dataset)
     assert estimator.get_variable_value("global_step") == 0
 
 
-def test_an_output_has_a_signature_of_its_own(tmp_path: Path) -> None:
+def test_export_has_a_signature_for_an_output(tmp_path: Path) -> None:
     estimator: Any = model_to_estimator(
-        outputs(),
+        two_output_model(),
         model_dir=str(tmp_path / "run"),
         export_outputs={"y": trainer.export.PredictOutput},
     )
@@ -122,9 +126,9 @@ def test_an_output_has_a_signature_of_its_own(tmp_path: Path) -> None:
     assert exports.answers(path, x) == {"y": [[6.0]], "z": [[6.0]]}
 
 
-def test_an_output_is_a_regression_to_those_who_send_examples(tmp_path: Path) -> None:
+def test_export_has_a_regression_signature_for_an_output(tmp_path: Path) -> None:
     estimator: Any = model_to_estimator(
-        outputs(),
+        two_output_model(),
         model_dir=str(tmp_path / "run"),
         export_outputs={"z": trainer.export.RegressionOutput},
     )
@@ -136,7 +140,7 @@ def test_an_output_is_a_regression_to_those_who_send_examples(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ({"checkpoint_format": "h5"}, "checkpoint_format is 'h5'"),
         ({"metric_names_map": {"y_mae": "loss"}}, "is 'loss', which evaluate"),
@@ -146,16 +150,18 @@ def test_an_output_is_a_regression_to_those_who_send_examples(tmp_path: Path) ->
         ({"export_outputs": {"serving_default": dict}}, "serving_default is none of them"),
     ],
 )
-def test_what_is_not_there_is_refused(option: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match=said):
-        model_to_estimator(outputs(), model_dir=str(tmp_path), **option)
+def test_invalid_arguments_are_refused(
+    option: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        model_to_estimator(two_output_model(), model_dir=str(tmp_path), **option)
 
 
-def test_weights_of_rows_come_among_the_features(tmp_path: Path) -> None:
-    def weighted() -> tf.data.Dataset:
+def test_features_may_contain_sample_weights(tmp_path: Path) -> None:
+    def weighted_dataset() -> tf.data.Dataset:
         features = {"features": [[1.0], [1.0]], "sample_weights": [1.0, 3.0]}
         return tf.data.Dataset.from_tensors((features, [[1.0], [2.0]]))
 
-    estimator = model_to_estimator(compiled(), model_dir=str(tmp_path))
-    # The first row is off by 1 and counts 1, the second is right.
-    assert estimator.evaluate(weighted)["loss"] == 0.5
+    estimator = model_to_estimator(compiled_model(), model_dir=str(tmp_path))
+    # The first row has an error of 1 and a weight of 1; the second row has no error.
+    assert estimator.evaluate(weighted_dataset)["loss"] == 0.5

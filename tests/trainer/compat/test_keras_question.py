@@ -1,4 +1,4 @@
-"""A model of Keras in a program of TensorFlow 1 trains as an Estimator as it does by itself."""
+"""Tests a TensorFlow 1 program that makes an Estimator of a Keras model."""
 
 import json
 from pathlib import Path
@@ -16,32 +16,32 @@ OPTIMIZERS = ("sgd", "adam", "native")
 
 
 @pytest.mark.parametrize("cores", [0, 4], ids=["cpu", "tpu"])
-def test_the_program_trains_its_model_as_fit_does(cores: int, tmp_path: Path) -> None:
-    said = era.run(
+def test_estimator_trains_the_model_as_fit_does(cores: int, tmp_path: Path) -> None:
+    output = era.run(
         "keras_question.py", f"--use_tpu={cores > 0}", f"--model_dir={tmp_path}", cores=cores
     )
-    results = json.loads(said.splitlines()[-1])
+    results = json.loads(output.splitlines()[-1])
     assert list(results) == list(OPTIMIZERS)
-    for name, found in results.items():
-        losses = [each for _, each in sorted(era.scalars(tmp_path / name)["loss"].items())]
-        assert losses == pytest.approx(found["fitted"], rel=1e-4)
-        assert found["untouched"]
-        assert found["returned"]
-        # As TensorFlow 1 called it, and as fit found it.
-        assert set(found["expected"]) == {"loss", "acc"}
-        metrics = {each: found["found"][each] for each in found["expected"]}
-        assert metrics == pytest.approx(found["expected"], rel=1e-4)
+    for name, result in results.items():
+        losses = [loss for _, loss in sorted(era.scalars(tmp_path / name)["loss"].items())]
+        assert losses == pytest.approx(result["fitted"], rel=1e-4)
+        assert result["untouched"]
+        assert result["returned"]
+        # The metric has the name of TensorFlow 1, and the value that fit computed.
+        assert set(result["expected"]) == {"loss", "acc"}
+        metrics = {metric: result["found"][metric] for metric in result["expected"]}
+        assert metrics == pytest.approx(result["expected"], rel=1e-4)
         if cores:
-            _check_export(found)
+            _check_export(result)
 
 
-def _check_export(found: dict[str, Any]) -> None:
-    """Both metagraphs have the model's input and output, and its weights."""
+def _check_export(result: dict[str, Any]) -> None:
+    """Check that both metagraphs have the model's input, output and weights."""
     images = np.ones([2, 8, 8, 1], np.float32)
-    answer = exports.answers(Path(found["export"]), {"conv_input": images})
-    with np.load(found["kept"]) as kept:
-        conv, conv_bias, digit, digit_bias = (kept[each] for each in kept.files)
-    # On equal pixels each filter finds the same everywhere: the sum of its kernel.
+    answer = exports.answers(Path(result["export"]), {"conv_input": images})
+    with np.load(result["kept"]) as weights:
+        conv, conv_bias, digit, digit_bias = (weights[name] for name in weights.files)
+    # If all pixels are equal, the output of a filter is the sum of its kernel at every position.
     hidden = 2 * np.maximum(conv.sum(axis=(0, 1, 2)) + conv_bias, 0)
     logits = np.tile(hidden, 9) @ digit + digit_bias
     expected = np.exp(logits) / np.exp(logits).sum()
