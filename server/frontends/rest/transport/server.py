@@ -17,6 +17,23 @@ from server.frontends.rest.transport.tls import create_ssl_context
 logger = logging.getLogger(__name__)
 
 
+class _UvicornServer(uvicorn.Server):
+    """A uvicorn server that closes its listener even if the stop is requested during its startup.
+
+    Old releases of uvicorn return from a startup with `should_exit` set and leave the listener
+    open. This class ends uvicorn's main loop instead, after which uvicorn always shuts down.
+
+    Attributes:
+      is_stop_requested: Whether to leave the main loop.
+    """
+
+    is_stop_requested = False
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to leave the main loop. uvicorn calls this method every 0.1 s."""
+        return await super().on_tick(counter) or self.is_stop_requested
+
+
 class RestServer:
     """Serves an ASGI application on a bound socket."""
 
@@ -61,7 +78,7 @@ class RestServer:
             config.load()
             config.ssl = create_ssl_context(tls)
         self._app = app
-        self._server = uvicorn.Server(config)
+        self._server = _UvicornServer(config)
         self._listener = listener
         self._on_failure = on_failure
         # In this thread uvicorn installs no signal handlers; the handlers of `server.app` stay.
@@ -77,7 +94,7 @@ class RestServer:
 
     def stop(self) -> None:
         """Stop accepting connections. Requests in flight continue."""
-        self._server.should_exit = True
+        self._server.is_stop_requested = True
 
     def join(self) -> None:
         """Wait until the last request is answered. Call after `stop`."""
@@ -92,5 +109,5 @@ class RestServer:
         except Exception:
             logger.exception("The REST server has failed")
         finally:
-            if not self._server.should_exit:
+            if not self._server.is_stop_requested:
                 self._on_failure("The REST server ended unexpectedly")

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+import uvicorn
 
 from server.dataplane import DataPlane
 from server.frontends.rest.app import build_rest_app
@@ -60,6 +61,26 @@ def test_stop_answers_the_request_in_flight(
         assert reply.result().json() == {"outputs": 3.0}
     with pytest.raises(httpx.ConnectError):
         httpx.post(address)
+
+
+def test_stop_during_the_startup_of_uvicorn_closes_the_listener(
+    dataplane: DataPlane, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = RestServer(
+        build_rest_app(dataplane), listener, grace_seconds=10, on_failure=pytest.fail
+    )
+    startup = uvicorn.Server.startup
+
+    async def stop_and_start_up(
+        uvicorn_server: uvicorn.Server, sockets: list[socket.socket] | None = None
+    ) -> None:
+        server.stop()
+        await startup(uvicorn_server, sockets)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", stop_and_start_up)
+    server.start()
+    server.join()
+    assert listener.fileno() == -1
 
 
 def test_client_that_disconnects_does_no_harm(
