@@ -18,10 +18,10 @@ from trainer.model.spec import EstimatorSpec
 
 @dataclass(frozen=True)
 class TrainGraph:
-    """The graph of a training.
+    """The graph of a training run.
 
     Attributes:
-      loop: makes the steps.
+      loop: the op that makes the training steps, with its tensors.
       spec: model_fn's spec, as far as the host graph knows its tensors.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
@@ -72,7 +72,7 @@ class ExecutionBackend(Protocol):
     """
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a context with a new default graph; it yields the global step."""
+        """Return a context with a new default graph, which yields the global step variable."""
 
     def build_train_graph(
         self,
@@ -82,7 +82,7 @@ class ExecutionBackend(Protocol):
         checkpoint: str | None,
         plan: IterationPlan,
     ) -> TrainGraph:
-        """Build the training of a model, in the default graph.
+        """Build the graph that trains a model, in the default graph.
 
         Args:
           program: the model and its settings.
@@ -100,7 +100,7 @@ class ExecutionBackend(Protocol):
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build the evaluation of a model, in the default graph.
+        """Build the graph that evaluates a model, in the default graph.
 
         Args:
           program: the model and its settings.
@@ -116,7 +116,7 @@ class ExecutionBackend(Protocol):
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build the prediction of a model, in the default graph.
+        """Build the graph that predicts with a model, in the default graph.
 
         Args:
           program: the model and its settings.

@@ -45,7 +45,7 @@ class _ModelGraph:
 def _build_model(
     program: ModelProgram, input_fn: Callable[..., Any], mode: str, checkpoint: str | None
 ) -> _ModelGraph:
-    """Build the model of one mode with its input.
+    """Build the input and the model of one mode.
 
     Args:
       program: the model and its settings.
@@ -64,7 +64,7 @@ def _build_model(
 
 
 class LocalBackend:
-    """Runs one mode on the CPU or a GPU of this machine, or of the task of a session target.
+    """Runs one mode on the CPU or a GPU of this machine or of the machine at a session target.
 
     See `trainer.backends.base.ExecutionBackend`.
     """
@@ -94,7 +94,8 @@ class LocalBackend:
     ) -> TrainGraph:
         """Build a loop around the step of model_fn.
 
-        The ops of a host_call are built before the loop; so they run after the loop's last step.
+        `build_train_loop` makes existing ops outside the step wait for the loop's earlier steps. So
+        the ops of a host_call, which are built first, see the variables of the last step.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
@@ -110,7 +111,7 @@ class LocalBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build metrics that each `session.run` updates with one batch, of any size."""
+        """Build the metrics. Each `session.run` updates them with one batch, of any size."""
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
@@ -123,7 +124,7 @@ class LocalBackend:
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build predictions that each `session.run` computes for one batch, of any size."""
+        """Build the predictions. Each `session.run` computes those of one batch, of any size."""
         model = _build_model(program, input_fn, ModeKeys.PREDICT, checkpoint)
         fetches = select(model.spec.predictions)
 
@@ -147,7 +148,7 @@ class LocalBackend:
         )
 
     def run_scope(self) -> AbstractContextManager[Any]:
-        """Return a context in which Ctrl-C ends a loop at once; errors need no translation."""
+        """Return a context in which Ctrl-C ends a training loop at once; errors pass unchanged."""
         return self._interrupt_hook
 
 
@@ -176,7 +177,7 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a task in the cluster of TF_CONFIG.
 
     Returns:
-      None if the mode runs on a master of its own, outside the cluster.
+      None if the mode has its own session target, outside the cluster.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
@@ -195,8 +196,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master != config.task.master:
         return None
-    # Workers share the variables on parameter servers by name. Restoring a checkpoint there would
-    # undo the training that the workers have done since.
+    # This mode runs in the local process. In the cluster, restoring a checkpoint would overwrite
+    # the variables on the parameter servers, which the workers are still training.
     return LocalBackend(device_fn=config.device_fn)
 
 

@@ -11,11 +11,11 @@ from trainer.tensorflow_internals import monitored_session
 
 
 def config_proto(config: RunConfig) -> Any:
-    """Return the ConfigProto of a run: the user's, or one with soft placement.
+    """Return the ConfigProto of a run: the user's session_config, or a default with soft placement.
 
     Soft placement lets ops without a GPU kernel run on the CPU. The graph is optimised once and not
-    twice, because the second pass costs more at the start than it saves later. In a cluster, the
-    chief and each worker see only themselves and the parameter servers, so none of them waits for
+    twice, because the second pass costs more at the start than it saves later. In a cluster, device
+    filters hide all other workers from the chief and from each worker, so that no process waits for
     a worker that is late or lost.
     """
     if config.session_config is not None:
@@ -57,7 +57,8 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_op=self._scaffold.ready_op,
             ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
             graph=tf.compat.v1.get_default_graph(),
-            # TensorFlow's WorkerSessionCreator polls every 30 s.
+            # In seconds. TensorFlow's WorkerSessionCreator polls every 30 s, which is too slow
+            # here.
             recovery_wait_secs=1,
         )
         return manager.wait_for_session(
@@ -77,7 +78,7 @@ def create_monitored_session(
     is_chief: bool = True,
     recovers_lost_session: bool = True,
 ) -> Any:
-    """Create a MonitoredSession that restores a checkpoint, if there is one, and calls hooks.
+    """Create a MonitoredSession that calls hooks, and restores a checkpoint if there is one.
 
     The session of a worker restores nothing: it waits until the chief has initialised the
     variables.
@@ -88,8 +89,8 @@ def create_monitored_session(
       proto: the ConfigProto.
       scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
       hooks: SessionRunHooks, called in this order.
-      checkpoint_dir: directory whose newest checkpoint is restored.
-      checkpoint_path: the one checkpoint to restore.
+      checkpoint_dir: directory whose newest checkpoint is restored; None to use checkpoint_path.
+      checkpoint_path: the checkpoint to restore; None without one.
       is_chief: whether this process initialises the variables.
       recovers_lost_session: whether a lost session is replaced by a new one, which continues from
         the newest checkpoint. An evaluation or prediction cannot continue from a checkpoint.

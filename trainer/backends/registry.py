@@ -22,7 +22,7 @@ def register_backend(name: str, factory: Callable[..., ExecutionBackend]) -> Non
 
     Args:
       name: the name for `create_backend`.
-      factory: takes a program, a mode and keyword arguments of the backend's own, and returns a
+      factory: takes a program, a mode and the backend's own keyword arguments, and returns a
         backend for one run of the mode.
 
     Raises:

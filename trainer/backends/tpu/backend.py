@@ -38,7 +38,7 @@ class TpuBackend:
         self._source_locations = xla_error_locations.SourceLocations()
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a new default graph in which sums over replicas stay TPU ops."""
+        """Return a new default graph, which keeps CrossReplicaSum ops unchanged."""
         return run_graph.new_run_graph(config)
 
     def build_train_graph(
@@ -49,7 +49,7 @@ class TpuBackend:
         checkpoint: str | None,
         plan: IterationPlan,
     ) -> TrainGraph:
-        """Build the training of a model on all replicas."""
+        """Build the graph that trains a model on all replicas."""
         return self._with_system_hooks(
             training.build_train_graph(
                 self._recorded(program), input_fn, global_step, checkpoint, plan, self._context
@@ -63,7 +63,7 @@ class TpuBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build the evaluation of a model on all replicas."""
+        """Build the graph that evaluates a model on all replicas."""
         return self._with_system_hooks(
             evaluation.build_eval_graph(
                 self._recorded(program), input_fn, checkpoint, steps, self._context
@@ -77,7 +77,7 @@ class TpuBackend:
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build the prediction of a model on all replicas."""
+        """Build the graph that predicts with a model on all replicas."""
         return self._with_system_hooks(
             prediction.build_predict_graph(
                 self._recorded(program), input_fn, checkpoint, select, self._context
@@ -119,7 +119,7 @@ class TpuBackend:
             raise explained from error
 
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
-        """Return the program with a model_fn that records where its ops are created."""
+        """Return the program with a model_fn that records the source line of each op."""
         model_fn = self._source_locations.recording(program.model_fn)
         return dataclasses.replace(program, model_fn=model_fn)
 
@@ -141,7 +141,7 @@ def create_tpu_backend(
       program: the model and its settings.
       mode: one of `ModeKeys`.
       batch_axis: see TPUEstimator.
-      step_parts: step parts beside those that the mode has itself.
+      step_parts: further step parts (see `StepPart`), in addition to those of the mode.
 
     Raises:
       TpuNotFound: there is no TPU system.

@@ -1,4 +1,4 @@
-"""Evaluation on a TPU: the replicas send the tensors of the metrics, the host computes them."""
+"""Evaluation on a TPU: the replicas send tensors, from which the host computes the metrics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def build_eval_graph(
     steps: int | None,
     context: TpuModeContext,
 ) -> EvalGraph:
-    """Build the evaluation of a model on all replicas, in the default graph.
+    """Build the graph that evaluates a model on all replicas, in the default graph.
 
     A final batch with fewer rows than the others is spread over several steps (see
     `SpreadFinalBatch`), so that no row of padding enters the loss.
@@ -74,7 +74,7 @@ def build_eval_graph(
 
 
 class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
-    """Sets the number of steps of each loop, and ends the evaluation with the input."""
+    """Sets the number of steps of each loop, and stops the evaluation when the input has ended."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         """Choose the number of steps of the next loop."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # A partial batch may need more than one step.
+            # A partial batch is spread over several steps, so at least one more step may be needed.
             count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Stop when no real row is left, or when all batches were full and have been received."""
+        """Stop after the last real row, or after the requested number of full batches."""
         if self._receiver.is_at_end or self._receiver.num_full_batches == self._steps:
             run_context.request_stop()

@@ -1,4 +1,4 @@
-"""The context that the three modes share on a TPU."""
+"""The TPU system and its settings, which the graph builders of the three modes take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class TpuModeContext:
       runtime: the TPU system.
       rendezvous: collects the errors of the threads that drive infeed and outfeed.
       batch_axis: see TPUEstimator.
-      step_parts: step parts beside those that the mode has itself.
+      step_parts: further step parts (see `StepPart`), in addition to those of the mode.
     """
 
     topology: BatchTopology

@@ -1,4 +1,4 @@
-"""Prediction on a TPU: the replicas send their predictions, the host removes the padding."""
+"""Prediction on a TPU: the replicas send predictions, from which the host removes padding rows."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def build_predict_graph(
     select: Callable[[Any], Any],
     context: TpuModeContext,
 ) -> PredictGraph:
-    """Build the prediction of a model on all replicas, in the default graph.
+    """Build the graph that predicts with a model on all replicas, in the default graph.
 
     Args:
       program: the model and its settings.

@@ -1,4 +1,4 @@
-"""The user's program as its replicas and its input pipelines see it."""
+"""A wrapper of the user's program that passes TPU parameters to input_fn and model_fn."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class ReplicaProgram(TPUModelProgram):
-    """A program whose functions find the batch size and the TPU context in params.
+    """A program that adds the batch size and the TPUContext to the params of its functions.
 
     Attributes:
       topology: the distribution of the batches.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline that input_fn is called for.
+      pipeline: the input pipeline for which input_fn is called.
     """
 
     topology: BatchTopology | None = None
@@ -26,7 +26,7 @@ class ReplicaProgram(TPUModelProgram):
     pipeline: Pipeline | None = None
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
-        """Return the hyperparameters with a replica's batch size and model_fn's TPUContext."""
+        """Return model_fn's hyperparameters, with a replica's batch size and a TPUContext."""
         assert self.topology is not None
         return hyperparameters.with_hyperparameters(
             self.params,
@@ -38,7 +38,7 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def input_params(self, mode: str) -> Any:
-        """Return the hyperparameters with a pipeline's batch size and input_fn's TPUContext."""
+        """Return input_fn's hyperparameters, with a pipeline's batch size and a TPUContext."""
         assert self.topology is not None
         assert self.pipeline is not None
         return hyperparameters.with_hyperparameters(
@@ -69,7 +69,7 @@ class ReplicaProgram(TPUModelProgram):
 def make_replica_program(
     program: TPUModelProgram, topology: BatchTopology, device_assignment: Any
 ) -> ReplicaProgram:
-    """Return the program for the replicas of a TPU run.
+    """Wrap the user's program for the replicas of a TPU run.
 
     Args:
       program: the user's program.

@@ -28,7 +28,8 @@ class ConnectedStep:
     Attributes:
       done: tensor to run for one loop, on the system of the run.
       receiver: hands the values of the outfeed to the parts.
-      infeed_outfeed_hook: must be told the number of steps before each run of the loop.
+      infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
+        `send_next_batch_signal` before each run of the loop.
       hooks: SessionRunHooks of the infeed and the outfeed.
       part_hooks: SessionRunHooks of the parts.
     """
@@ -47,7 +48,7 @@ class ReplicatedStep:
 
     Attributes:
       infeed: feeds the batches.
-      outfeed: brings the tensors of the parts to the host.
+      outfeed: transfers the tensors of the parts to the host.
       iterations: int32 placeholder []: the number of steps that a run of the loop makes.
       spec: what model_fn returned, after `build_loop`.
     """
@@ -72,7 +73,7 @@ class ReplicatedStep:
           parts: the step parts of the mode.
           padding: see `trainer.infeed.build_infeed`.
           steps: see `trainer.infeed.build_infeed`.
-          outfeed_every_n_steps: number of steps of a loop for each outfeed.
+          outfeed_every_n_steps: the number of steps between two outfeeds.
         """
         self._context = context
         self._parts = (*parts, *context.step_parts)
@@ -92,7 +93,7 @@ class ReplicatedStep:
         """Build the loop of steps on all replicas.
 
         Returns:
-          A tensor that is available when all replicas have made their steps.
+          A tensor that is available when all replicas have finished their steps.
         """
         self.iterations = tf.compat.v1.placeholder_with_default(1, [], name="iterations")
         _, done = tpu_loop.build_tpu_loop(
@@ -119,7 +120,7 @@ class ReplicatedStep:
             infeed and outfeed; None for `InfeedOutfeedHook` itself.
           waits_for_results: whether a run of the loop ends only after its last outfeed has been
             received.
-          sleep_secs: seconds that the first batch waits.
+          sleep_secs: the delay before the first batch is fed, in seconds.
 
         Returns:
           The connected step.

@@ -38,7 +38,7 @@ def build_train_graph(
     plan: iterations_per_loop.IterationPlan,
     context: TpuModeContext,
 ) -> TrainGraph:
-    """Build the training of a model on all replicas, in the default graph.
+    """Build the graph that trains a model on all replicas, in the default graph.
 
     Args:
       program: the model and its settings.
@@ -103,7 +103,7 @@ class _TrainStepPart(StepPart):
         self.loss_name = "loss"
 
     def dequeue(self, batch: Batch) -> Batch:
-        """Note which summaries exist before model_fn is called."""
+        """Record which summaries exist before model_fn is called."""
         self.capture.start()
         return batch
 
@@ -128,7 +128,8 @@ def _check_variables_after(done: Any) -> list[Any]:
                 tf.debugging.check_numerics(
                     variable.read_value(),
                     nan_errors.MESSAGE.format(name=variable.op.name),
-                    # TensorFlow's error names the op that failed.
+                    # TensorFlow's error shows the name of the failed op, so the name contains the
+                    # variable's.
                     name=f"after_loop/{variable.op.name}/is_number",
                 )
                 for variable in tf.compat.v1.trainable_variables()
@@ -138,7 +139,7 @@ def _check_variables_after(done: Any) -> list[Any]:
 
 
 def _check_sums_over_replicas(topology: BatchTopology) -> None:
-    """Check, inside the step, that the replicas do not each train a model of their own.
+    """Check, inside the step, that each replica does not train a separate model.
 
     Raises:
       InvalidSetting: the step changes variables and sums nothing over the replicas.
@@ -168,10 +169,10 @@ def _writes_trainable_variable(step_graph: Any) -> bool:
 
 
 def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
-    """Return the spec for the host graph, once the step is inside the loop.
+    """Return the spec for the host graph, whose tensors replace those inside the loop.
 
     Args:
-      spec: what model_fn returned inside the step.
+      spec: the spec that model_fn returned inside the step.
       loss: the loss of the last step, on the host.
       train_op: the op that runs the loop.
     """

@@ -32,7 +32,8 @@ class SourceLocations:
                 for operation in tf.compat.v1.get_default_graph().get_operations():
                     self._tracebacks[operation.name] = operation.traceback
 
-        # The names that functools.partial has bound, for `unbound_argument_names`.
+        # `unbound_argument_names` reads this attribute: the arguments that functools.partial has
+        # bound.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
@@ -41,7 +42,7 @@ class SourceLocations:
         traceback = self._tracebacks.get(node)
         if traceback is None:
             return None
-        # The line that called a library helps more than a line inside the library.
+        # A user's line that calls a library is more helpful than a line inside the library.
         user_frames = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
         frame = user_frames[-1] if user_frames else traceback.last_user_frame()
         source = linecache.getline(frame.filename, frame.lineno).strip()
@@ -49,7 +50,7 @@ class SourceLocations:
 
 
 def explain_xla_error(error: BaseException, locations: SourceLocations) -> UnsupportedOnTpu | None:
-    """Return the error to raise if XLA refuses ops of the step; None for any other error."""
+    """Translate XLA's error about ops that it cannot compile; return None for any other error."""
     descriptions = []
     for unsupported in xla_errors.find_unsupported_ops(str(error)):
         line = locations.find_line(unsupported.node)

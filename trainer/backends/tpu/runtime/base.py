@@ -1,4 +1,4 @@
-"""The interface of a TPU runtime: everything that differs between kinds of TPU systems."""
+"""The interface of a TPU runtime: the operations that differ between real and emulated TPUs."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -15,14 +15,15 @@ logger = logging.getLogger("tensorflow.trainer")
 
 @dataclass(frozen=True)
 class PreparedTargets:
-    """The ops and tensors that a session runs in place of those of the TPU graph.
+    """The ops and tensors that a session runs in place of the targets in the TPU graph.
 
     Attributes:
       targets: in the order of the original targets.
-      end_infeeds: op that wakes every core waiting for its infeed: a core can still take the
-        batches in its queue, and then taking raises tf.errors.OutOfRangeError. None if only
-        closing the session wakes the cores.
-      end_outfeeds: op that wakes every host waiting for an outfeed, likewise.
+      end_infeeds: op that closes the infeed queues. Each core still takes the batches in its queue,
+        and then fails with tf.errors.OutOfRangeError instead of waiting. None if the runtime has no
+        such op; then only closing the session ends the wait.
+      end_outfeeds: op that closes the outfeed queues, for the hosts that wait for results; else
+        like end_infeeds.
     """
 
     targets: list[Any]
@@ -31,13 +32,13 @@ class PreparedTargets:
 
 
 class TpuRuntime(ABC):
-    """A TPU system and the way to run graphs on it.
+    """A TPU system, and the operations that prepare graphs and sessions for the system.
 
     Attributes:
       system: the hosts and cores of the system.
       master: the session target.
-      only_first_core_computes: whether a replica with several cores computes on the first core
-        alone, so that the first core is fed whole tensors.
+      only_first_core_computes: whether a replica with several cores computes only on its first
+        core, which is then fed whole tensors instead of parts.
     """
 
     system: TpuSlice
@@ -50,7 +51,7 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Return what a session must run for these ops and tensors of the default graph."""
+        """Return the ops and tensors to run in place of the given ones of the default graph."""
 
     @abstractmethod
     def session_config(self, proto: Any) -> Any:
@@ -75,7 +76,7 @@ class TpuRuntime(ABC):
         """Return a remark about the system for the log, which may be empty."""
 
     def device_assignment(self, topology: BatchTopology, config: RunConfig) -> Any:
-        """Return the cores of each replica; None for one core each, in the order of numbers."""
+        """Return the DeviceAssignment of the replicas' cores; None if replica i has core i."""
         return self.assign_cores(topology, config) if topology.is_model_parallel else None
 
     def log_system(self, topology: BatchTopology) -> None:

@@ -52,13 +52,13 @@ class EmulatedRuntime(TpuRuntime):
         """Lower the part of the default graph that the targets need."""
         lowered = lower_in_place(targets, compiled=self.is_compiled)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
-            # A queue, unlike infeed and outfeed, has no static shapes.
+            # Queues replace infeed and outfeed, and their outputs have no static shapes.
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:
-        """Have sessions place only the nodes that run: unused TPU ops have no kernel here."""
+        """Return a ConfigProto that places only the nodes that run: TPU ops have no CPU kernel."""
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)
         session_config.graph_options.place_pruned_graph = True
@@ -74,6 +74,6 @@ class EmulatedRuntime(TpuRuntime):
         return ()
 
     def describe(self) -> str:
-        """Say who asked for emulation, and whether XLA compiles."""
+        """Name the setting that requested emulation, and say whether XLA compiles."""
         compiled = "compiled by XLA" if self.is_compiled else "not compiled"
         return f" (requested by {self.requested_by}), {compiled}"

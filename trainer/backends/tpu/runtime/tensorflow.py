@@ -17,7 +17,7 @@ from trainer.tensorflow_internals import Topology, device_assignment, tpu_system
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The cores of one replica as a box of (x, y, z, core) in the mesh.
+# Number of cores of a replica → the box of cores (x, y, z, core) in the mesh.
 # Source: the shapes that TPUEstimator's documentation gives for num_cores_per_replica.
 _COMPUTATION_SHAPES = {
     1: [1, 1, 1, 1],
@@ -45,7 +45,7 @@ class _InitializedSystem:
 
 
 _initialization_lock = threading.Lock()
-# By master. A run can contain another run on the same system: an evaluation within training.
+# Master → system. Runs on one system can be nested, such as an evaluation within training.
 _initialized_systems: dict[str, _InitializedSystem] = {}
 
 
@@ -81,7 +81,7 @@ class TensorFlowRuntime(TpuRuntime):
 
     @contextmanager
     def initialized_system(self, topology: BatchTopology, config: RunConfig) -> Iterator[None]:
-        """Initialise the system; shut it down when the last such context is left."""
+        """Initialise the system, and shut it down at the end of the last run that uses it."""
         self._initialize(config)
         with _initialization_lock:
             _initialized_systems[self.master].users += 1
@@ -99,11 +99,11 @@ class TensorFlowRuntime(TpuRuntime):
             return (reinitialize,)
         from trainer.tensorflow_internals import CloudTPUPreemptedHook
 
-        # This hook exits the process with code 1 when the cloud has taken the TPU away.
+        # This hook exits the process with code 1 when the cloud has preempted the TPU.
         return (reinitialize, CloudTPUPreemptedHook(resolver))
 
     def describe(self) -> str:
-        """Return nothing: the slice says it all."""
+        """Return an empty remark: the log already describes the hosts and cores."""
         return ""
 
     def reinitialize(self, config: RunConfig) -> None:
@@ -112,7 +112,7 @@ class TensorFlowRuntime(TpuRuntime):
             _initialized_systems[self.master].topology = self._configure(config)
 
     def _initialize(self, config: RunConfig) -> bytes:
-        """Initialise the system unless it is; return the serialized TopologyProto."""
+        """Initialise the system at the first call; return the serialized TopologyProto."""
         with _initialization_lock:
             if self.master not in _initialized_systems:
                 _initialized_systems[self.master] = _InitializedSystem(self._configure(config))
@@ -176,7 +176,7 @@ def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
       TpuNotFound: the master has no TPU cores.
     """
     cluster = config.session_config.cluster_def if config.session_config is not None else None
-    # In eager mode TensorFlow would describe this process, whatever the master is.
+    # In eager mode TensorFlow would ignore the master, and describe this process.
     with tf.Graph().as_default():
         metadata = tpu_system_metadata._query_tpu_system_metadata(
             master, cluster_def=cluster, query_topology=False

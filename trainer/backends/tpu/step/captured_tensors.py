@@ -65,7 +65,8 @@ class TensorCapture:
 
         Args:
           hooks: the model's hooks.
-          stored: id of a tensor → the variable that the tensor has been copied into; extended.
+          stored: id of a tensor → the variable that the tensor has been copied into. This method
+            adds the tensors that it copies.
         """
         step_graph = tf.compat.v1.get_default_graph()
         for hook in hooks:
@@ -79,7 +80,7 @@ class TensorCapture:
                 self._hook_tensors.append((hook, tag, variable))
 
     def restore_for_hooks(self, done: Any) -> None:
-        """Rebuild the summaries on the host graph, and hand the captured tensors to the hooks.
+        """Rebuild the summaries in the host graph, and pass the captured tensors to the hooks.
 
         Args:
           done: the tensor or op after which the values of the last step can be read.
@@ -97,7 +98,7 @@ class TensorCapture:
 
 
 def _fetches(hook: Any) -> dict[Any, Any]:
-    """Return what a hook fetches: tag → tensor, or the name of a tensor."""
+    """Return the tensors that a hook fetches: tag → tensor, or tag → name of a tensor."""
     if isinstance(hook, tf.compat.v1.train.NanTensorHook):
         return {"loss": hook._loss_tensor}
     if isinstance(hook, tf.compat.v1.train.LoggingTensorHook):
@@ -106,7 +107,7 @@ def _fetches(hook: Any) -> dict[Any, Any]:
 
 
 def _find_tensor(reference: Any, graph: Any) -> Any:
-    """Return the tensor of a graph that a hook refers to; None for one of another graph."""
+    """Return the tensor that a hook refers to; None if the tensor is not in the graph."""
     if isinstance(reference, str):
         try:
             element = graph.as_graph_element(reference)
@@ -118,7 +119,7 @@ def _find_tensor(reference: Any, graph: Any) -> Any:
 
 
 def _build_summary(operation: Any, tag: Any, value: Any) -> Any:
-    """Build a summary op like the given one, with another value."""
+    """Build a copy of a summary op that shows another tensor."""
     builders = {
         "ScalarSummary": lambda: tf.raw_ops.ScalarSummary(tags=tag, values=value),
         "HistogramSummary": lambda: tf.raw_ops.HistogramSummary(tag=tag, values=value),

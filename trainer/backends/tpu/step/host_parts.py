@@ -15,7 +15,7 @@ from trainer.model.spec import TPUEstimatorSpec
 
 
 class HostCallPart(StepPart):
-    """The tensors of a spec's host_call, for which the host runs the host_call's function."""
+    """The tensors of a spec's host_call. The host calls the host_call's function on them."""
 
     name = "host_call"
 
@@ -57,7 +57,7 @@ class EvalMetricsPart(StepPart):
         self.metrics: eval_metrics.EvalMetrics | None = None
 
     def outfeed(self, spec: Any, batch: Batch) -> Any:
-        """Send the replica's loss, its number of real rows, and the metrics' tensors.
+        """Send the replica's loss, its number of rows without padding, and the metrics' tensors.
 
         Raises:
           InvalidType: model_fn returned a spec without eval_metrics.
@@ -120,5 +120,5 @@ class PredictionsPart(StepPart):
         return predictions
 
     def receive(self, values: Any) -> None:
-        """Keep the predictions of one step."""
+        """Append the predictions of one step to `batches`."""
         self.batches.append(values)

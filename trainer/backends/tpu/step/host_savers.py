@@ -16,7 +16,7 @@ def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
     The host cannot run ops inside the step. A rebuilt saver keeps its variables and options.
 
     Args:
-      hooks: the model's hooks; those that save checkpoints may have a saver of their own.
+      hooks: the model's hooks. A CheckpointSaverHook may have its own saver, which is rebuilt too.
     """
     graph = v1.get_default_graph()
     hook_savers = [

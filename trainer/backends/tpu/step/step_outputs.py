@@ -62,7 +62,7 @@ def read_after(variable: Any, done: Any, name: str) -> Any:
 
     Args:
       variable: what `StepOutputVariables.store` returned.
-      done: the op or tensor that must come first.
+      done: the op or tensor that must run before the read.
       name: name of the tensor's op.
     """
     with tf.control_dependencies([done]):

@@ -22,11 +22,12 @@ def build_tpu_loop(
       build_step: called once, inside the loop, with the number of finished steps (int32 []);
         returns the op that makes a step.
       iterations: int32 [], on the host: the number of steps.
-      topology: tells how many replicas there are.
-      device_assignment: the cores of each replica; None for one core each, in the order of numbers.
+      topology: determines the number of replicas.
+      device_assignment: the cores of each replica; None if replica i has core i.
 
     Returns:
-      The status of the compilation, and a tensor that is available when all replicas are done.
+      The op that reports the status of the compilation, and a tensor that is available when all
+      replicas are done.
     """
 
     def computation(count: Any) -> Any:

@@ -15,19 +15,19 @@ class ErrorKind(IntEnum):
     """The role of an error in a failed run; the smallest value is the most informative."""
 
     CAUSE = 0
-    # A lost worker: the cause, unless another error is one.
+    # A lost worker, which is the cause unless another error is classified as CAUSE.
     LOSS = 1
     # The consequence of another error or of the end of the input.
     CONSEQUENCE = 2
 
 
 def classify_error(error: BaseException) -> ErrorKind:
-    """Return whether an error is a cause or the consequence of another error."""
+    """Return the role that an error of this type has in a failed run."""
     if isinstance(error, tf.errors.AbortedError | tf.errors.UnavailableError):
         return ErrorKind.LOSS
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
-    # TensorFlow raises this error if a session is closed before it is run.
+    # TensorFlow raises this error for a run of a session that is already closed.
     is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
     return ErrorKind.CONSEQUENCE if is_closed else ErrorKind.CAUSE
 
@@ -85,11 +85,12 @@ class ErrorRendezvous:
         if error is not None and not isinstance(error, Exception):
             # Ctrl-C, an exit and the end of a generator are not errors of the run.
             return
-        # A session treats some errors as the end of the input, and then raises none.
+        # A MonitoredSession treats some errors as the end of the input, so the block may end
+        # without an error although a thread has failed.
         first = self.cause if error is None else self._most_informative()
         for source, other in self._errors:
             if other is not first:
                 logger.debug("%s failed too: %s", source, other)
         if first is not None and first is not error:
-            # The error of the main thread says only that the other thread has ended.
+            # The main thread's error is only a consequence, so it is not chained.
             raise first from None

@@ -1,8 +1,8 @@
 """The hook that drives infeed and outfeed, each in a thread, while the main thread runs loops.
 
 Before each loop the main thread announces the number of steps. The infeed thread then feeds as many
-batches, and the outfeed thread receives as many results. Both threads may lag behind; none may be
-left waiting when another thread has failed.
+batches, and the outfeed thread receives as many results. Both threads may lag behind the main
+thread. When one thread fails, the hook makes sure that no other thread waits forever.
 """
 
 import logging
@@ -24,9 +24,11 @@ from trainer.infeed import Infeed
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Seconds in which the main thread may fail by itself, with a better error, after another thread.
+# After another thread has failed, the main thread has this time, in seconds, to fail with a more
+# informative error.
 _GRACE_SECS = 5.0
-# Seconds to wait for a thread whose session is closed: only Python code can still keep it busy.
+# Seconds to wait for the end of a thread whose session is closed. Only Python code can still keep
+# such a thread busy.
 _JOIN_SECS = 3.0
 
 
@@ -47,21 +49,22 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         end_outfeed: Any = None,
         sleep_secs: float = 0.0,
     ) -> None:
-        """Create the hook; no thread runs until `send_next_batch_signal` is called.
+        """Create the hook; `send_next_batch_signal` starts the threads.
 
         Args:
           infeed: describes the infeed.
           enqueue: the op that feeds batches, in the form that the session runs.
           rendezvous: collects the errors of the threads, and ends the threads when it is left.
-          results: what the session fetches to receive one outfeed; None without an outfeed.
+          results: the tensors that the session fetches to receive one outfeed; None without an
+            outfeed.
           on_result: called in the outfeed thread with the session and the fetched values.
           results_per_loop: takes the number of steps of a loop and returns the number of outfeeds.
           waits_for_results: whether a run of the loop ends only after its last outfeed has been
             received.
-          end_infeed: op that wakes whoever waits for an infeed; None if the runtime has no such
-            op, and closing the session wakes them.
-          end_outfeed: op that wakes whoever waits for an outfeed, likewise.
-          sleep_secs: seconds that the first batch waits.
+          end_infeed: op that wakes the cores that wait for an infeed; None if the runtime has no
+            such op, and only closing the session wakes them.
+          end_outfeed: op that wakes the hosts that wait for an outfeed; else like end_infeed.
+          sleep_secs: the delay before the first batch is fed, in seconds.
         """
         self._infeed, self._enqueue = infeed, enqueue
         self._rendezvous = rendezvous
@@ -76,7 +79,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         rendezvous.on_exit(self.close)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Drop the threads of a session that was lost, and the steps announced to them."""
+        """Drop the threads of a lost session, and the steps that were announced to the threads."""
         self.close()
         self._session = session
 
@@ -92,10 +95,10 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             worker.enqueue_loop(iterations)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Wait for the results of the loop, if the constructor said so.
+        """Wait for the results of the loop, if `waits_for_results` is set.
 
         Raises:
-          Exception: the error of a thread.
+          Exception: the error with which the infeed or outfeed thread has failed.
         """
         outfeed = self._workers.get("outfeed")
         if self._waits_for_results and outfeed is not None:
@@ -106,8 +109,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
 
     def end(self, session: Any) -> None:
         """Receive the results that are still to come, and end the threads."""
-        # No further loop takes a batch or sends a result. So whoever still waits at a queue must be
-        # woken, or would wait forever.
+        # No further loop takes a batch or sends a result. A thread that still waits at a queue must
+        # be woken, or it would wait forever.
         for name, end_op, secs in (
             ("infeed", self._end_infeed, _JOIN_SECS),
             ("outfeed", self._end_outfeed, None),
@@ -143,8 +146,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                         "The input ended before training did, and a TPU cannot stop within a "
                         "loop. Let input_fn's Dataset repeat(), or train fewer steps."
                     ) from None
-                # The cores compute the batches that were fed. Then the loop finds the queues empty
-                # and ends.
+                # The cores compute the batches that are still in their queues. Then the loop ends.
                 worker.session.run(self._end_infeed)
                 raise
             iterations -= count
@@ -157,7 +159,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
     def _fail(self, worker: "_Worker", error: Exception) -> None:
         """Record the error of a thread, and close the session unless the run ends by itself."""
         if isinstance(error, tf.errors.OutOfRangeError):
-            # The input has ended, and with it the loop.
+            # The input has ended, which ends the loop without an error.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE
@@ -166,7 +168,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
         # On a real TPU a failed core makes infeed and outfeed fail as well, so the main thread may
-        # have the better error. On an emulated TPU the thread's error is the cause.
+        # have a more informative error. On an emulated TPU the thread's error is the cause.
         is_root_cause = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
@@ -178,7 +180,7 @@ class _Worker:
     Attributes:
       name: name of the thread.
       session: the session that the thread runs ops in.
-      is_over: event that is set when nobody waits for the thread any longer.
+      is_over: event that is set when no other thread needs this thread any longer.
       is_new: whether no loop has been processed yet.
     """
 

@@ -15,8 +15,9 @@ class Outfeed:
     """The tensors that each replica sends in a step, and the ops that receive them.
 
     Attributes:
-      specs: the TensorSpecs of what one replica sends, flat.
-      template: the nest of tensors that `enqueue` sends: a dict with one entry for each sender.
+      specs: the TensorSpecs of the tensors that one replica sends, as a flat list.
+      template: the nest of tensors that `enqueue` sends: a dict with one entry for each step part
+        that sends.
     """
 
     def __init__(self, topology: BatchTopology) -> None:
@@ -34,8 +35,8 @@ class Outfeed:
         """Build the op that sends a nest of tensors; called once, inside the computation.
 
         Args:
-          tensors: name of the sender → nest of tensors with a first dimension, along which the
-            host concatenates those of all replicas.
+          tensors: name of the step part → nest of tensors of rank 1 or more. The host concatenates
+            the tensors of all replicas along the first dimension.
 
         Raises:
           InvalidSetting: a tensor is a scalar, or its shape is not static.
@@ -46,18 +47,19 @@ class Outfeed:
         for path, tensor in zip(paths, flat, strict=True):
             _check_shape(path, tensor)
         self.specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
-        # An op of the computation sends from the core that the replica's step runs on.
+        # In a replica with several cores, the first logical core sends.
         with tf.device(tf.compat.v1.tpu.core(0)):
             return tpu_ops.outfeed_enqueue_tuple(flat, name="outfeed")
 
     def dequeue(self) -> list[list[Any]]:
-        """Build the hosts' ops that receive one step; return for each replica its flat tensors."""
+        """Build the hosts' ops that receive one step; return the flat tensors of each replica."""
         return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
     def dequeue_concatenated(self) -> list[Any]:
         """Build the hosts' ops that receive one step; return the replicas' tensors concatenated.
 
-        Under BROADCAST all replicas compute the same, and the tensors are those of the first.
+        Under BROADCAST all replicas compute the same, and only the first replica's tensors are
+        used.
 
         Returns:
           Tensors in the order of `specs`, concatenated along the first dimension.
@@ -65,14 +67,15 @@ class Outfeed:
         received = self.dequeue()
         with tf.device(self._topology.host_device(self._topology.host_of(0))):
             if self._topology.input_mode == InputPipelineConfig.BROADCAST:
-                # All outfeeds must be emptied, or the other replicas would block.
+                # The host must receive the unused tensors as well, or the other replicas would
+                # block.
                 all_tensors = [tensor for tensors in received for tensor in tensors]
                 with tf.control_dependencies(all_tensors):
                     return [tf.identity(tensor) for tensor in received[0]]
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Return values in the order of `specs`, nested as the tensors that were sent."""
+        """Nest values, given in the order of `specs`, like the tensors that were sent."""
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Receivers of the outfeed: they hand the values that the replicas sent to the step parts."""
+"""Receivers of the outfeed, which pass the replicas' values to the step parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MASK = "mask"
 
 
 class Receiver(Protocol):
-    """A step part, as far as a receiver calls it; see `StepPart`."""
+    """The methods of a step part that an outfeed receiver calls; see `StepPart`."""
 
     name: str
 
@@ -31,7 +31,7 @@ class OutfeedReceiver(Protocol):
     """Takes the outfeeds of a loop, one after the other.
 
     Attributes:
-      fetches: what the session must run to receive one outfeed; None if nothing is sent.
+      fetches: the ops and tensors that receive one outfeed; None if nothing is sent.
     """
 
     fetches: Any
@@ -46,7 +46,7 @@ class OutfeedReceiver(Protocol):
 
 
 class UnpaddedOutfeedReceiver:
-    """Receiver for batches without padding: the host's ops read the outfeed itself."""
+    """Receiver for batches without padding: the host's ops read the outfeed directly."""
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
         """Build the host's ops of all parts.
@@ -54,8 +54,8 @@ class UnpaddedOutfeedReceiver:
         Args:
           outfeed: describes the tensors.
           parts: the step parts.
-          received: the tensors of one outfeed in the order of `outfeed.specs`, those of all
-            replicas concatenated; empty if nothing is sent.
+          received: the tensors of one outfeed in the order of `outfeed.specs`, concatenated over
+            all replicas; empty if nothing is sent.
         """
         tensors = outfeed.pack(received) if received else {}
         self._parts = [part for part in parts if part.name in tensors]
@@ -73,15 +73,16 @@ class UnpaddedOutfeedReceiver:
 
 
 class PaddedOutfeedReceiver:
-    """Receiver for batches with padding: the host's ops are fed with the real rows.
+    """Receiver for batches with padding: feeds the rows that are not padding to the host's ops.
 
-    The host learns which rows are real only when the mask arrives, so its ops cannot read the
-    outfeed itself.
+    The host knows which rows are padding only after it has received the mask, so the host's ops
+    cannot read the outfeed directly.
 
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
       num_full_batches: number of batches received in which every row was real.
-      is_at_end: whether a batch of padding alone has been received, which follows the input.
+      is_at_end: whether a batch that is all padding has been received, which marks the end of the
+        input.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class PaddedOutfeedReceiver:
 
         Args:
           outfeed: describes the tensors, among them the mask.
-          topology: tells how many replicas there are.
+          topology: determines the number of replicas.
           parts: the step parts.
           received: the tensors of one outfeed: those of the first replica, and so on.
         """
@@ -117,7 +118,7 @@ class PaddedOutfeedReceiver:
         self.is_at_end = False
 
     def receive(self, session: Any, values: Any) -> None:
-        """Hand the real rows of one step to the step parts; ignore a step of padding alone."""
+        """Hand the real rows of one step to the step parts; ignore a step that is all padding."""
         step = self._decode(values)
         if not step.num_real_rows.any():
             self.is_at_end = True
