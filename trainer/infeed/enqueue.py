@@ -1,4 +1,4 @@
-"""The ops of one host that feed its cores, once or many times in a `session.run`."""
+"""The ops with which one host feeds its cores, once or many times in a `session.run`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -34,9 +34,9 @@ def enqueue_batch(
     """Build the op that feeds one batch to each replica of a pipeline.
 
     Args:
-      source: the pipeline's batches.
-      topology: tells which cores belong to which replica.
-      pipeline: tells which replicas to feed.
+      source: provides the pipeline's batches.
+      topology: determines which cores belong to which replica.
+      pipeline: determines which replicas to feed.
       parallel_get_next: see `trainer.infeed.build_infeed`.
       partition: how a shard is divided among the cores of a replica; None feeds the whole shard to
         the first core.
@@ -99,7 +99,7 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
         lambda done: done < iterations,
         body,
         [tf.constant(0)],
-        # With more, batches would overtake each other.
+        # With parallel iterations, batches would overtake each other.
         parallel_iterations=1,
         name="batches",
     )

@@ -26,9 +26,9 @@ class Batch:
     """The input of one replica in one step.
 
     Attributes:
-      features: nested as input_fn returned them.
-      labels: nested as input_fn returned them; None if input_fn returned none.
-      mask: int32 [rows]: 1 for a real row, 0 for padding; None where no row can be padding.
+      features: a nest of tensors, with the structure that input_fn returned.
+      labels: a nest of tensors, like features; None if input_fn returned none.
+      mask: int32 [rows]: 1 for a real row, 0 for padding; None if no row can be padding.
     """
 
     features: Any
@@ -78,12 +78,12 @@ def build_infeed(
     Args:
       call_input_fn: called once for each input pipeline, on the device of the pipeline's host;
         returns a Dataset, or tensors, of features or (features, labels).
-      topology: tells which pipeline feeds which replicas, and how.
+      topology: determines the input pipelines, and the replicas that each pipeline feeds.
       batch_axis: for each tensor the axis that PER_HOST_V1 splits; None for the first axis. Other
         input modes ignore this argument.
       padding: the policy for batches with fewer rows than params['batch_size']; None refuses
-        such batches. A policy that pads follows the end of a Dataset with an endless sequence of
-        batches whose mask is 0 on every replica.
+        such batches. A policy that pads appends endless batches of padding, whose mask is 0 on
+        every replica, to a Dataset.
       steps: with a policy that pads, the number of global batches to take from the Datasets.
       parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
         A policy that keeps the order of rows overrides this argument.
@@ -95,7 +95,8 @@ def build_infeed(
       extra_enqueues: build further ops that run with the enqueue of each shard.
 
     Raises:
-      InvalidType: input_fn returned something else than tensors, or tensors that no TPU takes.
+      InvalidType: input_fn returned a value that is not a tensor, or a tensor that a TPU does not
+        support.
       InvalidSetting: a batch has no static shape, or cannot be split as requested.
     """
     padding = padding or RefusePartialBatches()

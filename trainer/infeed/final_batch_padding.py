@@ -1,14 +1,14 @@
-"""Padding of final batches: what happens to a batch with fewer rows than the others.
+"""Policies for final batches, which have fewer rows than the other batches.
 
 A TPU program has static shapes, so a smaller final batch cannot be fed unchanged, and dropping the
 batch would leave rows out of metrics and predictions. `RefusePartialBatches` demands that every
 batch has all rows (training), `PadFinalBatch` repeats a row (prediction), and `SpreadFinalBatch`
 spreads the rows over several batches (evaluation).
 
-The Datasets here have flat tuples of tensors as elements. A padded Dataset has one more tensor at
-the end, the mask: int32 [rows], 1 for a real row and 0 for padding. The last real row is followed
-by an endless sequence of batches of padding, so a device that notices the end of the input one
-loop later never waits for input.
+The elements of the Datasets in this module are flat tuples of tensors. A padded Dataset has one
+more tensor at the end, the mask: int32 [rows], 1 for a real row and 0 for padding. After the last
+real row, a padded Dataset continues with an endless sequence of batches of padding. So a device
+that detects the end of the input one loop too late never waits for input.
 """
 
 from abc import ABC, abstractmethod
@@ -56,7 +56,7 @@ class FinalBatchPadding(ABC):
     """The policy for batches with fewer rows than params['batch_size'].
 
     Attributes:
-      allows_partial_batches: whether a batch may have fewer rows; then each batch has a mask.
+      allows_partial_batches: whether a batch may have fewer rows. If so, each batch has a mask.
       keeps_row_order: whether the rows must leave the replicas in the order of the input.
       adds_padding_feature: whether model_fn receives features['is_padding'], int32 [rows], with 1
         for a row of padding, if features are a dict without that key.
@@ -72,7 +72,7 @@ class FinalBatchPadding(ABC):
         """Return a Dataset of full batches with a mask, which never ends.
 
         Args:
-          dataset: elements are flat tuples of tensors, as `spec.leaves` describes them.
+          dataset: its elements are flat tuples of tensors, which `spec.leaves` describes.
           spec: the tensors of a full batch.
 
         Raises:
@@ -89,7 +89,7 @@ class FinalBatchPadding(ABC):
 
 
 class RefusePartialBatches(FinalBatchPadding):
-    """Demand batches of static shape; no batch is padded and none has a mask."""
+    """Require batches of static shape, so that no batch needs padding or a mask."""
 
     allows_partial_batches = False
 
@@ -126,7 +126,8 @@ class SpreadFinalBatch(FinalBatchPadding):
     A replica computes one loss, the mean over the rows of its shard, and rows of padding would
     change that mean. So a partial batch of b rows becomes ceil(b / shards) batches: each shard
     repeats one real row in all its rows, and the mask counts the row once. The mean is then the
-    loss of that row. Shards that are left over repeat the last row, with a mask of zeros.
+    loss of that row. The surplus shards of the last batch repeat the last row, with a mask of
+    zeros.
     """
 
     def _pad_partial_batches(self, dataset: Any, spec: BatchSpec) -> Any:
@@ -134,7 +135,7 @@ class SpreadFinalBatch(FinalBatchPadding):
 
         def spread_batch(*tensors: Any) -> Any:
             num_rows = _count_rows(tensors, spec)
-            # A batch without rows becomes no batch.
+            # For a batch without rows, the number of batches is 0.
             num_partial = (num_rows + spec.shards - 1) // spec.shards
             num_batches = tf.where(tf.equal(num_rows, spec.rows), 1, num_partial)
 
@@ -156,7 +157,7 @@ def _add_full_mask(spec: BatchSpec) -> Callable[..., Any]:
 
 
 def _count_rows(tensors: tuple[Any, ...], spec: BatchSpec) -> Any:
-    """Return the number of rows of a batch, int32 [], after checks that all tensors agree."""
+    """Check that all tensors of a batch have equally many rows; return the number, int32 []."""
     rows_by_path = [
         (leaf.path, tf.shape(tensor)[axis])
         for tensor, leaf, axis in zip(tensors, spec.leaves, spec.axes, strict=True)
@@ -211,7 +212,7 @@ def _gather_rows(
 
 
 def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
-    """Append the last batch again and again, with a mask of zeros."""
+    """Append an endless repetition of the last batch, with a mask of zeros."""
     empty = tuple(tf.zeros(leaf.spec.shape, leaf.spec.dtype) for leaf in spec.full_leaves())
     zero_mask = tf.zeros([spec.rows], tf.int32)
     endless_padding = tf.data.Dataset.from_tensors((*empty, zero_mask)).repeat()
@@ -229,5 +230,6 @@ def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
 
 
 def _without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    # These functions have no Python control flow over tensors for AutoGraph to convert.
+    # The functions of this module use no Python control flow on tensors, so AutoGraph has nothing
+    # to convert.
     return tf.autograph.experimental.do_not_convert(function)

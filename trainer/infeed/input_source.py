@@ -20,7 +20,7 @@ class InputSource:
     """The batches of one input pipeline.
 
     Attributes:
-      nest: the tensors of each batch, without the mask.
+      nest: the structure and the specs of a batch's tensors, without the mask.
       axes: for each tensor the axis of its rows, None for a scalar; the mask's axis is 0.
       shards: number of parts that a batch is split into for the replicas.
       rows: length of the mask, which is then the last tensor of a batch; None without a mask.
@@ -37,12 +37,12 @@ class InputSource:
     initializer: Any
 
     def next_shards(self) -> list[list[Any]]:
-        """Build the ops that take the next batch and split it: for each shard its tensors."""
+        """Build the ops that take the next batch and split it; return the tensors of each shard."""
         axes = [*self.axes, 0] if self.rows else self.axes
         return shards.split_into_shards(self.next_batch(), axes, self.shards)
 
     def shard_nest(self) -> TensorNest:
-        """Return the tensors of one shard."""
+        """Return the structure and the specs of one shard's tensors."""
         return self.nest.with_leaves(
             [
                 leaf if axis is None else leaf.part(axis, self.shards)
@@ -60,18 +60,19 @@ def build_input_source(
     padding: FinalBatchPadding | None = None,
     steps: int | None = None,
 ) -> InputSource:
-    """Build the batches of what an input_fn returned.
+    """Build the InputSource of the value that an input_fn returned.
 
     Args:
       returned: a Dataset or tensors, of features or (features, labels).
-      topology: gives the input mode and the batch size that input_fn was told.
+      topology: gives the input mode, and the batch size in the params of input_fn.
       replicas: number of replicas that the pipeline feeds.
       batch_axis: see `trainer.infeed.build_infeed`.
       padding: see `trainer.infeed.build_infeed`.
       steps: see `trainer.infeed.build_infeed`.
 
     Raises:
-      InvalidType: the return value has another type, or a tensor has a type that no TPU takes.
+      InvalidType: the return value has another type, or a tensor has a type that a TPU does not
+        support.
       InvalidSetting: the shapes are not static, or the tensors cannot be split.
     """
     padding = padding or RefusePartialBatches()
@@ -151,9 +152,10 @@ def _check_tensor_input(returned: Any, mode: Any, padding: FinalBatchPadding) ->
 def _axes_of_unsplit_batch(
     input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int
 ) -> tuple[int | None, ...]:
-    """Return the row axes of a batch that is not split, which need not be the first ones.
+    """Return the axis of the rows for each tensor of a batch that is not split.
 
-    Some programs transpose images to [height, width, channels, rows].
+    The axis need not be the first: some programs transpose images to [height, width, channels,
+    rows].
     """
     return tuple(
         axis
@@ -164,7 +166,7 @@ def _axes_of_unsplit_batch(
 
 
 def _count_rows(input_nest: TensorNest, axes: tuple[int | None, ...], batch_size: int) -> int:
-    """Return the rows of a full batch: from the tensors' shapes, or else the batch size."""
+    """Return the number of rows of a full batch: from the tensors' shapes, or else batch_size."""
     rows_by_leaf = {
         leaf: rows
         for leaf, axis in zip(input_nest.leaves, axes, strict=True)

@@ -1,4 +1,4 @@
-"""Model parallelism: the part of each input tensor that each core of one replica is fed."""
+"""Model parallelism: division of each input tensor among the cores of one replica."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class InputPartition:
     """The division of one replica's tensors among its logical cores.
 
     Attributes:
-      dims: for each tensor the number of parts along each dimension; logical cores are numbered
-        with the last dimension fastest. None feeds the whole tensor to every core, and ones in all
+      dims: for each tensor the number of parts along each dimension; the parts go to the logical
+        cores in row-major order. None feeds the whole tensor to every core, and ones in all
         dimensions feed the whole tensor to the first core.
       cores: number of cores of a replica.
     """
@@ -27,7 +27,7 @@ class InputPartition:
     cores: int
 
     def split(self, tensors: Sequence[Any]) -> list[list[Any]]:
-        """Return for each logical core the tensors to feed, which may be none."""
+        """Return the tensors to feed to each logical core; a core may receive no tensor."""
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
@@ -57,8 +57,8 @@ def build_partition(
     """Build the partition that TPUConfig.input_partition_dims describes.
 
     Args:
-      input_partition_dims: one or two nests, for features and for labels. In place of each tensor
-        stands a list of the number of parts along each dimension, or None; see TPUConfig.
+      input_partition_dims: one or two nests, for features and for labels. Each tensor is replaced
+        by a list of the number of parts along each dimension, or by None; see TPUConfig.
       shard_nest: the tensors of one replica's shard.
       cores: num_cores_per_replica.
 
@@ -77,7 +77,7 @@ def build_partition(
 
 
 def _flatten_dims(dims_nest: Any, template: Any, index: int) -> list[Any]:
-    """Return the dims of each tensor in a template; index is 0 for features, 1 for labels."""
+    """Return the dims of each tensor in the template of features (index 0) or labels (index 1)."""
     name = ("features", "labels")[index]
     leaves = nest.flatten(template)
     if dims_nest is None:

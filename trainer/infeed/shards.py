@@ -34,11 +34,12 @@ def effective_batch_axis(mode: Any, batch_axis: Any) -> Any:
 
 
 def resolve_batch_axes(input_nest: TensorNest, batch_axis: Any) -> tuple[int | None, ...]:
-    """Return for each tensor the axis of its rows; None for a scalar.
+    """Return the axis of the rows for each tensor; None for a scalar.
 
     Args:
       input_nest: the tensors of the input.
-      batch_axis: an axis for each tensor, nested or as a flat list; None for the first axis of all.
+      batch_axis: an axis for each tensor, nested or as a flat list; None for the first axis of
+        every tensor.
 
     Raises:
       InvalidSetting: batch_axis does not match the input.

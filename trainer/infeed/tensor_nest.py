@@ -1,4 +1,4 @@
-"""The nested structure of a batch: flattened for the infeed, and packed again after it."""
+"""The nested structure of a batch, which is flattened for the infeed and rebuilt on the core."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ class TensorLeaf:
     """The path and the spec of one tensor in a batch.
 
     Attributes:
-      path: as a program would write it: features['age'].
+      path: the path as a program would write it, such as features['age'].
       spec: the TensorSpec, or the TypeSpec of a value that is not a dense tensor.
     """
 
@@ -53,7 +53,7 @@ class TensorNest:
     """The nested structure of features and labels.
 
     Attributes:
-      template: (features, labels) with a TensorLeaf, or None, in the place of each tensor.
+      template: (features, labels) with a TensorLeaf, or None, in place of each tensor.
       leaves: the tensors in the order of the infeed: features first, as tf.nest flattens them.
     """
 
@@ -66,7 +66,7 @@ class TensorNest:
         return [tensor for tensor in nest.flatten(pair) if tensor is not None]
 
     def pack(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
-        """Return features and labels, nested as the input was."""
+        """Return (features, labels) with the nested structure of the input."""
         remaining = iter(tensors)
         leaves = nest.flatten(self.template)
         return nest.pack_sequence_as(
@@ -82,7 +82,7 @@ def build_tensor_nest(specs: Any) -> TensorNest:
     """Build the nested structure of a batch.
 
     Args:
-      specs: features or (features, labels), with a TypeSpec in the place of each tensor.
+      specs: features or (features, labels), with a TypeSpec in place of each tensor.
 
     Raises:
       InvalidType: a value in the nest is not a tensor.
@@ -111,12 +111,12 @@ def build_tensor_nest(specs: Any) -> TensorNest:
 
 
 def check_same_tensors(first: TensorNest, other: TensorNest, call: str) -> None:
-    """Check that two calls of an input_fn returned tensors of the same names, types and shapes.
+    """Check that two calls of an input_fn returned the same names, dtypes and shapes.
 
     Args:
       first: the tensors that the first call returned.
       other: the tensors that another call returned.
-      call: names the other call in the error.
+      call: a description of the other call, for the error.
 
     Raises:
       InvalidSetting: the tensors differ.

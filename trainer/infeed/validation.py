@@ -1,4 +1,4 @@
-"""Checks of an input's dtypes and shapes, so that errors name the tensor before a device fails."""
+"""Checks of an input's dtypes and shapes, whose errors name the tensor."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +60,7 @@ def check_shapes(
       input_nest: the tensors that each call of input_fn returns.
       axes: for each tensor the axis of its rows, None for a scalar.
       batch_size: params['batch_size'], for the error.
-      any_rows: whether the number of rows may be unknown.
+      any_rows: whether a batch may have an unknown number of rows.
 
     Raises:
       InvalidSetting: the error names the tensor and the fix.

@@ -49,7 +49,7 @@ def build_inputs(returned: Any) -> Inputs:
 
 
 def _to_tensor(part: Any) -> Any:
-    """Convert an array to a constant tensor; return anything else unchanged."""
+    """Convert an array to a constant tensor; return any other value unchanged."""
     return tf.constant(part) if isinstance(part, np.ndarray) else part
 
 

@@ -204,7 +204,7 @@ def _columns_to_arrays(name: str, table: Any) -> dict[str, Any]:
 
 
 def _to_array(name: str, value: Any) -> Any:
-    """Convert a value to an array whose dtype TensorFlow has.
+    """Convert a value to an array whose dtype TensorFlow supports.
 
     Args:
       name: the name of the argument, for error texts.
