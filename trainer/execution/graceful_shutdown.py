@@ -16,14 +16,14 @@ _active_hook: "GracefulShutdownHook | None" = None
 
 
 class GracefulExit(SystemExit):
-    """The run ended because of SIGTERM; the process exits with code 0 unless this is caught."""
+    """Ends the process after SIGTERM, with exit code 0, unless the caller catches the exception."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """Stops a training after the loop in which SIGTERM arrived.
+    """Stops training after the loop in which SIGTERM arrived.
 
     Attributes:
       is_requested: whether SIGTERM has arrived.
@@ -35,7 +35,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self.is_training = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Note that there are variables to save."""
+        """Record that there are variables to save."""
         self.is_training = True
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -45,7 +45,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
 
 class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
-    """Stops a run inside a training, such as an evaluation, once the training must end."""
+    """Stops a run within training, such as an evaluation, once the training must end."""
 
     def __init__(self, training: GracefulShutdownHook) -> None:
         self._training = training
@@ -58,12 +58,12 @@ class StopWithTrainingHook(tf.compat.v1.train.SessionRunHook):
 
 @contextmanager
 def sigterm_watcher() -> Iterator[GracefulShutdownHook]:
-    """Handle SIGTERM inside the context; yield the hook that stops a training.
+    """Handle SIGTERM inside the context; yield the hook that stops training.
 
-    At SIGTERM a training finishes its loop and saves a checkpoint, and then the process exits with
-    code 0; without a training the process exits at once. A second SIGTERM kills the process. A
-    context inside another one shares the hook of the outer one. If the caller has a handler for
-    SIGTERM, or in any thread but the main one, the signal is left alone.
+    At SIGTERM, training finishes its loop and saves a checkpoint, and then the process exits with
+    code 0. If no training runs, the process exits at once. A second SIGTERM kills the process. A
+    nested context shares the hook of the outer context. The context does not handle the signal if
+    the caller has a handler for SIGTERM, or outside the main thread.
 
     Raises:
       GracefulExit: SIGTERM arrived.
@@ -109,7 +109,7 @@ def _exit_after_training(shutdown_hook: GracefulShutdownHook) -> Iterator[None]:
 
 
 def current_training_shutdown() -> GracefulShutdownHook | None:
-    """Return the hook of the training that the caller runs inside; None without a training."""
+    """Return the hook of the training within which the caller runs; None outside of training."""
     is_main = threading.current_thread() is threading.main_thread()
     return (
         _active_hook if is_main and _active_hook is not None and _active_hook.is_training else None

@@ -5,14 +5,14 @@ from typing import Protocol
 
 from trainer.config.run_config import TPUConfig
 
-# The largest int32: the loop in the graph needs a limit, and no run reaches this one.
+# The largest int32: the loop in the graph needs a limit, and no run reaches this limit.
 UNBOUNDED = 2**31 - 1
 
 _NUM_TIMED_RUNS = 20
 
 
 class IterationPlan(Protocol):
-    """Decides how many steps the next run makes, given the duration of earlier runs.
+    """Decides how many steps the next `session.run` makes, given the duration of earlier runs.
 
     Attributes:
       max_iterations: the largest number of steps of a run; `UNBOUNDED` without a limit.
@@ -24,11 +24,11 @@ class IterationPlan(Protocol):
         """Return the number of steps of the next run.
 
         Args:
-          steps_left: number of steps until the end of the training; None if unknown.
+          steps_left: number of steps until the end of training; None if unknown.
         """
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Take note of the number of steps and the duration of a run."""
+        """Record the number of steps and the duration of a run."""
 
 
 class FixedIterations:
@@ -46,7 +46,11 @@ class FixedIterations:
 
 
 class TimedIterations:
-    """A plan for runs of a given duration, judged by the last runs; the first run has one step."""
+    """A plan for runs of a given duration.
+
+    The first run has one step. The durations of the last runs determine the number of steps of the
+    next run.
+    """
 
     def __init__(self, seconds: float) -> None:
         """Create a plan.
@@ -67,7 +71,7 @@ class TimedIterations:
         return planned if steps_left is None else min(planned, steps_left)
 
     def record(self, iterations: int, seconds: float) -> None:
-        """Keep the number of steps and the duration of the run."""
+        """Record the number of steps and the duration of the run."""
         self._runs.append((iterations, seconds))
 
 

@@ -1,8 +1,8 @@
 """Handling of Ctrl-C during a long `session.run`.
 
-Python handles a signal only between two of its own instructions, so a loop inside TensorFlow would
-first run to its end. Here a thread learns of the signal at once and closes the session, which ends
-the loop.
+Python runs a signal handler only between two Python instructions, so a loop inside TensorFlow would
+first run to its end. The hook in this module starts a thread that is notified of the signal at
+once. The thread closes the session, which ends the loop.
 """
 
 import os
@@ -18,7 +18,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
     """Closes the session at Ctrl-C, and raises KeyboardInterrupt in place of the session's error.
 
     The object is a hook of the session, and a context manager for the code around the session. It
-    does nothing in any thread but the main one, and if the caller has a handler for SIGINT.
+    does nothing outside the main thread, or if the caller has a handler for SIGINT.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._previous: tuple[Any, int] | None = None
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Keep the session, which Ctrl-C closes."""
+        """Store the session, which Ctrl-C closes."""
         self._session = session
 
     def before_run(self, run_context: Any) -> None:
@@ -39,7 +39,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._restore_handler()
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
-        # An evaluation inside a training has a hook of its own.
+        # An evaluation within training has its own hook, which may replace the handler of the outer
+        # hook.
         is_ours = isinstance(getattr(handler, "__self__", None), KeyboardInterruptHook)
         if not is_main or not (is_ours or handler is signal.default_int_handler):
             return
@@ -50,8 +51,9 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
                 target=self._close_session_at_signal, name="keyboard-interrupt", daemon=True
             )
             self._thread.start()
-        # Code that handles the session's errors would treat a KeyboardInterrupt, raised at an
-        # arbitrary instruction, as a failure.
+        # This handler only sets a flag. Python's default handler raises KeyboardInterrupt at an
+        # arbitrary instruction, where code that handles the session's errors would treat it as a
+        # failure.
         signal.signal(signal.SIGINT, self._handle_signal)
         sender = self._wakeup_sockets[1].fileno()
         self._previous = handler, signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
@@ -87,7 +89,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
 
     def _handle_signal(self, number: int, frame: Any) -> None:
         if self._is_interrupted:
-            # The first Ctrl-C had no effect: the main thread is not in session.run.
+            # The first Ctrl-C had no effect, because the main thread was not in session.run.
             raise KeyboardInterrupt
         self._is_interrupted = True
 

@@ -27,7 +27,7 @@ def new_run_graph(
       config: gives the random seed.
       has_single_replica: whether sums over replicas are built as identities; see
         `SingleReplicaGraph`.
-      device_fn: takes an operation and returns its device; it is also asked about the global step.
+      device_fn: takes an operation and returns its device; also called for the global step.
     """
     graph = SingleReplicaGraph() if has_single_replica else tf.Graph()
     with (
@@ -43,8 +43,8 @@ def new_run_graph(
 
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
-    # The initializers of tf.layers ignore the graph's seed: legacy Keras draws their seeds from a
-    # generator of its own, one for each thread.
+    # The initializers of tf.layers ignore the graph's seed: legacy Keras draws their seeds from its
+    # own generator, of which each thread has one. With a seed, the context replaces that generator.
     if seed is None:
         yield
         return

@@ -12,9 +12,10 @@ _SUM = "CrossReplicaSum"
 class SingleReplicaGraph(tf.Graph):
     """A graph that replaces each sum over replicas by an identity.
 
-    tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create an op that has a kernel on
-    TPUs only. Over one replica the op is the identity. The graph replaces the op when it is
-    created, and in the bodies of functions (branches, loops) when they are added to the graph.
+    tf.compat.v1.tpu's CrossShardOptimizer and cross_replica_sum create CrossReplicaSum ops, which
+    have kernels on TPUs only. For one replica the sum is the identity. The graph replaces each op
+    when the op is created, and the ops in a function (of a branch or loop) when the function is
+    added to the graph.
     """
 
     def _create_op_internal(
@@ -49,6 +50,7 @@ def _replace_sums(definition: Any) -> Any:
     for node in copy.node_def:
         if node.op == _SUM:
             node.op = "Identity"
-            # The second input is the group assignment; control inputs are kept.
+            # The second input is the group assignment, which an Identity does not have. The control
+            # inputs stay.
             del node.input[1]
     return copy

@@ -1,8 +1,8 @@
 """The training loop of the local backend: many steps in one `session.run`.
 
 The step that model_fn built stays in the graph, where hooks and summaries can fetch its tensors,
-and runs as the last step of each loop. The steps before run in a while loop over a copy of the same
-nodes. So the overhead of a call is paid once for many steps, and model_fn is called once.
+and runs as the last step of each loop. The earlier steps run in a while loop over a copy of the
+same nodes. So many steps pay the overhead of one `session.run`, and model_fn is called only once.
 """
 
 import logging
@@ -35,7 +35,7 @@ class TrainLoop:
       loss: the loss of the last step, a scalar.
       step: the global step after the last step.
       max_iterations: the largest number of steps of one run.
-      before_run: must be called before each run with the run's number of steps.
+      before_run: call this method before each run, with the number of steps of the run.
     """
 
     iterations: Any
@@ -51,8 +51,8 @@ def build_train_loop(
 ) -> TrainLoop:
     """Build the loop around a step of the default graph.
 
-    A step that cannot be copied runs once in each `session.run`, and a warning is logged: a step
-    that reads a placeholder, or that keeps state outside resource variables.
+    A step that reads a placeholder, or that keeps state outside resource variables, cannot be
+    copied. Such a step runs once in each `session.run`, and a warning is logged.
 
     Args:
       train_op: the op or tensor that makes one step.
@@ -80,7 +80,7 @@ def build_train_loop(
 
 
 def why_not_unrollable(step: dict[str, Any]) -> str | None:
-    """Return why copies of these operations cannot replace several runs; None if they can.
+    """Return the reason why copies of a step cannot replace several runs; None if they can.
 
     Args:
       step: the operations of one step, by name.
@@ -148,8 +148,8 @@ def _definition(step: dict[str, Any]) -> Any:
 
 
 def _reseed(node: Any) -> None:
-    # An op's random generator starts from its seeds: with the same seeds, the copy and the original
-    # would draw the same numbers in different steps.
+    # An op's random generator starts from the op's seeds. With the same seeds, the copy and the
+    # original would draw the same numbers in different steps.
     seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
     if len(seeds) == 2 and any(seeds):
         node.attr["seed2"].i = (seeds[1] + _SEED_DISTANCE) % 2**31
@@ -160,10 +160,10 @@ def _is_data_or_in(reference: str, step: dict[str, Any]) -> bool:
 
 
 def _roots(step: dict[str, Any]) -> list[Any]:
-    """Return the operations of the step that do not depend on others of the step.
+    """Return the operations of the step that do not depend on other operations of the step.
 
-    They must wait for the earlier steps. A constant need not wait, and with a control input the
-    constant would no longer be folded.
+    `build_train_loop` makes these operations wait for the earlier steps. A constant need not wait:
+    with a control input, TensorFlow could no longer fold the constant.
     """
     return [
         operation
@@ -174,7 +174,7 @@ def _roots(step: dict[str, Any]) -> list[Any]:
                 tensor.op.name not in step or tensor.op.type == "Const"
                 for tensor in operation.inputs
             )
-            # Once TensorFlow has inlined a call or a loop, its body reads a variable before the
+            # After TensorFlow has inlined a call or a loop, the body may read a variable before the
             # other inputs are available.
             or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
@@ -185,8 +185,9 @@ def _roots(step: dict[str, Any]) -> list[Any]:
 def _reads(operations: Iterable[Any]) -> list[Any]:
     """Return the operations that read a resource, for example for the summary of a variable.
 
-    They must wait for the loop, so that they do not read the value from before the loop. In a run
-    that is not told a number of steps, such as the initialisation, the loop makes no steps.
+    These operations must wait for the loop; otherwise they could read the value from before the
+    loop. In a run that does not feed `iterations`, such as the initialisation, the loop makes no
+    steps.
     """
     return [
         operation
@@ -198,8 +199,8 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 
 def _is_inside_while(operation: Any) -> bool:
-    # A TensorFlow 1 while loop allows no edge from outside into its body. None is needed: the body
-    # waits for the Enter operations, which are outside.
+    # A TensorFlow 1 while loop allows no edge from outside into its body. The body needs no such
+    # edge: it waits for the Enter operations, which count as outside the loop.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)

@@ -20,7 +20,7 @@ def make_stop_at_checkpoint_step_hook(
     """Make a hook that stops training at a global step.
 
     The chief stops at the step. A worker stops only after the chief has written the checkpoint of
-    the step: a worker that leaves earlier may take variables away that it hosts.
+    the step: a worker may host variables, which disappear when the worker stops.
 
     Args:
       estimator: the estimator that is trained.

@@ -33,7 +33,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         self._is_running = self._is_done = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Take over the global step of the new session."""
+        """Set the current step to the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
@@ -56,7 +56,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         self.close()
 
     def close(self) -> None:
-        """Stop the profiler if it runs; call this after a failed training too."""
+        """Stop the profiler if it runs. Call this method after a failed training run as well."""
         if self._is_running:
             self._is_running, self._is_done = False, True
             tf.profiler.experimental.stop()

@@ -26,11 +26,12 @@ logger = logging.getLogger("tensorflow.trainer")
 # The logger and the texts of tf.estimator, which scripts search for in logs.
 estimator_logger = logging.getLogger("tensorflow")
 
-# Runs shorter than this time, in seconds, are not reported; most evaluations are.
+# Runs that are shorter than this time in seconds, as most evaluations are, are not reported.
 _QUIET_SECS = 5
 _SECS_BETWEEN_LINES = 10
 
-# The bars on the screen: a second bar would overwrite the first one.
+# The bars on the screen. While there is one, no other bar is drawn, because it would overwrite the
+# first.
 _bars_drawn: list["ProgressBar"] = []
 
 
@@ -132,7 +133,7 @@ class LogReporter:
         self._next_step = step + self._every_n_steps
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Write a line if one is due."""
+        """Write a log line if enough steps have passed since the last line."""
         line = f"step = {step}" if loss is None else f"loss = {loss:.5g}, step = {step}"
         line += _format_remaining(step, self._last_step, steps_per_second)
         self._pending_line = f"{line} ({steps_per_second:.4g} steps/s)"
@@ -142,7 +143,7 @@ class LogReporter:
             self.close()
 
     def close(self) -> None:
-        """Write the line of the last step if it is not written yet."""
+        """Write the log line of the last step unless it is written already."""
         if self._pending_line:
             logger.info("%s", self._pending_line)
             self._pending_line = ""
@@ -180,7 +181,7 @@ class TimedLogReporter:
         self._next_line_time = self._clock() + self._every_secs
 
     def update(self, step: int, steps_per_second: float, loss: float | None = None) -> None:
-        """Write a line if one is due."""
+        """Write a log line if enough time has passed since the last line."""
         now = self._clock()
         if now < self._next_line_time:
             return
@@ -214,7 +215,7 @@ class NullReporter:
 
 
 class DelayedReporter:
-    """Forwards to another reporter once the run has lasted a while; short runs stay silent.
+    """Forwards to another reporter after a quiet period, so that short runs report nothing.
 
     Attributes:
       reporter: the other reporter.
@@ -236,7 +237,7 @@ class DelayedReporter:
         """
         self.reporter = reporter
         self._quiet_secs, self._clock = quiet_secs, clock
-        # None as soon as the other reporter is started.
+        # The time at which the other reporter starts, in seconds; None once it has started.
         self._start_time: float | None = None
         self._start_arguments: tuple[int, int | None] = (0, None)
 
@@ -281,7 +282,7 @@ def make_step_reporter(
     stream: TextIO | None = None,
     batch_size: int | None = None,
 ) -> Reporter:
-    """Make the reporter of a training: a bar on a terminal, log lines elsewhere.
+    """Make the reporter of a training run: a bar on a terminal, log lines elsewhere.
 
     Args:
       name: the title of the bar.

@@ -1,6 +1,6 @@
 """TensorFlow's session hooks under the names of tf.estimator.
 
-`train` tells the hooks that count steps how many steps one `session.run` takes.
+`train` passes the number of steps of one `session.run` to the hooks that count steps.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ SummarySaverHook = tf.compat.v1.train.SummarySaverHook
 
 
 class ProfilerHook(tf.compat.v1.train.ProfilerHook):
-    """Writes a timeline of one `session.run` every so many steps or seconds."""
+    """Writes a timeline of one `session.run`, at intervals of steps or of seconds."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         # The constructor opens a FileWriter, which TensorFlow refuses in eager mode.

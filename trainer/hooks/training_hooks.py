@@ -32,9 +32,9 @@ class DatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """Records the global step at which a session starts, and the step at which training stops.
 
-    The start is read from the session, because a checkpoint does not always tell: a warm start
-    may set the step, another process of the cluster may have incremented it, and a recreated
-    session may start from an older checkpoint.
+    The start is read from the session, because the newest checkpoint may have another step. A warm
+    start may set the step, another process of the cluster may have incremented the step, and a
+    recreated session may start from an older checkpoint.
 
     Attributes:
       step: the global step when the session was created.
@@ -42,7 +42,7 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, steps: int | None, max_steps: int | None) -> None:
-        """Store the limits; set at most one of them.
+        """Store the limits. Pass at most one of steps and max_steps.
 
         Args:
           steps: the number of steps to train, counted from the start of the first session.
@@ -111,7 +111,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._iterations = 1
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Take over the global step of the new session."""
+        """Set the current step to the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
@@ -150,9 +150,10 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 
     def _last_step(self) -> int | None:
-        """Return the least step at which this or another hook stops; None if there is none."""
-        # Evaluated for each run: a StopAtStepHook sets its last step when the session is created.
-        # On its own, it would stop one loop too late, since it takes a loop for one step.
+        """Return the first step at which this or another hook stops; None if there is none."""
+        # The step is computed for each run, because a StopAtStepHook sets its last step only when
+        # the session is created. A StopAtStepHook itself counts a loop as one step, and would stop
+        # one loop too late.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 
