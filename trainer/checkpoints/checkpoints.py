@@ -12,14 +12,14 @@ GLOBAL_STEP = "global_step"
 
 
 def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
-    """Return the model's Scaffold, or a new one, with a saver.
+    """Return the model's Scaffold or a new Scaffold, with a saver set.
 
     Args:
       scaffold: the Scaffold of the model's spec, or None.
       config: determines how many checkpoints a new saver keeps.
 
     Returns:
-      The Scaffold, whose saver is its own, else the first saver of the graph, else a new one.
+      The Scaffold. If it had no saver, it now has the first saver of the graph or a new saver.
     """
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     savers = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SAVERS)
@@ -99,7 +99,7 @@ def saved_variable_names(saver: Any) -> set[str]:
 
 
 def _saved_name(saveable: Any) -> str:
-    """Return the name of a variable in a checkpoint; partitions share the name of the whole."""
+    """Return the name of a variable in a checkpoint, which all its partitions share."""
     slice_info = getattr(saveable, "_save_slice_info", None)
     if slice_info is not None:
         return str(slice_info.full_name)

@@ -1,4 +1,4 @@
-"""The namedtuple interface of dataclasses that are named tuples in tf.estimator."""
+"""The methods of a named tuple, for dataclasses that were named tuples in tf.estimator."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -80,7 +80,7 @@ class RunConfig:
       checkpoint_save_graph_def: whether the graph is written with each checkpoint.
       profile_steps: the first and the last global step to profile for TensorBoard, both
         included; None to disable the profiler.
-      task: the part of this process in the cluster of TF_CONFIG.
+      task: the task of this process in the cluster of TF_CONFIG.
       has_tpu_config: whether a TPUConfig was passed.
 
     Raises:
@@ -406,7 +406,7 @@ class RunConfig:
             raise InvalidType(
                 f"RunConfig device_fn is {self.device_fn!r}. Give a function of op, or None."
             )
-        # functools.partial turns an argument that is bound by name into a keyword-only one.
+        # functools.partial turns an argument that is bound by name into a keyword-only argument.
         names = [
             name
             for name, parameter in inspect.signature(self.device_fn).parameters.items()

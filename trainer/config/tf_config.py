@@ -1,4 +1,4 @@
-"""The environment variable TF_CONFIG: the cluster, and the part of this process in it."""
+"""The environment variable TF_CONFIG: the cluster, and the task of this process in it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evalu
 
 @dataclass(frozen=True)
 class ClusterTask:
-    """The part of a process in its cluster; by default the process is alone.
+    """The task of a process in its cluster; by default there is no cluster.
 
     Attributes:
       task_type: 'chief', 'master', 'worker', 'ps', 'evaluator' or another job of the cluster.
@@ -78,7 +78,7 @@ def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_cluster_task(environ: Mapping[str, str]) -> ClusterTask:
-    """Determine the part of this process in the cluster that TF_CONFIG describes.
+    """Determine the task of this process in the cluster that TF_CONFIG describes.
 
     Args:
       environ: the environment variables.
@@ -292,7 +292,7 @@ def _parse_task(config: dict[str, Any], jobs: dict[str, dict[int, str]]) -> tupl
 
 
 def _to_int(number: Any) -> int | None:
-    """Convert a JSON value to an int; None if it is not a whole number.
+    """Convert a JSON value to an int; return None for a value that is not a whole number.
 
     Some launchers write numbers as strings.
     """

@@ -1,4 +1,4 @@
-"""CrossShardOptimizer, which averages gradients over the replicas of a step, on any device."""
+"""CrossShardOptimizer, which averages the gradients of a step over the replicas, on any device."""
 
 import logging
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         Args:
           opt: a tf.compat.v1.train.Optimizer.
           reduction: tf.compat.v1.losses.Reduction.MEAN or SUM.
-          name: prefix of the ops it makes.
+          name: name prefix of the optimizer's ops.
           group_assignment: groups of replica numbers; each group reduces its own gradients. None
             makes one group of all replicas.
 

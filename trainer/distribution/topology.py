@@ -32,7 +32,7 @@ class TpuSlice:
     job: str | None = None
 
     def host_device(self, host: int) -> str:
-        """Return the CPU device of a host: this process's own CPU if the host is this process."""
+        """Return the CPU device of a host, which is local if this process is the only worker."""
         if self.job is None:
             return LOCAL_DEVICE
         return f"/job:{self.job}/task:{host}/device:CPU:0"
@@ -41,13 +41,13 @@ class TpuSlice:
         """Return the device ordinal by which infeed and outfeed ops name a core.
 
         Args:
-          core: number of the core among those of all hosts that take part.
+          core: number of the core, counted over all hosts that take part in the run.
           cores_per_host: number of cores of each host that take part.
         """
         return core % cores_per_host
 
     def infeed_device_assignment(self, device_assignment: Any) -> Any:
-        """Return the DeviceAssignment that infeed ops follow; None to go by the cores' numbers."""
+        """Return the DeviceAssignment that infeed ops use; None to use the cores' numbers."""
         return device_assignment
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class EmulatedTpuSlice(TpuSlice):
     """The hosts and cores of an emulated TPU, all of which are this process.
 
     The emulated hosts share one process, and with it the queues that stand for infeed and outfeed.
-    So a core's ordinal counts the cores of all hosts.
+    So the ordinal of a core is its number among the cores of all hosts.
     """
 
     def host_device(self, host: int) -> str:
@@ -122,7 +122,7 @@ class BatchTopology:
 
     @property
     def is_model_parallel(self) -> bool:
-        """Whether num_cores_per_replica was set, be it to 1."""
+        """Whether num_cores_per_replica is set, even if it is 1."""
         return self.tpu_config.num_cores_per_replica is not None
 
     @property
@@ -138,12 +138,12 @@ class BatchTopology:
 
     @property
     def hosts(self) -> int:
-        """Number of hosts that take part, each host of a replica counted."""
+        """Number of hosts that take part in the run."""
         return 1 if self.is_one_core else self.system.hosts
 
     @property
     def cores_per_host(self) -> int:
-        """Number of cores of each host that take part."""
+        """Number of cores of each host that take part in the run."""
         return 1 if self.is_one_core else self.system.cores // self.system.hosts
 
     @property
@@ -173,7 +173,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_input_fn(self) -> int:
-        """Rows of one batch of input_fn's Dataset: params['batch_size'] of input_fn."""
+        """Rows of one batch of input_fn's Dataset, which input_fn finds in params['batch_size']."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
             return self._batch_size // (self.hosts if self.mode == _TRAIN else 1)
         if self.input_mode in _WHOLE_BATCH:
@@ -182,7 +182,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_model_fn(self) -> int:
-        """Rows of the batch of one replica: params['batch_size'] of model_fn."""
+        """Rows of the batch of one replica, which model_fn finds in params['batch_size']."""
         if self.input_mode == InputPipelineConfig.BROADCAST:
             return self._batch_size
         return self._batch_size // self.replicas

@@ -10,7 +10,8 @@ from trainer.distribution.topology import BatchTopology, Pipeline
 class TPUContext:
     """The TPU system as seen from one call of input_fn or model_fn.
 
-    `for_input_fn` and `for_model_fn` make instances; some properties exist for one of them only.
+    `for_input_fn` and `for_model_fn` create instances. Some properties are available in input_fn
+    only or in model_fn only.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class TPUContext:
 
     @property
     def num_hosts(self) -> int:
-        """Number of hosts of the system that take part."""
+        """Number of hosts of the system that take part in the run."""
         return self._topology.hosts
 
     @property
@@ -100,7 +101,8 @@ class TPUContext:
         self._check_in_range("replica", replica_id, self.num_replicas)
         assignment = self._topology.system.infeed_device_assignment(self._device_assignment)
         if assignment is not None:
-            # The assignment may follow the mesh of the cores and not their numbers.
+            # Under model parallelism the host of a replica depends on the DeviceAssignment, which
+            # follows the mesh of the cores and not their numbers.
             coordinates = assignment.coordinates(replica_id, 0)
             host = int(assignment.topology.task_ordinal_at_coordinates(coordinates))
             ordinal = int(assignment.tpu_ordinal(replica=replica_id))
