@@ -27,8 +27,8 @@ def average_gradients() -> Iterator[None]:
     The optimizers of tf.compat.v1.train and tf_keras are patched. Gradients are averaged as soon
     as `compute_gradients` returns them, so that later changes, such as clipping by the global
     norm, see the gradients of the whole batch, as without replicas. Gradients from elsewhere,
-    such as tf.gradients, are averaged when they are applied. An optimizer within a
-    CrossShardOptimizer is left alone.
+    such as tf.gradients, are averaged when they are applied. The gradients of an optimizer within a
+    CrossShardOptimizer are not averaged a second time.
 
     The patch affects the whole process: enter the context around the call of one model_fn only.
     """

@@ -18,7 +18,7 @@ _DIGITS_PER_ROW = 5
 
 
 class DemoFailed(TpuserveError):
-    """The demo ran, and its result misses the required accuracy or agreement."""
+    """The demo's accuracy is too low, or the predictions of the servers disagree."""
 
 
 def largest_difference(predictions: Mapping[str, Predictions]) -> float:

@@ -1,4 +1,4 @@
-"""add_metrics: extends the evaluation of an estimator by further metrics."""
+"""add_metrics: adds metrics to the evaluation of an estimator."""
 
 import dataclasses
 import functools

@@ -236,7 +236,8 @@ class _EvalMetric:
     Attributes:
       estimator: the estimator that is evaluated.
       name: the name of the metric.
-      eval_dir: the directory of the event files; None stands for the estimator's own.
+      eval_dir: the directory of the event files; None stands for the estimator's evaluation
+        directory.
       min_steps: results of earlier global steps are ignored.
     """
 
@@ -248,7 +249,7 @@ class _EvalMetric:
     def has_passed(
         self, threshold: float, is_beyond: Callable[[float, float], bool], side: str
     ) -> bool:
-        """Return whether a recorded value lies beyond a threshold, and log the first one.
+        """Return whether a recorded value lies beyond a threshold, and log the first such value.
 
         Args:
           threshold: the value to compare with.
@@ -267,7 +268,8 @@ class _EvalMetric:
         """Return whether the metric went without a new best value for too many steps.
 
         Args:
-          max_steps: the number of training steps after the best value that is too many.
+          max_steps: the number of training steps after the best value at which the metric counts as
+            stagnant.
           is_better: takes a value and the best value so far; `operator.gt` or `operator.lt`.
           change: "increased" or "decreased", for the log.
         """
@@ -410,7 +412,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _stop_signal() -> Any:
-    """Get or create the boolean scalar variable by which the chief tells workers to stop."""
+    """Get or create the boolean scalar variable by which the chief stops the workers."""
     scope = tf.compat.v1.variable_scope("signal_early_stopping", reuse=tf.compat.v1.AUTO_REUSE)
     with scope:
         return tf.compat.v1.get_variable(

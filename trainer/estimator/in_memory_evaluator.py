@@ -16,7 +16,7 @@ VariableValues = dict[str, Any]
 
 
 class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
-    """Evaluates the current variables before training, every so many steps, and at the end.
+    """Evaluates the current variables before training, at intervals of steps, and at the end.
 
     The hook copies the variables from the training session, so no checkpoint is needed. Results
     are written to the event files of evaluate(). Training pauses during an evaluation and both
@@ -114,7 +114,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
             self._evaluate(run_context.session)
 
     def end(self, session: Any) -> None:
-        """Evaluate the final values, unless their step is evaluated already."""
+        """Evaluate the final values, unless the last evaluation was of the same step."""
         if int(session.run(self._global_step)) != self._last_evaluated:
             self._evaluate(session)
 
@@ -133,7 +133,7 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):
-    """Assigns values to the variables of the same names."""
+    """Assigns given values to the variables of the evaluation graph that have the same names."""
 
     def __init__(self, values: VariableValues) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""The ban on subclasses that override members of an estimator."""
+"""Refuses subclasses that override members of an estimator."""
 
 from tpuserve.errors import InvalidSetting
 
