@@ -25,7 +25,7 @@ def remove_old_exports(directory: str, exports_to_keep: int | None) -> list[str]
 
     Only version directories (names of ten digits, as exports have) count and are removed. If a
     directory cannot be removed, a warning is logged and the next call tries again: an old export
-    must not stop a training.
+    must not stop training.
 
     Args:
       directory: the directory of the exports; it need not exist.

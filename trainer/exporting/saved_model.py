@@ -25,7 +25,8 @@ logger = logging.getLogger("tensorflow.trainer")
 
 # The collection in which a loader looks up the train_op of a metagraph tagged {train}.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
-# The first metagraph's saver writes the variables of all; a training graph has the most variables.
+# The first metagraph's saver writes the variables of all metagraphs, so the graph with the most
+# variables, the training graph, comes first.
 _MODE_ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
@@ -154,7 +155,7 @@ def _check_variables(first: MetagraphSpec, other: MetagraphSpec) -> None:
 
 
 def _check_receiver_fns(input_receiver_fns: Mapping[str, Any]) -> None:
-    """Check that there is a function for each of one or several known modes.
+    """Check that there is at least one mode, and that each mode is known and has a function.
 
     Raises:
       InvalidSetting: a mode is unknown, there is no mode, or a function is missing.
@@ -275,10 +276,10 @@ def _receiver_name(mode: str) -> str:
 
 
 def _without_placeholders(features: Any) -> Any:
-    """Replace the tensors of a nest by identities of them.
+    """Replace each tensor of a nest by an Identity of the tensor.
 
-    A session refuses to fetch a tensor that is fed. A model that returns a feature unchanged would
-    fetch the placeholder.
+    A session refuses to fetch a tensor that is fed, and a model that returns a feature unchanged
+    would otherwise make the session fetch the fed placeholder.
     """
     return tf.nest.map_structure(
         lambda part: tf.identity(part) if tf.is_tensor(part) else part,

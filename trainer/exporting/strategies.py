@@ -1,4 +1,4 @@
-"""Export strategies: the ways to build the spec of a metagraph for the CPU or the TPU."""
+"""Export strategies: functions that build the spec of a metagraph for the CPU or the TPU."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Takes a program, features, labels and a mode, and builds the model in the default graph.
+# A function of a program, features, labels and a mode that builds the model in the default graph.
 SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
 # Part of two error texts of tensorflow.python.tpu about a tpu.rewrite within another.
@@ -24,7 +24,7 @@ _NESTED_REWRITE = "cannot be nested"
 
 
 class ExportSavedModelApiVersion(IntEnum):
-    """Decides what the TPU metagraph of an export runs on the TPU.
+    """Decides which part of the model the TPU metagraph of an export runs on the TPU.
 
     Attributes:
       V1: the whole model; the export wraps it in one TPU call.
@@ -42,7 +42,7 @@ class ExportTargets:
     Attributes:
       to_cpu: whether to write a metagraph for the CPU for each mode.
       to_tpu: whether to write the metagraph {serve, tpu} of mode PREDICT.
-      version: what the TPU metagraph runs on the TPU.
+      version: the part of the model that the TPU metagraph runs on the TPU.
     """
 
     to_cpu: bool = True

@@ -29,7 +29,7 @@ class Exporter(abc.ABC):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the evaluated checkpoint, or decide against exporting it.
+        """Export the evaluated checkpoint, if the exporter's policy requires an export.
 
         Args:
           estimator: the estimator whose model was evaluated.
@@ -44,7 +44,7 @@ class Exporter(abc.ABC):
 
 
 class SavedModelExporter(Exporter):
-    """Exports a checkpoint as a SavedModel if `_should_export` agrees, and removes old exports.
+    """Exports a checkpoint as a SavedModel if `_should_export` is true, and removes old exports.
 
     The public exporters are subclasses that differ in `_should_export` only.
     """
@@ -98,7 +98,7 @@ class SavedModelExporter(Exporter):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint if the policy agrees, then remove surplus exports.
+        """Export the checkpoint if `_should_export` returns true, then remove surplus exports.
 
         Args:
           estimator: the estimator whose model was evaluated.

@@ -102,10 +102,10 @@ class BestExporter(SavedModelExporter):
     def _should_export(
         self, estimator: Any, eval_result: Mapping[str, Any], is_the_final_export: bool
     ) -> bool:
-        """Return whether the model is the best so far or the first one that this exporter sees.
+        """Return whether the model is the best so far, or the first model of this exporter.
 
-        The first model does not become the best model by being first: the best result of earlier
-        runs stays the reference.
+        Exporting the first model does not make it the best model: later models are still compared
+        with the best result of earlier runs.
         """
         if self._model_dir != estimator.model_dir:
             self._model_dir = estimator.model_dir
