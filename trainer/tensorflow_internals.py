@@ -1,4 +1,4 @@
-"""TensorFlow's private API, as far as trainer uses it.
+"""The private names of TensorFlow that trainer uses.
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
 re-exports old names. A new TensorFlow version may change these names without notice, so one module
@@ -18,7 +18,7 @@ from tpuserve.tensorflow_internals import (
 )
 
 if TYPE_CHECKING:
-    # Names that serve as types; the table below resolves them at run time.
+    # These names serve as types only. At run time `__getattr__` resolves them with `_NAMES`.
     from tensorflow.python.saved_model.model_utils.export_output import (
         ClassificationOutput as ClassificationOutput,
     )
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _PACKAGE = "trainer"
 _EXPORT_OUTPUT = "tensorflow.python.saved_model.model_utils.export_output"
 
-# The name that this module offers → the TensorFlow module that defines it, and the attribute in
-# that module. Without an attribute the name is the module itself.
+# Name that this module offers → the TensorFlow module, and the attribute in that module. If there
+# is no attribute, the name stands for the TensorFlow module itself.
 _NAMES: dict[str, tuple[str, str]] = {
     "ClassificationOutput": (_EXPORT_OUTPUT, "ClassificationOutput"),
     "CloudTPUPreemptedHook": ("tensorflow.python.tpu.preempted_hook", "CloudTPUPreemptedHook"),
@@ -93,7 +93,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "warm_starting_util": ("tensorflow.python.training.warm_starting_util", ""),
     "while_v2": ("tensorflow.python.ops.while_v2", ""),
 }
-# Attributes of the modules above that trainer uses.
+# The attributes of the modules in `_NAMES` that trainer uses.
 _MODULE_ATTRIBUTES = {
     "checkpoint_utils": ("_set_checkpoint_initializer",),
     "control_flow_ops": ("XLAControlFlowContext",),
@@ -130,7 +130,7 @@ _MODULE_ATTRIBUTES = {
     "warm_starting_util": ("warm_start",),
     "while_v2": ("while_loop",),
 }
-# Attributes of objects, by the public name of their type.
+# Public name of a type → the private attributes of its objects that trainer uses.
 _OBJECT_ATTRIBUTES = {
     "tf.DType": ("_is_ref_dtype",),
     "tf.Graph": ("_add_function",),
@@ -165,7 +165,7 @@ def set_scaffold_saver(scaffold: Any, saver: Any) -> None:
 
 
 def get_saver_variables(saver: Any) -> Any:
-    """Return what a built Saver saves: name → variable, or a list of variables, or None."""
+    """Return the variables of a built Saver: name → variable, a list of variables, or None."""
     return get_private_attribute(saver, "_var_list", _PACKAGE)
 
 
@@ -180,7 +180,7 @@ def is_saver_built(saver: Any) -> bool:
 
 
 def reset_saver(saver: Any) -> None:
-    """Make a Saver forget the graph to which it has added its ops, so that it can be rebuilt."""
+    """Reset a Saver that has added its ops to a graph, so that it can be built in another graph."""
     saver.saver_def, saver._is_built = None, False
 
 
@@ -218,7 +218,7 @@ def check_tensorflow_internals() -> None:
 
 
 def _missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> list[str]:
-    """Return the names of the attributes that an object lacks, behind the name of the object."""
+    """Return "NAME.ATTRIBUTE" for each of the attributes that an object lacks."""
     return [f"{name}.{attribute}" for attribute in attributes if not hasattr(value, attribute)]
 
 

@@ -32,7 +32,8 @@ def build_spec_metrics(spec: EstimatorSpec, features: Any) -> EvalMetrics:
 
     Args:
       spec: the spec of an evaluation.
-      features: the features that model_fn received; the first one tells the number of rows.
+      features: the features that model_fn received; the first feature determines the number of
+        rows.
 
     Raises:
       InvalidSetting: a metric has a name that evaluate() uses itself.
@@ -45,7 +46,7 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
 
     Args:
       metrics: name → (value, update op), or a tf_keras Metric that was updated.
-      loss: a mean over rows, or several: a float tensor of any shape.
+      loss: one or several losses, each a mean over rows: a float tensor of any shape.
       rows: the number of rows of each loss, which is its weight; None for equal weights.
 
     Raises:
@@ -68,7 +69,7 @@ def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]
 
 
 def _rows(features: Any) -> Any:
-    """Return the number of rows of a batch, float32 []; None if no feature tells."""
+    """Return the number of rows of a batch, float32 []; None if there are no features."""
     tensors = [feature for feature in tf.nest.flatten(features) if tf.is_tensor(feature)]
     if not tensors:
         return None

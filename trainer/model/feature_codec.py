@@ -1,4 +1,4 @@
-"""Conversion of an input's batches and dtypes for a TPU, if input_fn was not written for a TPU."""
+"""Conversion of batch sizes and dtypes, for input_fns that were not written for a TPU."""
 
 import logging
 from typing import Any
@@ -22,7 +22,7 @@ _TPU_DTYPES = {
 
 
 class FeatureCodec:
-    """Converts an input for the infeed, and converts the fed tensors back for model_fn."""
+    """Encodes an input for the infeed, and decodes the tensors inside the step for model_fn."""
 
     def __init__(self) -> None:
         self._dtypes: dict[str, tuple[Any, Any]] = {}
@@ -59,8 +59,8 @@ class FeatureCodec:
         """Return features and labels with the dtypes that input_fn returned.
 
         Args:
-          features: the fed features.
-          labels: the fed labels; None without labels.
+          features: the features from the infeed.
+          labels: the labels from the infeed; None without labels.
           mode: one of `ModeKeys`.
         """
         dtypes = self._dtypes.get(mode)
@@ -97,7 +97,7 @@ def _count_rows(spec: Any) -> int | None:
 
 def _cast_back(part: Any, dtypes: Any) -> Any:
     if isinstance(part, dict) and isinstance(dtypes, dict):
-        # In prediction the infeed adds a feature, which marks padding.
+        # In prediction the infeed adds the feature 'is_padding', which needs no conversion.
         return {
             name: _cast_back(value, dtypes[name]) if name in dtypes else value
             for name, value in part.items()

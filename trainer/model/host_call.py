@@ -1,4 +1,4 @@
-"""The pairs (function, tensors) of a spec whose function runs on the host."""
+"""The fields eval_metrics and host_call: pairs of tensors and a function that runs on the host."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
         by keyword if they are a dict.
 
     Returns:
-      What the function returns.
+      The result of the function.
     """
     function, tensors = host_function
     return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
@@ -25,7 +25,7 @@ def validate_host_function(name: str, pair: Any) -> None:
     """Check that a value is a pair of a function and the function's tensors, or None.
 
     Args:
-      name: names the value in errors.
+      name: the name of the field, for errors.
       pair: the value of eval_metrics or host_call.
 
     Raises:

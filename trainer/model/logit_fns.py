@@ -18,14 +18,14 @@ def call_logit_fn(
     """Return the logits of features: a tensor, or a dict of tensors for several heads.
 
     Args:
-      logit_fn: takes features, and those of mode, params and config that its signature names.
+      logit_fn: takes features, and any of mode, params and config by name.
       features: the features that model_fn received.
       mode: one of `ModeKeys`.
       params: the hyperparameters that model_fn received.
       config: the RunConfig that model_fn received.
 
     Raises:
-      InvalidSetting: logit_fn returned something else.
+      InvalidSetting: logit_fn returned another type.
     """
     available = {"mode": mode, "params": params, "config": config}
     parameters = inspect.signature(logit_fn).parameters

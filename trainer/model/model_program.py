@@ -1,4 +1,4 @@
-"""The user's program: model_fn, settings, and the calls of the user's functions."""
+"""The user's program: model_fn and its settings, and methods that call the user's functions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ class ModelProgram:
     """A model_fn with its settings, which every mode runs.
 
     Attributes:
-      model_fn: takes features and those of labels, mode, params and config that it declares.
+      model_fn: takes features, and any of labels, mode, params and config by name.
       params: hyperparameters, a dict or an HParams; each call of a function receives a copy.
       config: the RunConfig.
       model_dir: the directory of checkpoints and summaries.
-      warm_start: WarmStartSettings for a training without a checkpoint; None for no warm start.
+      warm_start: WarmStartSettings for training without a checkpoint; None for no warm start.
     """
 
     model_fn: Callable[..., Any]
@@ -65,7 +65,7 @@ class ModelProgram:
         """Return the plan for training loops: one step each, unless the config has a TPUConfig."""
         if self.config.has_tpu_config:
             return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
-        # Hooks of an Estimator's program expect to be called for each step.
+        # The hooks of programs that are written for Estimator expect a call for each step.
         return iterations_per_loop.FixedIterations(1)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
@@ -99,11 +99,13 @@ class ModelProgram:
           labels: the labels of one batch; None without labels.
           mode: one of `ModeKeys`.
           is_export: whether the graph is built for an export.
-          for_tpu: whether model_fn places its parts on a TPU itself, in an export.
+          for_tpu: whether the graph is a TPU metagraph of version V2, in which model_fn itself
+            places parts of the model on the TPU.
           config: the RunConfig to pass; None for the program's own.
 
         Raises:
-          InvalidSetting: model_fn returned something else, or takes no labels and there are some.
+          InvalidSetting: model_fn returned another value, or there are labels and model_fn takes
+            none.
         """
         available = {
             "labels": labels,
@@ -143,7 +145,7 @@ class ModelProgram:
 
 @dataclass(frozen=True)
 class TPUModelProgram(ModelProgram):
-    """A program whose functions also find use_tpu and the batch size in params.
+    """A program that adds use_tpu and the batch size to the params of its functions.
 
     Attributes:
       batch_sizes: mode → global batch size in rows; None if the user passed none.

@@ -1,4 +1,4 @@
-"""Temporary replacement of attributes."""
+"""A context manager that replaces attributes temporarily."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

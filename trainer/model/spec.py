@@ -137,7 +137,7 @@ class TPUEstimatorSpec(NamedTupleMixin):
         _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Return the spec for a CPU or GPU: host functions are called in the default graph.
+        """Return the spec for a CPU or GPU, with the host functions called in the default graph.
 
         A host_call becomes a hook that runs its ops once in each `session.run`.
         """

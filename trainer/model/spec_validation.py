@@ -74,8 +74,8 @@ def validate_export_outputs(owner: str, value: Any, predicted: Any) -> dict[str,
 
     Raises:
       InvalidType: the value is not a dict, or an output is not an ExportOutput.
-      InvalidSetting: there are several outputs and none is the default, or the predictions cannot
-        be exported as a signature.
+      InvalidSetting: there are several outputs and no default output, or the predictions cannot be
+        exported as a signature.
     """
     if value is not None and not isinstance(value, Mapping):
         raise InvalidType(f"{owner} export_outputs is {value!r}. Give a dict, name → output.")
@@ -126,7 +126,7 @@ def validate_metric_ops(owner: str, value: Any) -> dict[str, Any]:
 
 
 def is_keras_metric(value: Any) -> bool:
-    """Return whether a value has the methods of a tf_keras Metric; no Keras is imported."""
+    """Return whether a value has the methods of a tf_keras Metric, without importing Keras."""
     return all(hasattr(value, name) for name in ("update_state", "result", "updates"))
 
 
@@ -148,7 +148,7 @@ def validate_hooks(title: str, value: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return hooks as a tuple.
 
     Args:
-      title: names the hooks in errors.
+      title: the name of the hooks, for errors.
       value: the hooks, or None.
 
     Raises:
@@ -176,7 +176,7 @@ def validate_scaffold(owner: str, value: Any) -> None:
       value: the scaffold.
 
     Raises:
-      InvalidType: the value is something else.
+      InvalidType: the value is of another type.
     """
     if value is not None and not isinstance(value, tf.compat.v1.train.Scaffold):
         raise InvalidType(f"{owner} scaffold is {value!r}. Give a tf.compat.v1.train.Scaffold.")
@@ -209,7 +209,7 @@ def _check_default_graph(title: str, value: Any) -> None:
 
 
 def _get_graph(value: Any) -> Any:
-    # An eager tensor raises an error.
+    # The attribute `graph` of an eager tensor raises an error.
     try:
         return getattr(value, "graph", None)
     except AttributeError:

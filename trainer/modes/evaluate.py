@@ -27,7 +27,7 @@ def evaluate(
     checkpoint_path: str | None = None,
     name: str | None = None,
 ) -> dict[str, Any]:
-    """Return the metrics of a checkpoint, with its loss and its global step.
+    """Evaluate a checkpoint; return its metrics, including the loss and the global step.
 
     The loss is the mean over batches, each weighted by its number of rows. The results are also
     written as summaries to model_dir/eval, or model_dir/eval_NAME.
@@ -44,7 +44,7 @@ def evaluate(
 
     Raises:
       CheckpointNotFound: the checkpoint of `checkpoint_path` does not exist.
-      SystemExit: with code 0 and without results, at a SIGTERM during a training or
+      SystemExit: with code 0 and without results, after a SIGTERM during training or
         train_and_evaluate.
     """
     checkpoint = checkpoints.find_checkpoint_or_none(program.model_dir, checkpoint_path)
@@ -54,7 +54,7 @@ def evaluate(
         )
     with backend.new_graph(program.config) as global_step:
         eval_graph = backend.build_eval_graph(program, input_fn, checkpoint, steps)
-        # The hook reads the values at the end of the session, after the last update.
+        # This hook reads the metrics' values at the end of the session, after the last update.
         final = tf.compat.v1.train.FinalOpsHook(
             {**eval_graph.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )

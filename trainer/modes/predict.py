@@ -53,14 +53,14 @@ def predict(
 
 _END = object()
 
-# Generators that the caller may have left before their end.
+# Generators that the caller may have abandoned before their end.
 _open_generators: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
 
 
 @atexit.register
 def _close_generators() -> None:
-    # Later, a finalizing interpreter lets no other thread run Python: a session that waits for a
-    # Python function of its input pipeline would block forever.
+    # Close the sessions before the interpreter finalizes, because it then lets no other thread run
+    # Python. A session that waits for a Python function of its input pipeline would block forever.
     for generator in list(_open_generators):
         with contextlib.suppress(Exception):
             generator.close()
@@ -97,8 +97,8 @@ def _generate_predictions(
             recovers_lost_session=False,
         )
         graph = session.graph
-    # Hooks expect their graph to be the default graph. Between two rows, a generator must leave the
-    # default graph as the caller has it.
+    # Hooks expect their graph to be the default graph. While the generator is suspended, the
+    # default graph must be the caller's.
     with backend.run_scope(), contextlib.ExitStack() as exit_stack:
         exit_stack.push(_exit_in_graph(graph, session))
         batches = predict_graph.read_batches(session)

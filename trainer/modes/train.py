@@ -43,15 +43,16 @@ def train(
       program: the model and its settings.
       input_fn: returns batches of (features, labels).
       backend: the execution backend.
-      hooks: the caller's SessionRunHooks. They are called before those of the model and after
-        those that save and summarise, so they find the checkpoint of the step they are called for.
-      steps: number of steps to make.
-      max_steps: the global step to stop at; if it has been reached, nothing is done. Workers that
-        share a global step may exceed it by a loop that began before another worker's loop ended.
-      saving_listeners: CheckpointSaverListeners, told about each checkpoint.
+      hooks: the caller's SessionRunHooks. They are called before the model's hooks, and after the
+        hooks that save checkpoints and summaries. So a hook finds the checkpoint of its step.
+      steps: the number of steps to train.
+      max_steps: the global step to stop at; if the checkpoint has reached that step, the function
+        does nothing. Workers that share a global step may exceed max_steps by one loop each.
+      saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
 
     Raises:
-      SystemExit: with code 0, at a SIGTERM, after the running loop and its checkpoint.
+      SystemExit: with code 0 after a SIGTERM, when the running loop has ended and its checkpoint is
+        saved.
     """
     config = program.config
     newest = tf.train.latest_checkpoint(program.model_dir)
@@ -124,7 +125,7 @@ def _training_hooks(
     hooks: Sequence[Any],
     saving_listeners: Sequence[Any],
 ) -> list[Any]:
-    """Return the hooks of a training in the order of their calls."""
+    """Return the hooks of a training run in the order of their calls."""
     config, loop = program.config, train_graph.loop
     model_and_user_hooks = [*hooks, *(train_graph.spec.training_hooks or ())]
     chief_hooks = train_graph.spec.training_chief_hooks or ()
@@ -139,7 +140,7 @@ def _training_hooks(
             start,
             plan,
             others=model_and_user_hooks,
-            # Without parameter servers, workers share nothing.
+            # Without parameter servers, workers share no global step.
             workers=config.num_worker_replicas if config.num_ps_replicas else 1,
         ),
         tf.compat.v1.train.NanTensorHook(loop.loss),
@@ -209,7 +210,8 @@ def _checkpoint_hooks(
 
 
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
-    # TensorFlow's hooks that count steps have this method, so that they fire at the right loop.
+    # TensorFlow's hooks that count steps have this method. They need the steps per loop to act at
+    # the right loop.
     set_steps_per_run = getattr(hook, "_set_steps_per_run", None)
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)

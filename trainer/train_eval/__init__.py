@@ -1,5 +1,5 @@
 """The implementation of train_and_evaluate, in one process or as part of a cluster.
 
-The package does not bear the name of the function: importing it would replace the function
-`trainer.train_and_evaluate` by the package.
+The package is not called train_and_evaluate: importing a package of that name would replace the
+function `trainer.train_and_evaluate` by the package.
 """

@@ -1,4 +1,4 @@
-"""train_and_evaluate: trains, evaluates checkpoints and exports, alone or in a cluster."""
+"""train_and_evaluate: trains, evaluates and exports, in a single process or in a cluster."""
 
 import contextlib
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def train_and_evaluate(
     restarts its input from the beginning; therefore shuffle and repeat the training input. If
     training was complete before the call, the last checkpoint is evaluated and exported again.
 
-    In a cluster, which TF_CONFIG describes, each process plays the part of its task: the chief
-    and the workers train, a ps holds variables, and one evaluator evaluates each new checkpoint.
+    In a cluster, which TF_CONFIG describes, the task of the process decides its work: the chief and
+    the workers train, a ps holds variables, and one evaluator evaluates each new checkpoint.
 
     Args:
       estimator: a `trainer.Estimator` or `trainer.TPUEstimator`.
@@ -46,8 +46,8 @@ def train_and_evaluate(
 
     Raises:
       InvalidType: an argument has a wrong type.
-      InvalidSetting: two EvalSpecs write to the same directory, or the task of this process has
-        no part in train_and_evaluate.
+      InvalidSetting: two EvalSpecs write to the same directory, or train_and_evaluate has no work
+        for the task of this process.
       SystemExit: with status 0 after a SIGTERM, once the running loop has ended and its
         checkpoint is saved; a running evaluation is abandoned.
     """
@@ -83,11 +83,11 @@ def _resolve_role(config: Any) -> str | None:
     """Return the task type of this process in a cluster; None for a single process.
 
     Raises:
-      InvalidSetting: the task type has no part in train_and_evaluate, or this is a second
+      InvalidSetting: train_and_evaluate has no work for the task type, or this is a second
         evaluator.
     """
     task_type = config.task_type
-    # A cluster resolver describes TPU workers, which this process controls on its own.
+    # The cluster of a cluster resolver consists of TPU workers, which this process controls.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None
@@ -107,7 +107,7 @@ def _resolve_role(config: Any) -> str | None:
 def _train_and_evaluate_locally(
     estimator: Any, train_spec: TrainSpec, evaluators: Sequence[CheckpointEvaluator]
 ) -> None:
-    """Train and evaluate in this process, by turns if both use the TPU."""
+    """Train and evaluate in this process; release the TPU for evaluations if both use it."""
     if estimator.evaluates_on_tpu:
         local.evaluate_between_trainings(estimator, train_spec, evaluators)
     else:

@@ -15,7 +15,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class CheckpointEvaluator:
-    """Evaluates the checkpoints of a training according to one EvalSpec.
+    """Evaluates the checkpoints of a training run according to one EvalSpec.
 
     Attributes:
       spec: the EvalSpec.
@@ -63,11 +63,11 @@ class CheckpointEvaluator:
         return self._clock() >= self._due_from
 
     def evaluate(self, *, is_final: bool = False) -> bool:
-        """Evaluate the newest checkpoint and call the exporters, unless it is evaluated already.
+        """Evaluate the newest checkpoint, unless already evaluated, and call the exporters.
 
         Args:
-          is_final: whether training is over. Exporters are then called for a checkpoint that was
-            evaluated before, too. A checkpoint of max_steps is final in any case.
+          is_final: whether training is over. If so, exporters are called even for a checkpoint that
+            was evaluated before. A checkpoint of max_steps is final in any case.
 
         Returns:
           Whether there was a new checkpoint.
@@ -112,7 +112,7 @@ class CheckpointEvaluator:
         """Call the exporters that have not exported the checkpoint yet."""
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
-            # An exporter that has exported this checkpoint is not called for it again.
+            # An exporter that has already exported this checkpoint is not called again.
             result or self._export_with(exporter, checkpoint, is_final)
             for exporter, result in zip(get_exporters(self.spec), earlier, strict=True)
         ]

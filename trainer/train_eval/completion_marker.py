@@ -1,7 +1,7 @@
-"""The completion marker: a file in model_dir that tells the evaluator process that training ended.
+"""The completion marker: a file in model_dir that informs the evaluator that training has ended.
 
-A training that stops before max_steps, by early stopping or at the end of its input, leaves no
-checkpoint from which an evaluator could tell that no further checkpoint follows.
+Training may stop before max_steps, by early stopping or at the end of its input. Then the last
+checkpoint does not show the evaluator that no further checkpoint follows.
 """
 
 import json
@@ -17,7 +17,7 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
     Args:
       model_dir: the directory of the checkpoints.
       step: the global step at which training ended.
-      max_steps: the limit of the training that ended; None for no limit.
+      max_steps: the max_steps of the training run that ended; None for no limit.
     """
     path = _path(model_dir)
     # The rename is atomic, so a reader never sees an incomplete file.
@@ -37,8 +37,8 @@ def read_completed_step(model_dir: str, max_steps: int | None) -> int | None:
 
     Args:
       model_dir: the directory of the checkpoints.
-      max_steps: the limit of the current training; a marker with another limit is of an earlier
-        run and is ignored.
+      max_steps: the max_steps of the current training run. A marker with another max_steps is of an
+        earlier run and is ignored.
 
     Returns:
       The global step, or None if training has not ended.

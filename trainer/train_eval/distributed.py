@@ -139,7 +139,7 @@ def evaluate_continuously(
     Training is over at max_steps, or when the chief has written the completion marker.
 
     Args:
-      evaluators: evaluate the checkpoints, each no more often than its EvalSpec allows.
+      evaluators: evaluate the checkpoints; each evaluates no more often than its EvalSpec allows.
       model_dir: the directory of the checkpoints.
       max_steps: the global step at which training ends; None if training ends with its input.
       sleep: waits for a number of seconds.
@@ -158,11 +158,11 @@ def evaluate_continuously(
 def _is_finished(
     evaluator: CheckpointEvaluator, last_step: int | None, max_steps: int | None
 ) -> bool:
-    """Evaluate the newest checkpoint; return whether no further checkpoint follows."""
+    """Evaluate the newest checkpoint; return whether it was the last checkpoint of the training."""
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
-        # Training keeps few checkpoints, and may remove one while it is being read.
+        # Training keeps only a few checkpoints, and may remove a checkpoint while it is being read.
         logger.warning("the checkpoint was removed before it could be evaluated: %s", error)
         return False
     step = evaluator.global_step

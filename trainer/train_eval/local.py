@@ -1,4 +1,4 @@
-"""train_and_evaluate in a single process, which trains and evaluates by turns."""
+"""train_and_evaluate in a single process, which alternates between training and evaluation."""
 
 import logging
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A MonitoredSession takes these errors for the end of the input or recreates the session.
+# A MonitoredSession treats these errors as the end of the input, or recreates the session.
 _ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
@@ -93,7 +93,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._saves = 0
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        # The first checkpoint is of the step from which training starts.
+        # The first saved checkpoint does not count: it is of the step from which training starts.
         self._saves += 1
         self._has_new_checkpoint = self._saves > 1
 
@@ -106,8 +106,8 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
     """Evaluates a new checkpoint before the next training loop.
 
-    The final checkpoint is therefore not evaluated here, but after the training session is closed,
-    when exporters can be told that training is over.
+    So the hook does not evaluate the final checkpoint. That checkpoint is evaluated after the
+    training session is closed, with `is_the_final_export` set for the exporters.
 
     Attributes:
       error: the error of an evaluation, which the session would not raise; None if there is none.
@@ -130,7 +130,7 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # Training stops after this loop, and saves a checkpoint.
+                # After SIGTERM, training stops after this loop and saves a checkpoint.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error
@@ -167,7 +167,7 @@ class _EvaluationDueListener(tf.compat.v1.train.CheckpointSaverListener):
 class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
     """Stops training when an evaluation is due.
 
-    The hook runs after all other hooks, so that it sees whether one of them ends training.
+    The hook runs after all other hooks, so that it can detect whether another hook ends training.
 
     Attributes:
       was_stop_requested: whether another hook has requested to end training.
@@ -178,7 +178,7 @@ class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
         self._listener = listener
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        # The checkpoint is saved before this call, so the other hooks find it.
+        # The checkpoint was saved before this call, so the other hooks find the checkpoint.
         self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
         if self._listener.is_evaluation_due:
             run_context.request_stop()
