@@ -1,4 +1,4 @@
-"""Static analysis of old programs: which TensorFlow names they use, and whether those exist here.
+"""Static analysis of old programs: the TensorFlow names that they use, and whether these exist.
 
-Programs are read and never run. No module here imports TensorFlow.
+Programs are read and never run. No module of this package imports TensorFlow.
 """

@@ -47,7 +47,7 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     if as_json:
         click.echo(json_report.format_reports(reports))
     else:
-        # Imported here: rich takes longer to import than JSON takes to print.
+        # Imported only for text reports, because importing rich takes longer than printing JSON.
         from trainer.migration import text_report
 
         text_report.print_reports(reports)

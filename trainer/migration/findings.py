@@ -32,7 +32,8 @@ class Finding:
       written: the name as the program writes it: "tf.train.Saver".
       name: the full name: "tensorflow.train.Saver".
       kind: the status of the name.
-      says: the module that supplies the name, its replacement, or similar names; may be empty.
+      says: an explanation: the module that supplies the name, its replacement, or similar names;
+        may be empty.
     """
 
     file: str
@@ -44,7 +45,7 @@ class Finding:
 
 
 def find_references(source: SourceFile, *, tf1: bool, directories: Iterable[Path]) -> list[Finding]:
-    """Find the TensorFlow names that a file uses, and the modules that it cannot import.
+    """Find the TensorFlow names that a file uses, and its imports of missing modules.
 
     Args:
       source: the parsed file.
@@ -73,7 +74,7 @@ def _references(
         guarded_names.find_guarded_names(tree),
     )
     for use in find_name_references(tree):
-        # Names and flags of the program itself are no names of TensorFlow.
+        # Local variables that shadow a TensorFlow module, and flags, are not names of TensorFlow.
         if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):
             continue
         status = tensorflow_names.classify(use, tf1=tf1)

@@ -22,7 +22,7 @@ class ProgramReport:
     Attributes:
       script: the path of the script as the user gave it.
       files: the files that were read; the script is the first.
-      findings: one per name and file, ordered by file and line.
+      findings: one finding per name and file, ordered by file and line.
       problems: the files that cannot be read.
       tf1: why the program gets TensorFlow 1's names and behaviour; None if it does not.
       command: the command that runs the program; None if the script cannot be read.

@@ -1,1 +1,1 @@
-"""What becomes of each name that a program uses."""
+"""Classification of the TensorFlow names that a program uses."""

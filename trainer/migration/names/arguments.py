@@ -1,4 +1,4 @@
-"""Keyword arguments that supplied functions and classes do not accept."""
+"""Keyword arguments that the functions and classes supplied by tpuserve do not accept."""
 
 import ast
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _REFUSED = {
 def unknown_arguments(
     tree: ast.Module, *, tf1: bool
 ) -> Iterator[tuple[int, str, str, Classification]]:
-    """Find keyword arguments that supplied functions and classes do not accept.
+    """Find keyword arguments that functions and classes supplied by tpuserve do not accept.
 
     Yields:
       Line number, argument as written, full name, and classification of each argument.
@@ -27,7 +27,7 @@ def unknown_arguments(
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # An import binds the last part of the name.
+            # An import statement binds the last part of the dotted name.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -50,7 +50,7 @@ def unknown_arguments(
 
 
 def _accepted_arguments(home: str) -> list[str] | None:
-    """Return the arguments of a function or class of ours; None if it accepts any argument."""
+    """Return the argument names of a tpuserve function or class; None if unknown or unlimited."""
     module, _, name = home.rpartition(".")
     if module == "trainer":
         module, name = static_index.find_definition("trainer", name)
@@ -69,7 +69,7 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # The arguments are those of a base class in another file.
+        # Unknown: the arguments are those of a base class, which may be in another file.
         return None
     fields = [
         statement.target.id

@@ -1,4 +1,4 @@
-"""The classification of a name: it works, tpuserve supplies it, it is gone, or it is unknown."""
+"""The classification of a name: works, supplied by tpuserve, gone, unknown or missing."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -33,7 +33,8 @@ class Classification:
 
     Attributes:
       kind: the status.
-      says: the module that supplies the name, its replacement, or similar names; may be empty.
+      says: an explanation: the module that supplies the name, its replacement, or similar names;
+        may be empty.
     """
 
     kind: NameStatus

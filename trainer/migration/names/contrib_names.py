@@ -22,7 +22,7 @@ def classify(path: str) -> Classification:
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
         )
     if "." in path and any(alias.startswith(f"{path}.") for alias in MODULE_ALIASES):
-        # A package that contains a supplied module.
+        # The path names a package that contains a supplied module.
         return Classification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
 
@@ -31,9 +31,9 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
     """Classify a path inside a module that replaces a module of tf.contrib.
 
     Args:
-      module: the replacing module, ours or TensorFlow's.
+      module: the replacing module, of tpuserve or of TensorFlow.
       path: the path inside the module; "" is the module itself.
-      shown: the name of the module in programs.
+      shown: the module's name in the program, such as "tf.contrib.tpu".
     """
     if module.startswith("tensorflow."):
         exists = static_index.is_inside_tensorflow(f"{module}.{path}".rstrip("."))
@@ -49,14 +49,14 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
             return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # A class or a function: its attributes are not checked.
+            # The name is a class or a function, whose attributes are not checked.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return Classification(NameStatus.SUPPLIED, module)
 
 
 def classify_supplied(module: str, name: str) -> Classification:
-    """Classify a name of a module of ours as supplied, and name its definition."""
+    """Classify a name in a tpuserve module as supplied, and state where it is defined."""
     origin, original = static_index.find_definition(module, name)
     if origin.startswith("tensorflow"):
         return Classification(NameStatus.SUPPLIED, f"{origin}.{original}")
@@ -66,7 +66,7 @@ def classify_supplied(module: str, name: str) -> Classification:
 
 
 def classify_unknown(name: str, names: Iterable[str]) -> Classification:
-    """Classify a name that is in no table, and suggest similar names."""
+    """Classify a name that no table of known names contains, and suggest similar names."""
     similar = difflib.get_close_matches(name, list(names), n=3)
     return Classification(
         NameStatus.UNKNOWN, f"Did you mean {' or '.join(similar)}?" if similar else ""
@@ -81,7 +81,7 @@ def _classify_missing(
     Args:
       name: the missing name.
       names: the names of the module.
-      shown: the name of the module in programs.
+      shown: the module's name in the program, such as "tf.contrib.tpu".
       full_name: the name that the program uses; it may continue after the missing name.
     """
     missing = f"{shown}.{name}"

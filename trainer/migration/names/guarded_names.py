@@ -1,4 +1,4 @@
-"""Names that a program uses only where they exist: inside try/except or behind hasattr."""
+"""Names that a program uses only if they exist: inside try/except or behind hasattr."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ _BROAD_EXCEPTIONS = {"BaseException", "Exception"}
 
 
 def find_guarded_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find attributes whose absence the program handles.
+    """Find attributes of modules whose absence the program handles.
 
     These attributes are in the body of a try that catches AttributeError, or in an if whose
     condition calls hasattr. A try that catches every exception counts if its body is a single
@@ -45,7 +45,7 @@ def _catches_attribute_error(handler: ast.ExceptHandler, node: ast.Try) -> bool:
 
 
 def _names_tested_by_hasattr(test: ast.expr) -> Iterator[str]:
-    """Yield the names that a condition tests: "tf.contrib" of `hasattr(tf, "contrib")`."""
+    """Yield the names that a condition tests: "tf.contrib" for `hasattr(tf, "contrib")`."""
     for node in ast.walk(test):
         match node:
             case ast.Call(func=ast.Name(id="hasattr"), args=[where, ast.Constant(value=str(name))]):

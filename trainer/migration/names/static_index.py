@@ -1,4 +1,4 @@
-"""An index of the names in our own and TensorFlow's files, read without importing them."""
+"""An index of the names in tpuserve's and TensorFlow's files, read without importing them."""
 
 import ast
 import functools
@@ -11,7 +11,7 @@ _ROOT = Path(__file__).parents[3]
 
 @functools.cache
 def public_names(module: str) -> tuple[str, ...] | None:
-    """Return the `__all__` of a module of ours; None if the module does not exist."""
+    """Return the `__all__` of a tpuserve module; None if the module does not exist."""
     source = parse_module(module)
     if source is None:
         return None
@@ -24,7 +24,7 @@ def public_names(module: str) -> tuple[str, ...] | None:
 
 @functools.cache
 def find_definition(module: str, name: str) -> tuple[str, str]:
-    """Follow imports from a name in a module of ours to its definition.
+    """Follow imports from a name in a tpuserve module to its definition.
 
     Returns:
       The module that defines the name, and the name in that module.
@@ -42,7 +42,7 @@ def find_definition(module: str, name: str) -> tuple[str, str]:
 
 @functools.cache
 def parse_module(module: str) -> ast.Module | None:
-    """Parse a module of ours; return None if the module does not exist."""
+    """Parse a tpuserve module; return None if the module does not exist."""
     if module.split(".")[0] not in ("trainer", "tpuserve"):
         return None
     place = _ROOT.joinpath(*module.split("."))
@@ -54,12 +54,12 @@ def parse_module(module: str) -> ast.Module | None:
 
 @functools.cache
 def is_inside_tensorflow(name: str) -> bool | None:
-    """Return whether TensorFlow's files define a name: "tensorflow.python.framework.ops.Graph".
+    """Return whether TensorFlow's files define a name, such as "tensorflow.python.framework.ops".
 
     Attributes of classes and functions are assumed to exist.
 
     Returns:
-      None where the file is not Python, so that the name cannot be looked up.
+      None if the name cannot be looked up, because its file is not Python.
     """
     directory = _tensorflow_directory()
     if directory is None:
@@ -81,7 +81,8 @@ def is_inside_tensorflow(name: str) -> bool | None:
 
 
 def _defines(file: Path, name: str) -> bool:
-    # Some of these files have 15,000 lines: parsing takes 500 ms, and a pattern a few ms.
+    # Some of these files have 15,000 lines: parsing takes 500 ms, and a regular expression a few
+    # ms.
     word = re.escape(name)
     pattern = (
         rf"^(?:def |class |@)?{word}\b|^(?:from|import)\b[^\n]*\b{word}\b|^ +{word} = |\b_globals\["

@@ -17,12 +17,12 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# TensorFlow's __init__ imports this module and deletes the name.
+# TensorFlow's __init__ imports this module and deletes its name, which the index still contains.
 _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
 
-# Names of TensorFlow 1 outside its public API.
+# Names of TensorFlow 1 outside its public API → what to use instead.
 _GONE = {
     "examples": (
         "This was part of the samples and not of the API: read the data with tf.data; MNIST is "
@@ -64,7 +64,8 @@ def _classify_cached(use: NameReference, tf1: bool) -> Classification:
         return WORKS
     if first == "compat" or not tf1:
         return _classify_public(path, "v2")
-    # The first part decides which API has the name; version 1 takes precedence.
+    # The first part of the name decides whether to search API version 1 or 2. If both have the
+    # first part, version 1 takes precedence.
     only_v2 = api_names.is_public_name(first, "v2") and not api_names.is_public_name(first, "v1")
     return _classify_public(path, "v2" if only_v2 else "v1")
 
@@ -125,7 +126,7 @@ def _classify_public(path: str, version: Version) -> Classification:
         if path == name or path.startswith(f"{name}."):
             return Classification(NameStatus.GONE, says)
     if first.startswith("__"):
-        # Attributes of tf.__version__ and its kin are not checked.
+        # The attributes of tf.__version__ and similar names are not checked.
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path

@@ -1,1 +1,1 @@
-"""The files of a program, and how the program is run."""
+"""The files, flags and launch command of a program."""

@@ -21,7 +21,7 @@ _V1_METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
 
 @dataclass(frozen=True)
 class V1MethodCall:
-    """A method call which shows that a program needs TensorFlow 1's behaviour.
+    """A call of a method that only TensorFlow 1's behaviour provides.
 
     Attributes:
       file: the path of the file as the report shows it.

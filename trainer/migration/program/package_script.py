@@ -1,4 +1,4 @@
-"""Scripts that are modules of a package and run by `python -m`."""
+"""Detects scripts that are modules of a package and must be run by `python -m`."""
 
 import ast
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ class PackageScript:
 
 
 def find_package(script: SourceFile) -> PackageScript | None:
-    """Return the package module of a script; None if the script runs by its path.
+    """Return a script as a module of its package; None if the script can be run by its path.
 
-    A script does not run by its path if it uses relative imports, or if its package has the name of
-    one of our packages and the script imports from the package by that name.
+    A script cannot be run by its path if it uses relative imports. Nor can it if it imports from
+    its own package, and the package has the name of one of tpuserve's packages, such as "trainer".
     """
     path = script.path.resolve()
     root = path.parent

@@ -23,7 +23,7 @@ class Problem:
     Attributes:
       file: the path of the file as the report shows it.
       line: the line number, from 1; None if the problem has no line.
-      says: the problem and the solution.
+      says: a description of the problem and its solution.
     """
 
     file: str
@@ -92,7 +92,7 @@ def read_program(script: Path, directories: Sequence[Path]) -> list[SourceFile]:
 
 
 def _format_path(file: Path, script: Path) -> str:
-    """Format a path as the script's: relative to the working directory, or absolute."""
+    """Format a path like the script's: relative to the working directory, or absolute."""
     if script.is_absolute():
         return str(file)
     return os.path.relpath(file)
