@@ -27,7 +27,7 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 _LONGEST = (
     "tests/conformance/exports/test_exports.py",
     "tests/examples/test_demo.py",
-    "tests/trainer/compat/test_era_programs.py",
+    "tests/trainer/compat/test_estimator_programs.py",
     "tests/test_train_document.py",
     "tests/trainer/keras/test_conversion.py",
     "tests/trainer/backends/tpu/test_training.py",

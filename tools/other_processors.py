@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 PROGRAM_TESTS = (
     "tests/examples",
-    "tests/trainer/compat/test_era_programs.py",
+    "tests/trainer/compat/test_estimator_programs.py",
     "tests/trainer/compat/test_keras_question.py",
     "tests/trainer/compat/test_own_session_programs.py",
 )

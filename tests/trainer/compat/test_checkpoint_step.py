@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.trainer.compat import era
+from tests.trainer.compat import program_runner
 from trainer.compat.checkpoint_step import read_latest_global_step
 
 pytestmark = pytest.mark.slow
 
 
 def test_step_is_that_of_the_newest_checkpoint(tmp_path: Path) -> None:
-    path = era.write_checkpoint(tmp_path / "model.ckpt-7", {"global_step": 7})
+    path = program_runner.write_checkpoint(tmp_path / "model.ckpt-7", {"global_step": 7})
     tf.compat.v1.train.update_checkpoint_state(str(tmp_path), path)
     assert read_latest_global_step(str(tmp_path)) == 7
 
@@ -19,5 +19,5 @@ def test_step_is_zero_without_a_readable_checkpoint(tmp_path: Path) -> None:
     assert read_latest_global_step(str(tmp_path / "none")) == 0
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"')
     assert read_latest_global_step(str(tmp_path)) == 0
-    era.write_checkpoint(tmp_path / "model.ckpt-9", {"other": 9})
+    program_runner.write_checkpoint(tmp_path / "model.ckpt-9", {"other": 9})
     assert read_latest_global_step(str(tmp_path)) == 0

@@ -9,7 +9,7 @@ import tf_keras
 import tpuserve
 import trainer
 from tests.trainer import exports
-from tests.trainer.compat import era
+from tests.trainer.compat import program_runner
 from tpuserve.errors import InvalidSetting
 from trainer.compat.keras_estimator import model_to_estimator
 
@@ -135,7 +135,7 @@ def test_export_has_a_regression_signature_for_an_output(tmp_path: Path) -> None
     spec = {"x": tf.io.FixedLenFeature([1], tf.float32)}
     receiver = trainer.build_parsing_serving_input_receiver_fn(spec)
     path = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
-    examples = {"inputs": era.example({"x": [3.0]})["examples"]}
+    examples = {"inputs": program_runner.make_example_inputs({"x": [3.0]})["examples"]}
     assert exports.answers(Path(path), examples, "z") == {"outputs": [[6.0]]}
 
 

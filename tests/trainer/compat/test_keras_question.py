@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import exports
-from tests.trainer.compat import era
+from tests.trainer.compat import program_runner
 
 pytestmark = [pytest.mark.slow, pytest.mark.numeric]
 
@@ -17,13 +17,15 @@ OPTIMIZERS = ("sgd", "adam", "native")
 
 @pytest.mark.parametrize("cores", [0, 4], ids=["cpu", "tpu"])
 def test_estimator_trains_the_model_as_fit_does(cores: int, tmp_path: Path) -> None:
-    output = era.run(
+    output = program_runner.run_program(
         "keras_question.py", f"--use_tpu={cores > 0}", f"--model_dir={tmp_path}", cores=cores
     )
     results = json.loads(output.splitlines()[-1])
     assert list(results) == list(OPTIMIZERS)
     for name, result in results.items():
-        losses = [loss for _, loss in sorted(era.scalars(tmp_path / name)["loss"].items())]
+        losses = [
+            loss for _, loss in sorted(program_runner.read_scalars(tmp_path / name)["loss"].items())
+        ]
         assert losses == pytest.approx(result["fitted"], rel=1e-4)
         assert result["untouched"]
         assert result["returned"]

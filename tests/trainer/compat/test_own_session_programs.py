@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.trainer.compat import era
+from tests.trainer.compat import program_runner
 
 pytestmark = pytest.mark.slow
 
 
 def test_error_without_a_tpu_says_what_to_do() -> None:
-    script = str(era.PROGRAMS / "own_session" / "axy.py")
+    script = str(program_runner.PROGRAMS / "own_session" / "axy.py")
     process = subprocess.run(
         [sys.executable, "-m", "tpuserve.run", script],
         env={**os.environ, "TPU_NAME": "local"},
@@ -30,7 +30,9 @@ def test_error_without_a_tpu_says_what_to_do() -> None:
 
 @pytest.mark.numeric
 def test_training_loops_on_all_cores_train_as_one_machine_does(tmp_path: Path) -> None:
-    output = era.run("own_session/train_loop.py", f"--model_dir={tmp_path}", cores=8)
+    output = program_runner.run_program(
+        "own_session/train_loop.py", f"--model_dir={tmp_path}", cores=8
+    )
     x = np.arange(32).reshape(16, 2) / 16
     y = x @ [1.0, 2.0] + 0.5
     x = np.hstack([x, np.ones([16, 1])])
