@@ -89,8 +89,8 @@ def test_resnet_like_trains_and_evaluates_its_checkpoints(cores: int, tmp_path: 
     scalars = program_runner.read_scalars(model)
     # A step trains on half of the images.
     assert scalars["current_epoch"][23] == 11.5
-    # The base rate is for 32 rows: after the warm-up of 2 epochs it is doubled for 64 rows, and from
-    # epoch 11 divided by 100.
+    # The base rate is for 32 rows. For 64 rows it is doubled after a warm-up of 2 epochs, and
+    # divided by 100 from epoch 11.
     assert scalars["learning_rate"][5] == pytest.approx(0.1)
     assert scalars["learning_rate"][23] == pytest.approx(0.001)
     losses = [loss for _, loss in sorted(scalars["host_loss"].items())]
