@@ -1,4 +1,4 @@
-"""Changes six modules in small ways, one at a time, and reports the changes that no test notices.
+"""Mutates six modules, one change at a time, and reports the changes that no test notices.
 
     python -m tools.mutants [MODULE ...]
 

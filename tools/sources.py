@@ -32,7 +32,7 @@ class SourceFile:
         return ast.parse(self.text)
 
     def definitions(self) -> Iterator[tuple[str, Definition]]:
-        """Yield each class and function with its qualified name, outer ones first."""
+        """Yield (qualified name, node) of each class and function; outer definitions come first."""
         yield from _definitions(self.tree, "")
 
     def imported_names(self) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 No other module of trainer imports from `tensorflow.python`, except `trainer.compat.contrib`, which
 re-exports old names. A new TensorFlow version may change these names without notice, so one module
-holds them all, and `check_tensorflow_internals` tells whether the installed version has them.
+holds all of the names, and `check_tensorflow_internals` checks that the installed version has them.
 
 Importing this module does not import TensorFlow: a name is resolved when it is first used.
 """

@@ -79,7 +79,8 @@ BY_NUMBER: dict[int, ElementType] = {
 }
 """The element types by their DataType number."""
 
-# A lookup by dtype is faster than one by the dtype's name, which NumPy computes on each access.
+# A lookup by dtype is faster than a lookup by name, because NumPy computes a dtype's name on each
+# access.
 BY_DTYPE: dict[np.dtype[Any], ElementType] = {
     element_type.dtype: element_type for element_type in _ELEMENT_TYPES
 }

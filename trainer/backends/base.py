@@ -1,7 +1,7 @@
 """The interface of an execution backend, and the graphs that a backend builds for the modes.
 
 The backends are `trainer.backends.local` and `trainer.backends.tpu`; `trainer.backends.registry`
-finds a backend by name.
+creates a backend by its name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ class TrainGraph:
 
     Attributes:
       loop: the op that makes the training steps, with its tensors.
-      spec: model_fn's spec, as far as the host graph knows its tensors.
+      spec: model_fn's spec: its hooks and scaffold, and the tensors that the host graph can read.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
@@ -37,7 +37,7 @@ class EvalGraph:
 
     Attributes:
       metrics: the metrics; run their update until a hook or the end of the input stops the session.
-      spec: model_fn's spec, as far as the host graph knows its tensors.
+      spec: model_fn's spec: its hooks and scaffold, and the tensors that the host graph can read.
       hooks: SessionRunHooks that the session needs.
       batches_done: returns the number of batches evaluated so far; None if unknown.
     """
@@ -54,7 +54,7 @@ class PredictGraph:
 
     Attributes:
       read_batches: takes a session and yields each batch of predictions until the input ends.
-      spec: model_fn's spec, as far as the host graph knows its tensors.
+      spec: model_fn's spec: its hooks and scaffold, and the tensors that the host graph can read.
       hooks: SessionRunHooks that the session needs.
     """
 

@@ -33,7 +33,7 @@ class _ModelGraph:
 
     Attributes:
       features: the features that model_fn received.
-      spec: what model_fn returned.
+      spec: model_fn's spec; a TPUEstimatorSpec is converted to an EstimatorSpec.
       hooks: SessionRunHooks that the input needs.
     """
 
@@ -52,7 +52,7 @@ def _build_model(
       input_fn: returns the input.
       mode: one of `ModeKeys`.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values,
-        or those of the program's warm start.
+        or the values of the program's warm start.
 
     Raises:
       CheckpointMismatch: a variable has another shape in the checkpoint.
@@ -111,7 +111,7 @@ class LocalBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build the metrics. Each `session.run` updates them with one batch, of any size."""
+        """Build the metrics. Each `session.run` updates the metrics with one batch, of any size."""
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
@@ -124,7 +124,7 @@ class LocalBackend:
         checkpoint: str | None,
         select: Callable[[Any], Any],
     ) -> PredictGraph:
-        """Build the predictions. Each `session.run` computes those of one batch, of any size."""
+        """Build predictions, which each `session.run` computes for one batch of any size."""
         model = _build_model(program, input_fn, ModeKeys.PREDICT, checkpoint)
         fetches = select(model.spec.predictions)
 

@@ -90,10 +90,10 @@ def create_monitored_session(
       scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
       hooks: SessionRunHooks, called in this order.
       checkpoint_dir: directory whose newest checkpoint is restored; None to use checkpoint_path.
-      checkpoint_path: the checkpoint to restore; None without one.
+      checkpoint_path: the checkpoint to restore; None to use checkpoint_dir, or to restore nothing.
       is_chief: whether this process initialises the variables.
-      recovers_lost_session: whether a lost session is replaced by a new one, which continues from
-        the newest checkpoint. An evaluation or prediction cannot continue from a checkpoint.
+      recovers_lost_session: whether a new session replaces a lost session, and continues from the
+        newest checkpoint. An evaluation or prediction cannot continue from a checkpoint.
 
     Raises:
       tf.errors.DeadlineExceededError: the chief has not initialised the variables within the

@@ -57,8 +57,8 @@ class RunConfig:
         different values in each run.
       save_summary_steps: the number of steps between two TensorBoard summaries; 0 or None writes
         none.
-      save_checkpoints_steps: the number of steps between two checkpoints. Set at most one of this
-        and save_checkpoints_secs; None for both disables checkpoints.
+      save_checkpoints_steps: the number of steps between two checkpoints. Set at most one of
+        save_checkpoints_steps and save_checkpoints_secs; None for both disables checkpoints.
       save_checkpoints_secs: the time between two checkpoints, in seconds; 600 if neither interval
         is set.
       session_config: a tf.compat.v1.ConfigProto; None for soft placement and TensorFlow's
@@ -223,7 +223,7 @@ class RunConfig:
         object.__setattr__(self, name, value)
 
     def _resolve_first_argument(self) -> None:
-        """Take the first argument as tpu_config or, if it is a path, as model_dir."""
+        """Use the first argument as tpu_config or, if it is a path, as model_dir."""
         first: Any = self.tpu_config
         self._set("has_tpu_config", isinstance(first, TPUConfig))
         if isinstance(first, str | os.PathLike):

@@ -158,7 +158,7 @@ def _make_single_task(config: dict[str, Any], common: dict[str, Any]) -> Cluster
 def _make_cluster_task(
     config: dict[str, Any], jobs: dict[str, dict[int, str]], common: dict[str, Any]
 ) -> ClusterTask:
-    """Build the task of a process in or beside a cluster.
+    """Build the task of a process in a cluster, or of an evaluator, which is outside the cluster.
 
     Args:
       config: the object in TF_CONFIG.
@@ -176,7 +176,7 @@ def _make_cluster_task(
                 f'{VARIABLE} has task type {EVALUATOR!r}, and its cluster a "{MASTER}" node, '
                 f'which evaluates by itself. Name that node "{CHIEF}".'
             )
-        # An evaluator runs outside of the cluster and reads the checkpoints of the others.
+        # An evaluator runs outside of the cluster, and reads the checkpoints that the chief writes.
         target = config.get("eval_session_master", config.get("session_master", ""))
         return ClusterTask(
             EVALUATOR,

@@ -24,7 +24,7 @@ class InputPipelineConfig(IntEnum):
       PER_SHARD_V1: input_fn is called for each replica and returns tensors.
       PER_HOST_V1: input_fn is called for each host; each batch is split among the replicas of
         the host.
-      PER_HOST_V2: input_fn is called for each host; each replica takes a batch of its own.
+      PER_HOST_V2: input_fn is called for each host; each replica takes its own batch.
       BROADCAST: input_fn is called once; every replica receives the same batch.
       SLICED: input_fn is called once; each batch is split among all replicas.
     """
@@ -65,8 +65,8 @@ class TPUConfig(NamedTupleMixin):
       experimental_feed_hook: replaces the constructor of the infeed hook. It is called
         with the arguments of `InfeedOutfeedHook` (trainer.backends.tpu.transfer), and the hook
         must have the methods of that class.
-      compile_emulated: whether XLA compiles the step on an emulated TPU, and so refuses what a
-        TPU refuses. False runs the step uncompiled, which starts faster.
+      compile_emulated: whether XLA compiles the step on an emulated TPU, and so refuses the ops
+        that a TPU refuses. False runs the step uncompiled, which starts faster.
 
     Raises:
       InvalidSetting: an attribute is out of range or contradicts another attribute.

@@ -19,7 +19,7 @@ from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 BATCH_SIZE = "batch_size"
-# model_fn finds this key in params only in a run on a TPU.
+# The params of model_fn contain this key only in a run on a TPU.
 _CONTEXT = "context"
 
 
@@ -120,7 +120,7 @@ def to_tpu_estimator(
 def _batch_sizes(
     train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
 ) -> dict[str, Any]:
-    """Return TPUEstimator's batch size arguments; those of training are the default."""
+    """Return TPUEstimator's batch size arguments; train_batch_size replaces a missing one."""
     return {
         "train_batch_size": train_batch_size,
         "eval_batch_size": eval_batch_size or train_batch_size,

@@ -25,10 +25,10 @@ def average_gradients() -> Iterator[None]:
     """Make optimizers apply the mean of the replicas' gradients within the context.
 
     The optimizers of tf.compat.v1.train and tf_keras are patched. Gradients are averaged as soon
-    as `compute_gradients` returns them, so that later changes, such as clipping by the global
-    norm, see the gradients of the whole batch, as without replicas. Gradients from elsewhere,
-    such as tf.gradients, are averaged when they are applied. The gradients of an optimizer within a
-    CrossShardOptimizer are not averaged a second time.
+    as `compute_gradients` returns them, so that later operations, such as clipping by the global
+    norm, use the gradients of the global batch. Gradients from other sources, such as tf.gradients,
+    are averaged when they are applied. The gradients of an optimizer within a CrossShardOptimizer
+    are not averaged a second time.
 
     The patch affects the whole process: enter the context around the call of one model_fn only.
     """
@@ -142,7 +142,8 @@ def _average(gradient: Any) -> Any:
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     if gradient is None or replicas == 1:
         return gradient
-    # CrossReplicaSum takes dense tensors only; CrossShardOptimizer converts gradients likewise.
+    # CrossReplicaSum accepts dense tensors only. CrossShardOptimizer also converts gradients to
+    # dense tensors.
     return cross_replica_sum(tf.convert_to_tensor(gradient)) * (1.0 / replicas)
 
 

@@ -34,7 +34,7 @@ MIN_ACCURACY = 0.95
 
 
 def run_demo(*, keep: bool, directory: Path | None, steps: int) -> None:
-    """Run the demo, and remove its files unless the user wants to keep them.
+    """Run the demo, and remove its files unless `keep` is set.
 
     Files in a directory that the user has named are never removed.
 

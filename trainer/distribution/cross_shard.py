@@ -23,8 +23,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     `apply_gradients` adds them up. Divide such gradients by the number of replicas for the mean.
     TensorFlow's CrossShardOptimizer behaves in the same way.
 
-    A run on a CPU or GPU has one replica, whose gradients are the mean already. Then the wrapped
-    optimizer works alone, and the graph has no op that only a TPU can run.
+    A run on a CPU or GPU has one replica, whose gradients are the mean already. In such a run the
+    wrapper does not change the gradients, and the graph has no op that only a TPU can run.
     """
 
     def __init__(

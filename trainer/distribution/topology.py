@@ -61,8 +61,8 @@ class TpuSlice:
 class EmulatedTpuSlice(TpuSlice):
     """The hosts and cores of an emulated TPU, all of which are this process.
 
-    The emulated hosts share one process, and with it the queues that stand for infeed and outfeed.
-    So the ordinal of a core is its number among the cores of all hosts.
+    The emulated hosts share one process and its queues, which emulate infeed and outfeed. So the
+    ordinal of a core is its number among the cores of all hosts.
     """
 
     def host_device(self, host: int) -> str:
@@ -70,7 +70,7 @@ class EmulatedTpuSlice(TpuSlice):
         return LOCAL_DEVICE
 
     def core_ordinal(self, core: int, cores_per_host: int) -> int:
-        """Return the number of the core among those of all hosts."""
+        """Return the core's number, which counts the cores of all hosts."""
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:

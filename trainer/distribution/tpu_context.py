@@ -1,4 +1,4 @@
-"""TPUContext, the description of the TPU system that user functions find in params['context']."""
+"""TPUContext, which describes the TPU system to user functions; passed in params['context']."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from trainer.distribution.topology import BatchTopology, Pipeline
 
 
 class TPUContext:
-    """The TPU system as seen from one call of input_fn or model_fn.
+    """Describes the TPU system to one call of input_fn or model_fn.
 
     `for_input_fn` and `for_model_fn` create instances. Some properties are available in input_fn
     only or in model_fn only.

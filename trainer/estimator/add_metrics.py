@@ -26,8 +26,8 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
       estimator: the estimator to extend; it is not changed. The new estimator shares its
         model_dir and settings.
       metric_fn: takes any of the arguments features, labels, predictions and config by name, and
-        returns metric name → (value tensor, update op). The predictions are those of the spec
-        that model_fn returns for evaluation.
+        returns metric name → (value tensor, update op). The predictions come from the spec that
+        model_fn returns for evaluation.
 
     Returns:
       An estimator of the same class.
@@ -102,8 +102,8 @@ def _combine_metrics(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Combine the eval_metrics of a TPUEstimatorSpec with a further metric function.
 
-    The tensors of both are sent to the host in one flat dict, because eval_metrics carries no
-    nested structures.
+    The tensors of both functions are sent to the host in one flat dict, because eval_metrics does
+    not support nested structures.
 
     Args:
       eval_metrics: the spec's (metric function, tensors), or None.

@@ -20,7 +20,7 @@ from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A collection of its own keeps the stop signal out of the model's variables and checkpoints.
+# In its own collection, the stop signal is not among the model's variables and checkpoints.
 _SIGNAL_COLLECTION = "early_stopping_signals"
 
 
@@ -265,7 +265,7 @@ class _EvalMetric:
     def stagnates(
         self, max_steps: int, is_better: Callable[[float, float], bool], change: str
     ) -> bool:
-        """Return whether the metric went without a new best value for too many steps.
+        """Return whether too many steps have passed since the best value of the metric.
 
         Args:
           max_steps: the number of training steps after the best value at which the metric counts as

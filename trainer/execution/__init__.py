@@ -1,1 +1,1 @@
-"""The execution of several steps in one session.run, and the ways to stop a run."""
+"""The execution of several steps in one session.run, and hooks that stop a run."""

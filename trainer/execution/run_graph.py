@@ -21,7 +21,8 @@ def new_run_graph(
     """Create a new default graph with the run's seed and a global step; yield the global step.
 
     Variables of the graph are resource variables: the training loop and a TPU computation can
-    capture them, and their names and checkpoints are those of TensorFlow 1's reference variables.
+    capture them, and they have the same names and checkpoints as TensorFlow 1's reference
+    variables.
 
     Args:
       config: gives the random seed.

@@ -2,7 +2,8 @@
 
 The step that model_fn built stays in the graph, where hooks and summaries can fetch its tensors,
 and runs as the last step of each loop. The earlier steps run in a while loop over a copy of the
-same nodes. So many steps pay the overhead of one `session.run`, and model_fn is called only once.
+same nodes. So the overhead of a `session.run` is paid once per loop, and model_fn is called only
+once.
 """
 
 import logging

@@ -37,7 +37,7 @@ def read_matching_events(pattern: str) -> list[dict[str, Any]]:
       pattern: a glob pattern, such as "model_dir/eval/*.tfevents.*".
 
     Returns:
-      The results in the order of writing, each as evaluate() returns it: metric name → value,
+      The results in the order of writing, in the form that evaluate() returns: metric name → value,
       including "global_step".
     """
     return [

@@ -90,7 +90,7 @@ def build_infeed(
       input_partition_dims: see TPUConfig.
       device_assignment: the logical cores of each replica, needed if the cores of one replica are
         on several hosts; None if they are all on the host of the replica's first core.
-      only_first_core_computes: feeds whole tensors to the first logical core. Then
+      only_first_core_computes: whether to feed whole tensors to the first logical core. If so,
         input_partition_dims is checked and otherwise ignored.
       extra_enqueues: build further ops that run with the enqueue of each shard.
 

@@ -1,9 +1,9 @@
 """Policies for final batches, which have fewer rows than the other batches.
 
-A TPU program has static shapes, so a smaller final batch cannot be fed unchanged, and dropping the
-batch would leave rows out of metrics and predictions. `RefusePartialBatches` demands that every
-batch has all rows (training), `PadFinalBatch` repeats a row (prediction), and `SpreadFinalBatch`
-spreads the rows over several batches (evaluation).
+A TPU program has static shapes, so a smaller final batch cannot be fed unchanged, and without the
+batch, metrics and predictions would lack rows. `RefusePartialBatches` demands that every batch has
+all rows (training), `PadFinalBatch` repeats a row (prediction), and `SpreadFinalBatch` spreads the
+rows over several batches (evaluation).
 
 The elements of the Datasets in this module are flat tuples of tensors. A padded Dataset has one
 more tensor at the end, the mask: int32 [rows], 1 for a real row and 0 for padding. After the last
@@ -57,7 +57,7 @@ class FinalBatchPadding(ABC):
 
     Attributes:
       allows_partial_batches: whether a batch may have fewer rows. If so, each batch has a mask.
-      keeps_row_order: whether the rows must leave the replicas in the order of the input.
+      keeps_row_order: whether the rows must be processed in the order of the input.
       adds_padding_feature: whether model_fn receives features['is_padding'], int32 [rows], with 1
         for a row of padding, if features are a dict without that key.
       needs_end_of_input: whether the input must be a Dataset, which has an end, and not tensors.

@@ -1,4 +1,4 @@
-"""The division of a batch among replicas: one rule for each input mode."""
+"""The division of a batch among replicas, by the rule of each input mode."""
 
 import logging
 from collections.abc import Callable, Sequence

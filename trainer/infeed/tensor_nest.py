@@ -33,7 +33,7 @@ class TensorLeaf:
         return size
 
     def last_axis_of_size(self, size: int, default: int) -> int:
-        """Return the last axis that has this size, or the default if no axis has it."""
+        """Return the last axis of this size, or the default if there is no such axis."""
         sizes = self.spec.shape.as_list()
         return max((axis for axis in range(len(sizes)) if sizes[axis] == size), default=default)
 

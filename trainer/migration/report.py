@@ -24,7 +24,8 @@ class ProgramReport:
       files: the files that were read; the script is the first.
       findings: one finding per name and file, ordered by file and line.
       problems: the files that cannot be read.
-      tf1: why the program gets TensorFlow 1's names and behaviour; None if it does not.
+      tf1: why the program gets TensorFlow 1's names and behaviour; None if the program gets the
+        names and behaviour of TensorFlow 2.
       command: the command that runs the program; None if the script cannot be read.
     """
 

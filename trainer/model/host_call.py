@@ -22,7 +22,7 @@ def call_on_host(host_function: tuple[Callable[..., Any], Any]) -> Any:
 
 
 def validate_host_function(name: str, pair: Any) -> None:
-    """Check that a value is a pair of a function and the function's tensors, or None.
+    """Check that a value is None, or a pair of a function and the function's tensors.
 
     Args:
       name: the name of the field, for errors.

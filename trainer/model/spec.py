@@ -13,7 +13,7 @@ from trainer.model.host_call import validate_host_function
 
 
 class ModeKeys:
-    """The modes of a model_fn; the values are those of tf.estimator."""
+    """The modes of a model_fn, with tf.estimator's values."""
 
     TRAIN = "train"
     EVAL = "eval"

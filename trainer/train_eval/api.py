@@ -20,7 +20,7 @@ _ROLES = (tf_config.CHIEF, tf_config.MASTER, tf_config.WORKER, tf_config.PS, tf_
 def train_and_evaluate(
     estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpec | Sequence[EvalSpec]
 ) -> tuple[Any, Any] | None:
-    """Train a model, evaluate its checkpoints during training, and export it.
+    """Train a model, evaluate its checkpoints during training, and export the model.
 
     In a single process, the function trains and evaluates the checkpoints that the RunConfig
     requests: a checkpoint is evaluated if throttle_secs have passed since the last evaluation of

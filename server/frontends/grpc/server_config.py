@@ -29,7 +29,7 @@ def channel_arguments(
 
     Args:
       max_request_bytes: the largest request message; None for the largest that protobuf allows.
-      user_arguments: further arguments; they override those of this server.
+      user_arguments: further arguments, which override the server's own.
     """
     arguments = dict(_CHANNEL_ARGUMENTS)
     if max_request_bytes is not None:

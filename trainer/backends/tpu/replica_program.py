@@ -50,7 +50,7 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """Return the input of one mode in the form that is fed to the TPU."""
+        """Call an input_fn, and return its input in the form that is fed to the TPU."""
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:
             return returned

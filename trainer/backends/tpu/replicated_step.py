@@ -50,7 +50,7 @@ class ReplicatedStep:
       infeed: feeds the batches.
       outfeed: transfers the tensors of the parts to the host.
       iterations: int32 placeholder []: the number of steps that a run of the loop makes.
-      spec: what model_fn returned, after `build_loop`.
+      spec: the spec that model_fn returned; set by `build_loop`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ReplicatedStep:
         """Build the host's side of the loop.
 
         Args:
-          done: what `build_loop` returned.
+          done: the result of `build_loop`.
           make_hook: takes the arguments of `InfeedOutfeedHook` and returns the hook that drives
             infeed and outfeed; None for `InfeedOutfeedHook` itself.
           waits_for_results: whether a run of the loop ends only after its last outfeed has been

@@ -82,7 +82,7 @@ def _classify_missing(
       name: the missing name.
       names: the names of the module.
       shown: the module's name in the program, such as "tf.contrib.tpu".
-      full_name: the name that the program uses; it may continue after the missing name.
+      full_name: the complete name in the program, which may continue after the missing name.
     """
     missing = f"{shown}.{name}"
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]

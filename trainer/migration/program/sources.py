@@ -43,7 +43,7 @@ class SourceFile:
       file: the path of the file as the report shows it.
       path: the path of the file.
       tree: the syntax tree; empty if the file cannot be read.
-      problem: why the file cannot be read; None if it can.
+      problem: why the file cannot be read; None if the file can be read.
     """
 
     file: str

@@ -5,8 +5,8 @@ call begins, and when its message has arrived. On CPython each hand-over costs a
 call. Here several threads poll, and the thread that gets the event of a message also answers the
 call, as in the servers of gRPC for C++. docs/performance.md has the measured gain.
 
-This module uses grpcio's private API: `grpcio_compat.supports_direct_polling` tells whether the
-installed grpcio has what the module needs.
+This module uses grpcio's private API. `grpcio_compat.supports_direct_polling` checks that the
+installed grpcio has the API that this module needs.
 """
 
 import logging
@@ -27,7 +27,8 @@ from server.frontends.grpc.executor.single_poller import SinglePollerMode
 from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS, CancellableCall
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 
-# The interval at which a poll ends to see whether the server was deallocated without `stop`.
+# The timeout of a poll. After each poll the thread checks whether the server was deallocated
+# without `stop`.
 _POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,8 @@ class CompletionQueueThreadPool(CallExecutor):
         self._threads: list[threading.Thread] = []
         self._running = 0
         self._single_poller = SinglePollerMode()
-        # The calls that wait for a thread. An OrderedDict, because a call that is cancelled leaves
-        # the queue from any position.
+        # The calls that wait for a thread. An OrderedDict, because a cancelled call is removed from
+        # any position.
         self._queue: OrderedDict[CallFuture, bool] = OrderedDict()
         self._lock = threading.Lock()
 

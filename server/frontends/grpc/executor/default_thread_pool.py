@@ -22,9 +22,9 @@ _QUICK_THREADS = 4
 class DefaultThreadPool(CallExecutor):
     """Runs a bounded number of calls at a time, each in a thread that also waits for the message.
 
-    With a plain ThreadPoolExecutor, as many clients as there are threads could stop a server: they
-    begin calls and send no message. Here another thread takes the place of each thread that waits
-    long for a message, and the call is cancelled in the end.
+    With a plain ThreadPoolExecutor, a few clients could block all threads by beginning calls and
+    sending no message. This class replaces each thread that waits long for a message by another
+    thread, and cancels the call after the message timeout.
     """
 
     def __init__(

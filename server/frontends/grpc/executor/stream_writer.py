@@ -1,8 +1,8 @@
 """Writes response streams without waiting for the client to read.
 
-grpcio's own `send` blocks a thread until a message has left, which takes as long as the client
-likes. This module uses grpcio's private API: `grpcio_compat.supports_direct_polling` tells whether
-the installed grpcio has what the module needs.
+grpcio's own `send` blocks a thread until a message is sent, which depends on how fast the client
+reads. This module uses grpcio's private API. `grpcio_compat.supports_direct_polling` checks that
+the installed grpcio has the API that this module needs.
 """
 
 from collections import deque

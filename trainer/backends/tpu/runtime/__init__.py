@@ -1,1 +1,1 @@
-"""TPU runtimes: the strategies for running a TPU graph on a real system or an emulated one."""
+"""TPU runtimes: the strategies for running a TPU graph on a real or an emulated system."""

@@ -11,7 +11,7 @@ from trainer.model.spec import ModeKeys
 
 
 def resolve_runtime(config: RunConfig, mode: str) -> TpuRuntime:
-    """Return the emulated TPU system if one was requested, else the TPU system of the master.
+    """Return the emulated TPU system if emulation was requested, else the TPU system of the master.
 
     Args:
       config: names the masters.

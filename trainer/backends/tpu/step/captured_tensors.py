@@ -1,7 +1,8 @@
 """Capture of the step's tensors that summaries and logging hooks read on the host.
 
-Summaries and hooks cannot read tensors inside the TPU computation. So each step copies the tensors
-that they read into variables, and on the host they read the values of the last step.
+Summaries and hooks cannot read tensors inside the TPU computation. So each step copies such tensors
+into variables. On the host, summaries and hooks read from the variables the values of the last
+step.
 """
 
 import logging

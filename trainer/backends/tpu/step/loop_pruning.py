@@ -1,8 +1,8 @@
 """Dead-code elimination for the body of a step's While loop.
 
 In a TensorFlow 1 graph an op runs only if something that runs needs the op. In the body of a
-functional loop, ops with side effects run in any case: a train_op that model_fn builds in an
-evaluation would train, and update ops that are not part of train_op would run.
+functional loop, ops with side effects run in any case. For example, a train_op that model_fn builds
+in an evaluation would train the model.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from trainer.tensorflow_internals import defined_function
 
 
 def prune_while_body(loop: Any) -> None:
-    """Replace the body of a While op by one with only the nodes that its results depend on.
+    """Remove from the body of a While op the nodes that its results do not depend on.
 
     Args:
       loop: the While operation, in the default graph.

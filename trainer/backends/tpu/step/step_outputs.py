@@ -61,7 +61,7 @@ def read_after(variable: Any, done: Any, name: str) -> Any:
     """Build a host tensor with the stored value, read after an op has run.
 
     Args:
-      variable: what `StepOutputVariables.store` returned.
+      variable: the result of `StepOutputVariables.store`.
       done: the op or tensor that must run before the read.
       name: name of the tensor's op.
     """

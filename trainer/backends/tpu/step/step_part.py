@@ -1,4 +1,4 @@
-"""The interface of a step part: data that enters or leaves a replica's step beside the batch."""
+"""The interface of a step part, which adds inputs or outputs to a replica's step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from trainer.infeed import Batch
 
 
 class StepPart:
-    """A kind of data that enters or leaves a replica's step beside the batch.
+    """A kind of data, in addition to the batch, that enters or leaves a replica's step.
 
     Examples are the tensors of a host_call and of evaluation metrics. A part overrides the methods
     that it needs. The methods are called in this order, each while the named graph is built:
@@ -41,7 +41,7 @@ class StepPart:
         return None
 
     def dequeue(self, batch: Batch) -> Batch:
-        """Return the batch for model_fn, with what this part adds inside the step."""
+        """Return the batch for model_fn, including the data that this part adds inside the step."""
         return batch
 
     def step_ops(self, spec: Any) -> Sequence[Any]:
@@ -82,7 +82,8 @@ class StepPart:
         """Take the values of one outfeed, in the thread of the outfeed.
 
         Args:
-          values: numpy values of what `host_ops` returned, or of the tensors themselves.
+          values: numpy values of the result of `host_ops` or, if that is None, of the tensors
+            themselves.
         """
 
     def hooks(self) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Collection of the errors of several threads, so that the caller sees the root cause."""
+"""Collection of the errors of several threads, so that the root cause can be raised."""
 
 import logging
 import threading

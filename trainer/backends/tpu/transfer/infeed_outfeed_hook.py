@@ -54,7 +54,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         Args:
           infeed: describes the infeed.
           enqueue: the op that feeds batches, in the form that the session runs.
-          rendezvous: collects the errors of the threads, and ends the threads when it is left.
+          rendezvous: collects the errors of the threads. Its exit callbacks end the threads.
           results: the tensors that the session fetches to receive one outfeed; None without an
             outfeed.
           on_result: called in the outfeed thread with the session and the fetched values.

@@ -167,8 +167,8 @@ class StepResults:
     def without_padding(self) -> Any:
         """Return one nest with the real rows of all replicas, concatenated.
 
-        An array that does not have one row for each example is included as a whole, from the
-        replicas with any real row.
+        An array that does not have one row for each example is included whole, from each replica
+        with at least one real row.
         """
         masks = [arrays[MASK].astype(bool) for arrays in self.replicas]
 
