@@ -17,26 +17,35 @@ from pathlib import Path
 
 IMAGES = (8, 224, 224, 3)
 CHANNELS = 16
-_VARIANTS = ("returnable", "as it is")
+_VARIANTS = ("tuned", "default")
 
 
-def write(directory: Path) -> None:
-    """Exports two convolutions, whose tensors are of the size that allocators differ in."""
+def save_convolutions(directory: Path) -> None:
+    """Export two convolutions as a SavedModel.
+
+    The activations take megabytes, a size at which allocators behave differently.
+    """
     import tensorflow.compat.v1 as tf
 
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.placeholder(tf.float32, [None, *IMAGES[1:]], name="x")
-        found = x
+        y = x
         for size in (IMAGES[-1], CHANNELS):
             weights = tf.constant(0.01, tf.float32, [3, 3, size, CHANNELS])
-            found = tf.nn.relu(tf.nn.conv2d(found, weights, strides=2, padding="SAME"))
+            y = tf.nn.relu(tf.nn.conv2d(y, weights, strides=2, padding="SAME"))
         tf.saved_model.simple_save(
-            session, str(directory), {"x": x}, {"y": tf.reduce_mean(found, [1, 2])}
+            session, str(directory), {"x": x}, {"y": tf.reduce_mean(y, [1, 2])}
         )
 
 
-def run(variant: str, directory: Path, runs: int) -> float:
-    """Milliseconds of CPU time a run, in this process."""
+def measure_cpu_ms(variant: str, directory: Path, runs: int) -> float:
+    """Run the model in this process, and return the milliseconds of CPU time per run.
+
+    Args:
+      variant: "tuned" or "default", the configuration of malloc.
+      directory: The SavedModel.
+      runs: The number of measured runs.
+    """
     if variant == _VARIANTS[0]:
         from server.process import malloc
 
@@ -45,17 +54,17 @@ def run(variant: str, directory: Path, runs: int) -> float:
 
     from tpuserve.runtime import loader
 
-    model, fed = loader.load(directory), {"x": np.ones(IMAGES, np.float32)}
+    model, inputs = loader.load(directory), {"x": np.ones(IMAGES, np.float32)}
     for _ in range(runs // 10):
-        model.run("serving_default", fed)
+        model.run("serving_default", inputs)
     begin = time.process_time()
     for _ in range(runs):
-        model.run("serving_default", fed)
+        model.run("serving_default", inputs)
     return (time.process_time() - begin) / runs * 1000
 
 
 def main() -> None:
-    """Measures with the sizes of the command line."""
+    """Measure both variants in alternating processes, and print the medians and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--turns", type=int, default=5)
@@ -63,26 +72,26 @@ def main() -> None:
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.variant:
-        print(run(arguments.variant, Path(arguments.directory), arguments.runs))
+        print(measure_cpu_ms(arguments.variant, Path(arguments.directory), arguments.runs))
         return
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary) / "1"
-        write(directory)
-        found: dict[str, list[float]] = {each: [] for each in _VARIANTS}
+        save_convolutions(directory)
+        cpu_ms: dict[str, list[float]] = {variant: [] for variant in _VARIANTS}
         for _ in range(arguments.turns):
-            for each in _VARIANTS:
-                found[each].append(_in_a_process(each, directory, arguments.runs))
-    medians = {each: statistics.median(times) for each, times in found.items()}
-    for each, median in medians.items():
-        print(f"{each:10} {median:.2f} ms of CPU time a run")
+            for variant in _VARIANTS:
+                cpu_ms[variant].append(_measure_in_subprocess(variant, directory, arguments.runs))
+    medians = {variant: statistics.median(times) for variant, times in cpu_ms.items()}
+    for variant, median in medians.items():
+        print(f"{variant:10} {median:.2f} ms of CPU time per run")
     print(f"ratio {medians[_VARIANTS[0]] / medians[_VARIANTS[1]]:.2f}")
 
 
-def _in_a_process(variant: str, directory: Path, runs: int) -> float:
+def _measure_in_subprocess(variant: str, directory: Path, runs: int) -> float:
     command = [sys.executable, "-m", "benchmarks.serve.allocation", f"--variant={variant}"]
     command += [f"--directory={directory}", f"--runs={runs}"]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return float(said)
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(finished.stdout)
 
 
 if __name__ == "__main__":

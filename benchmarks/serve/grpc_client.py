@@ -1,8 +1,8 @@
-"""A client with several threads that call Predict as fast as they can; prints calls per second.
+"""Calls Predict from several threads as fast as possible, and prints the calls per second.
 
     python -m benchmarks.serve.grpc_client PORT REQUEST_FILE SECONDS THREADS
 
-REQUEST_FILE holds a serialised PredictRequest. Each thread has a channel of its own.
+REQUEST_FILE holds a serialised PredictRequest. Each thread has its own channel.
 """
 
 import sys
@@ -20,20 +20,20 @@ _WARM_UP_CALLS = 20
 def measure_calls_per_second(
     address: str, request: bytes, seconds: float, thread_count: int
 ) -> float:
-    """Call Predict in several threads for a time, and return the calls per second of all threads.
+    """Call Predict from several threads, and return the calls per second of all threads.
 
     Args:
-      address: of the server, such as "127.0.0.1:8500".
-      request: a serialised PredictRequest.
-      seconds: the time to measure, after a few calls that are not counted.
-      thread_count: the number of threads and channels.
+      address: The address of the server, such as "127.0.0.1:8500".
+      request: A serialised PredictRequest.
+      seconds: The duration of the measurement, after a few calls that are not counted.
+      thread_count: The number of threads and channels.
     """
     counts = [0] * thread_count
     is_warm = threading.Barrier(thread_count + 1)
     is_over = threading.Event()
 
     def call_repeatedly(index: int) -> None:
-        # Channels with the same arguments share a connection without this option.
+        # Without this option, channels with the same arguments share a connection.
         options = [("grpc.use_local_subchannel_pool", 1)]
         with grpc.insecure_channel(address, options) as channel:
             predict = channel.unary_unary(_METHOD)
@@ -59,7 +59,7 @@ def measure_calls_per_second(
 
 
 def main() -> None:
-    """Measure, and print calls per second."""
+    """Measure, and print the calls per second."""
     port, file, seconds, threads = sys.argv[1:]
     request = Path(file).read_bytes()
     rate = measure_calls_per_second(f"127.0.0.1:{port}", request, float(seconds), int(threads))

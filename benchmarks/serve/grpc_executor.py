@@ -1,11 +1,11 @@
-"""Predict over gRPC with and without the threads that poll grpcio's completion queue.
+"""Compares predict over gRPC with and without threads that poll grpcio's completion queue.
 
     python -m benchmarks.serve.grpc_executor [--rounds 3] [--seconds 3] [--clients 8]
 
 "With" is the server's CompletionQueueThreadPool, "without" is the DefaultThreadPool that uses only
-grpcio's public API. Both servers run all the time, and are measured in alternating turns: calls per
-second, and the processor time of the server for each call, which depends less on the machine's
-other work. docs/performance.md has the recorded ratios.
+grpcio's public API. Both servers run during the whole benchmark and take turns. The figures are the
+calls per second, and the server's processor time per call, which depends less on the other programs
+of the machine. docs/performance.md contains the recorded ratios.
 """
 
 import argparse
@@ -28,7 +28,12 @@ INPUTS = {"half_plus_two": models.half_plus_two_input, "mnist_cnn": models.mnist
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server in a process of its own."""
+    """A server in a subprocess.
+
+    Attributes:
+      port: The gRPC port.
+      pid: The process ID.
+    """
 
     port: str
     pid: int
@@ -36,7 +41,11 @@ class RunningServer:
 
 @contextmanager
 def running_server(variant: str) -> Iterator[RunningServer]:
-    """Start a server in a process of its own, and kill the server at the end."""
+    """Run a server in a subprocess, and kill the subprocess on exit.
+
+    Args:
+      variant: "with" or "without", the argument of `grpc_executor_program`.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.serve.grpc_executor_program", variant],
         stdin=subprocess.PIPE,
@@ -67,9 +76,15 @@ def serialized_request(model: str, array: Any) -> bytes:
 def measure(
     server: RunningServer, request_file: Path, seconds: float, clients: int
 ) -> dict[str, float]:
-    """Run the client in a process of its own, and return the figures of the server.
+    """Run the client in a subprocess, and return the server's figures by their units.
 
-    The client sends a few more calls than it counts. Both variants get them alike.
+    The processor time includes the client's warm-up calls, whose number is equal for both variants.
+
+    Args:
+      server: The server to measure.
+      request_file: A file with a serialised PredictRequest.
+      seconds: The duration of the measurement.
+      clients: The number of client threads.
     """
     arguments = [server.port, str(request_file), str(seconds), str(clients)]
     cpu_before = process_cpu_seconds(server.pid)
@@ -88,13 +103,13 @@ def measure(
 
 
 def main() -> None:
-    """Measure, and print calls per second and ratios."""
+    """Measure both servers with both models, and print the figures and the ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3, help="of each turn")
-    parser.add_argument("--clients", type=int, default=8, help="threads, each with a channel")
+    parser.add_argument("--seconds", type=float, default=3, help="duration of a turn")
+    parser.add_argument("--clients", type=int, default=8, help="number of client threads")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,

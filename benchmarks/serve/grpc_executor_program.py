@@ -1,8 +1,9 @@
-"""A gRPC server of both benchmark models; prints its port, and serves until its input ends.
+"""Runs a gRPC server of both benchmark models: prints its port, and serves until its input ends.
 
     python -m benchmarks.serve.grpc_executor_program with|without
 
-"without" runs calls in the thread pool that uses only grpcio's public API.
+"with" polls grpcio's completion queue in the server's threads. "without" uses the thread pool on
+grpcio's public API.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""An image in JSON to an array and back, against json.loads, np.array and json.dumps.
+"""Compares the server's JSON codec with json.loads, np.array and json.dumps on images.
 
     python -m benchmarks.serve.json_codec [--rounds 7]
 
-150,528 floats; first the codec alone, then whole requests over a socket to the same ASGI server
-around either. The sides take turns, and what counts is the time that the processor spent on
-each: a busy machine would tell little otherwise.
+Each image has 150,528 numbers. The benchmark measures first the codecs alone, and then whole
+requests over a socket to the same ASGI server with either codec. The codecs take turns, and the
+benchmark compares processor time, because wall time depends on the other programs of the machine.
 """
 
 import argparse
@@ -27,102 +27,115 @@ from tpuserve.saved_model.signature import Signature, TensorSpec
 
 SHAPE = (1, 224, 224, 3)
 TARGET = 5.0
-# A turn over a socket: the time of a process is told in hundredths of a second.
+# The requests of one turn over a socket. The processor time of a process has a resolution of 10 ms.
 REQUESTS = 20
 _SIGNATURE = Signature({"x": TensorSpec("x:0", "float32", (None, 224, 224, 3))}, {})
 
-Answer = Callable[[Array], Array]
+ModelFunction = Callable[[Array], Array]
 
 
-def theirs(body: bytes, model: Answer) -> bytes:
-    """What a server does that has only the standard library and numpy."""
+def predict_with_json_module(body: bytes, model: ModelFunction) -> bytes:
+    """Decode a request, run the model and encode the response with the json module and numpy."""
     array = np.array(json.loads(body)["instances"], np.float32)
     return json.dumps({"predictions": model(array).tolist()}).encode()
 
 
-def ours(body: bytes, model: Answer) -> JsonText:
-    """What ours does."""
+def predict_with_server_codec(body: bytes, model: ModelFunction) -> JsonText:
+    """Decode a request, run the model and encode the response with the server's codec."""
     arrays = requests.decode_inputs(json_parser.parse_json(body), _SIGNATURE)
     return responses.encode_row_format({"y": model(arrays["x"])})
 
 
-def images() -> Mapping[str, bytes]:
-    """Bodies, by what their numbers are like."""
+def make_request_bodies() -> Mapping[str, bytes]:
+    """Return request bodies of one image, by the kind of their numbers."""
     generator = np.random.default_rng(7)
     floats = generator.random(SHAPE, np.float32)
     pixels = (floats * 256).astype(int)
     return {
-        "three digits": _body(np.round(floats.astype(float), 3).tolist()),
-        "as float32": _body(json.loads(json.dumps(floats.astype(str).astype(float).tolist()))),
-        "as double": _body(floats.astype(float).tolist()),
-        "pixels": _body(pixels.tolist()),
+        "three digits": _encode_body(np.round(floats.astype(float), 3).tolist()),
+        "as float32": _encode_body(
+            json.loads(json.dumps(floats.astype(str).astype(float).tolist()))
+        ),
+        "as double": _encode_body(floats.astype(float).tolist()),
+        "pixels": _encode_body(pixels.tolist()),
     }
 
 
-def _body(value: Any) -> bytes:
+def _encode_body(value: Any) -> bytes:
     return json.dumps({"instances": value}).encode()
 
 
-def _seconds(work: Callable[[bytes, Answer], JsonText], body: bytes, model: Answer) -> float:
+def _measure_cpu_seconds(
+    predict: Callable[[bytes, ModelFunction], JsonText], body: bytes, model: ModelFunction
+) -> float:
     started = time.process_time()
-    work(body, model)
+    predict(body, model)
     return time.process_time() - started
 
 
 def main() -> None:
-    """Measures, and prints ratios."""
+    """Measure, and print ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    # As `server.app` does; it is good for both sides.
+    # `server.app` configures malloc too, and both codecs gain from the configuration.
     malloc.configure_malloc()
-    models: dict[str, Answer] = {
+    models: dict[str, ModelFunction] = {
         "a thousand scores": lambda x: x.reshape(1, -1)[:, :1000],
         "an image": lambda x: x,
     }
     for title, model in models.items():
-        print(f"answered with {title}")
-        for kind, body in images().items():
+        print(f"response: {title}")
+        for kind, body in make_request_bodies().items():
             turns = [
-                (_seconds(theirs, body, model), _seconds(ours, body, model))
+                (
+                    _measure_cpu_seconds(predict_with_json_module, body, model),
+                    _measure_cpu_seconds(predict_with_server_codec, body, model),
+                )
                 for _ in range(arguments.rounds)
             ]
-            report(kind, turns)
-    over_sockets(arguments.rounds)
+            print_ratio(kind, turns)
+    measure_over_sockets(arguments.rounds)
 
 
-def over_sockets(rounds: int) -> None:
-    """Measures whole requests, and prints ratios."""
-    print("answered with a thousand scores, over a socket")
-    with serving("plain", "json_program") as theirs, serving("ours", "json_program") as mine:
-        for kind, body in images().items():
+def measure_over_sockets(rounds: int) -> None:
+    """Measure whole requests over sockets, and print ratios."""
+    print("response: a thousand scores, over a socket")
+    with serving("plain", "json_program") as plain, serving("ours", "json_program") as ours:
+        for kind, body in make_request_bodies().items():
             turns = [
-                (_seconds_of_server(theirs, body), _seconds_of_server(mine, body))
+                (_measure_server_cpu_seconds(plain, body), _measure_server_cpu_seconds(ours, body))
                 for _ in range(rounds)
             ]
-            report(kind, turns)
+            print_ratio(kind, turns)
 
 
-def _seconds_of_server(side: Side, body: bytes) -> float:
+def _measure_server_cpu_seconds(side: Side, body: bytes) -> float:
+    """Send requests, and return the server's processor time per request in seconds."""
     connection = http.client.HTTPConnection("127.0.0.1", side.port, timeout=60)
     with contextlib.closing(connection):
         before = side.cpu_seconds()
         for _ in range(REQUESTS):
             connection.request("POST", "/v1/models/half:predict", body)
-            reply = connection.getresponse()
-            scores = json.loads(reply.read())["predictions"]
-            assert (reply.status, len(scores[0])) == (200, 1000)
+            response = connection.getresponse()
+            scores = json.loads(response.read())["predictions"]
+            assert (response.status, len(scores[0])) == (200, 1000)
         return (side.cpu_seconds() - before) / REQUESTS
 
 
-def report(kind: str, turns: list[tuple[float, float]]) -> None:
-    """Prints medians, and the ratio of the two in the same round."""
-    baseline, mine = (statistics.median(each) * 1000 for each in zip(*turns, strict=True))
-    ratios = sorted(their / our for their, our in turns)
+def print_ratio(kind: str, turns: list[tuple[float, float]]) -> None:
+    """Print the medians in milliseconds, and the ratio of both codecs in the same round.
+
+    Args:
+      kind: The kind of numbers in the request.
+      turns: Processor seconds of the json module and of the server's codec, for each round.
+    """
+    plain_ms, ours_ms = (statistics.median(times) * 1000 for times in zip(*turns, strict=True))
+    ratios = sorted(plain / ours for plain, ours in turns)
     print(
-        f"  {kind:14} {baseline:7.1f} ms, ours {mine:6.1f} ms: "
+        f"  {kind:14} {plain_ms:7.1f} ms, ours {ours_ms:6.1f} ms: "
         f"{statistics.median(ratios):.1f} times as fast ({ratios[0]:.1f} to {ratios[-1]:.1f})"
     )
 

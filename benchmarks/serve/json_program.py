@@ -1,6 +1,6 @@
-"""One server of the comparison of large JSON: prints its port, and serves until its input ends.
+"""Runs one server of the JSON benchmark: prints its port, and serves until its input ends.
 
-Argument: "plain", which has the standard library and numpy alone, or "ours".
+The argument is "plain", for the json module and numpy, or "ours", for the server's codec.
 """
 
 import json
@@ -26,12 +26,19 @@ _HOST = "127.0.0.1"
 
 
 def first_thousand(images: Array) -> Array:
-    """What both sides have as their model: as many scores as a classifier of images gives."""
+    """Return the first thousand values of each image. The model of both servers.
+
+    Args:
+      images: Shape [n, 224, 224, 3].
+
+    Returns:
+      Scores of shape [n, 1000], the size of the response of an image classifier.
+    """
     return images.reshape(len(images), -1)[:, :1000]
 
 
-class Scores:
-    """The model, as our server takes one."""
+class ThousandScoresModel:
+    """Implements the server's model protocol with `first_thousand`."""
 
     choice = "numpy"
     signatures: Mapping[str, Signature] = {
@@ -50,22 +57,22 @@ class Scores:
         *,
         timeout_ms: float | None = None,
     ) -> dict[str, Array]:
-        """The scores."""
+        """Return the scores y of the images x."""
         return {"y": first_thousand(inputs["x"])}
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Do nothing: the model holds no resources."""
 
 
-async def plain(scope: Any, receive: Any, send: Any) -> None:
-    """An application with nothing but what it must have."""
+async def plain_app(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a predict request with the json module and numpy. An ASGI application."""
     array = np.array(json.loads(await read_body(receive))["instances"], np.float32)
     await send_json(send, json.dumps({"predictions": first_thousand(array).tolist()}).encode())
 
 
-def ours() -> Any:
-    """Our application."""
-    manager = Manager(lambda path: Scores())
+def build_server_app() -> Any:
+    """Build the REST application of the server with the model."""
+    manager = Manager(lambda path: ThousandScoresModel())
     manager.set_aspired_versions("half", {1: Path("/models/scores/1")})
     manager.wait(lambda: manager.matches_aspired("half"))
     metrics = Metrics()
@@ -73,10 +80,10 @@ def ours() -> Any:
 
 
 def main() -> None:
-    """Serves until standard input ends."""
-    # As `server.app` does.
+    """Serve until standard input ends."""
+    # `server.app` configures malloc too.
     malloc.configure_malloc()
-    app = plain if sys.argv[1] == "plain" else ours()
+    app = plain_app if sys.argv[1] == "plain" else build_server_app()
     with ports.bind_port(_HOST, 0, "--rest_api_port") as listener:
         server = RestServer(app, listener, 1, partial(print, file=sys.stderr))
         server.start()

@@ -1,10 +1,10 @@
-"""Memory of a server that loads and unloads a large model again and again.
+"""Measures the memory of a server that repeatedly loads and unloads a large model.
 
     python -m benchmarks.serve.memory [--megabytes 200] [--cycles 20]
 
-The server is a process of its own with a small model besides, told over gRPC what to serve, and
-asked once a cycle. Prints its resident memory after each cycle, and last the ratio to that after
-the first.
+The server is a subprocess that also serves a small model. Each cycle loads the large model with
+HandleReloadConfigRequest, sends one request, and unloads the model. The benchmark prints the
+resident memory of the server after each cycle, and the ratio of the last cycle to the first cycle.
 """
 
 import argparse
@@ -31,37 +31,40 @@ from server.process import ports
 
 v1 = tf.compat.v1
 
-# Variables of a model, so that it is not one block of memory.
-_PARTS = 10
+# The number of variables of a model. Several variables take several blocks of memory.
+_VARIABLES = 10
 _MODEL, _SMALL = "large", "small"
 _HOST = "127.0.0.1"
-# Pages go back after the end of a version is told.
+# The server returns pages to the system after the version has the state END.
 _SETTLED_SECONDS = 1.0
 
 
 def main() -> None:
-    """Measures with the sizes of the command line."""
+    """Measure, and print the resident memory after each cycle."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--cycles", type=int, default=20)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as base:
-        write(Path(base) / _MODEL / "1", arguments.megabytes)
-        write(Path(base) / _SMALL / "1", 1)
+        save_model(Path(base) / _MODEL / "1", arguments.megabytes)
+        save_model(Path(base) / _SMALL / "1", 1)
         sizes = measure(Path(base), arguments.cycles)
     for cycle, size in enumerate(sizes, 1):
         print(f"cycle {cycle:3}: {size:8.1f} MB")
     print(f"after the last / after the first: {sizes[-1] / sizes[0]:.3f}")
 
 
-def write(directory: Path, megabytes: int) -> Path:
-    """Exports a model with so many variables' bytes; y = x + the sum of their first numbers."""
-    numbers = megabytes * (1 << 20) // 4 // _PARTS
+def save_model(directory: Path, megabytes: int) -> Path:
+    """Export a SavedModel whose variables take `megabytes` MiB.
+
+    The model computes y = x + the sum of the first numbers of the variables.
+    """
+    numbers = megabytes * (1 << 20) // 4 // _VARIABLES
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         x = v1.placeholder(tf.float32, [None], name="x")
         y: Any = x
         feeds = {}
-        for part in range(_PARTS):
+        for part in range(_VARIABLES):
             value = v1.placeholder(tf.float32, [numbers])
             variable = v1.get_variable(f"v{part}", initializer=value, validate_shape=False)
             variable.set_shape([numbers])
@@ -73,9 +76,9 @@ def write(directory: Path, megabytes: int) -> Path:
 
 
 def measure(base: Path, cycles: int) -> list[float]:
-    """Resident megabytes of the server after each load, request and unload of the large model."""
-    with ports.bind_port(_HOST, 0, "--port") as held:
-        port = int(held.getsockname()[1])
+    """Start a server, run all cycles, and return the server's resident MiB after each cycle."""
+    with ports.bind_port(_HOST, 0, "--port") as reserved:
+        port = int(reserved.getsockname()[1])
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "tpuserve", "serve", f"--host={_HOST}", f"--port={port}"),
@@ -87,20 +90,21 @@ def measure(base: Path, cycles: int) -> list[float]:
     try:
         with grpc.insecure_channel(f"{_HOST}:{port}") as channel:
             grpc.channel_ready_future(channel).result(timeout=120)
-            return [_cycle(channel, base, process.pid) for _ in range(cycles)]
+            return [_run_cycle(channel, base, process.pid) for _ in range(cycles)]
     finally:
         process.kill()
         process.wait()
 
 
-def _cycle(channel: grpc.Channel, base: Path, pid: int) -> float:
-    _serve(channel, base, _SMALL, _MODEL)
+def _run_cycle(channel: grpc.Channel, base: Path, pid: int) -> float:
+    """Load, query and unload the large model, and return the server's resident MiB."""
+    _configure_models(channel, base, _SMALL, _MODEL)
     request = predict_pb2.PredictRequest()
     request.model_spec.name = _MODEL
     request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros([1], np.float32)))
     prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
-    _serve(channel, base, _SMALL)
-    _wait_for_the_end(channel)
+    _configure_models(channel, base, _SMALL)
+    _wait_until_unloaded(channel)
     least, end = float("inf"), time.monotonic() + _SETTLED_SECONDS
     while time.monotonic() < end:
         least = min(least, _resident_megabytes(pid))
@@ -108,8 +112,8 @@ def _cycle(channel: grpc.Channel, base: Path, pid: int) -> float:
     return least
 
 
-def _serve(channel: grpc.Channel, base: Path, *names: str) -> None:
-    """Has the server serve just these models; returns once those that are new are loaded."""
+def _configure_models(channel: grpc.Channel, base: Path, *names: str) -> None:
+    """Make the server serve exactly the named models, and wait until new models are loaded."""
     request = model_management_pb2.ReloadConfigRequest()
     for name in names:
         request.config.model_config_list.config.add(
@@ -121,7 +125,7 @@ def _serve(channel: grpc.Channel, base: Path, *names: str) -> None:
         raise RuntimeError(status.error_message)
 
 
-def _wait_for_the_end(channel: grpc.Channel) -> None:
+def _wait_until_unloaded(channel: grpc.Channel) -> None:
     stub = model_service_pb2_grpc.ModelServiceStub(channel)
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = _MODEL
@@ -134,7 +138,7 @@ def _resident_megabytes(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError(f"/proc/{pid}/status tells no VmRSS")
+    raise RuntimeError(f"/proc/{pid}/status contains no VmRSS")
 
 
 if __name__ == "__main__":

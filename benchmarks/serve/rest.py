@@ -1,10 +1,10 @@
-"""Compares predict over REST with a bare ASGI echo, with and without the fast path.
+"""Compares predict over REST with a minimal ASGI echo server, with and without the fast path.
 
     python -m benchmarks.serve.rest [--rounds 5]
 
-The echo runs under the same uvicorn. The servers take turns, so that other programs affect all of
-them alike. The output includes the processor time of each server: on a small machine the client
-takes the rest.
+The echo server uses the same uvicorn. The servers take turns, so that other programs of the machine
+affect all servers equally. The output includes the processor time of each server, because the
+client uses the same processors.
 
 Needs h2load (Debian: nghttp2-client).
 """
@@ -41,7 +41,13 @@ REPLY = b'{\n    "predictions": [2.5, 3.0, 4.5\n    ]\n}'
 
 @dataclass
 class Side:
-    """A server in another process."""
+    """A server in a subprocess.
+
+    Attributes:
+      name: One of `SIDES`, or an argument of another server program.
+      port: The port of the REST API.
+      pid: The process ID.
+    """
 
     name: str
     port: int
@@ -53,14 +59,19 @@ class Side:
         return f"http://127.0.0.1:{self.port}/v1/models/half:predict"
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of the server so far."""
+        """Return the processor time that the server has used, in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def serving(name: str, program: str = "rest_program") -> Iterator[Side]:
-    """Run a server, and kill it on exit."""
+    """Run a server in a subprocess, and kill the subprocess on exit.
+
+    Args:
+      name: The argument of the server program.
+      program: The module of the server program in `benchmarks.serve`.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", f"benchmarks.serve.{program}", name],
         stdin=subprocess.PIPE,
@@ -97,8 +108,8 @@ def check_responses(side: Side) -> None:
     """Raise AssertionError if a response is wrong."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for _ in range(20):
-        with opener.open(side.url, BODY, timeout=30) as reply:
-            assert reply.read() == (BODY if side.name == "echo" else REPLY), side.name
+        with opener.open(side.url, BODY, timeout=30) as response:
+            assert response.read() == (BODY if side.name == "echo" else REPLY), side.name
 
 
 def main() -> None:
@@ -110,7 +121,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=REQUESTS)
     arguments = parser.parse_args()
     if shutil.which("h2load") is None:
-        sys.exit("h2load is not there. Install it: apt-get install nghttp2-client")
+        sys.exit("h2load is not installed. Install it: apt-get install nghttp2-client")
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         sides = [stack.enter_context(serving(name)) for name in SIDES]
         body = Path(temporary) / "body"
@@ -135,7 +146,7 @@ def print_report(results: dict[str, list[tuple[float, float]]]) -> None:
         cpu = statistics.median(turn[1] for turn in turns)
         print(
             f"  {name:32} {rate:7.0f} requests/s, ratio {_spread([m[0] / b[0] for m, b in pairs])}"
-            f"; {cpu:4.0f} us of processor each, echo's over it "
+            f"; {cpu:4.0f} us of processor time per request, echo's / this "
             f"{_spread([b[1] / m[1] for m, b in pairs])}"
         )
     for name in ("ours", "ours batched"):

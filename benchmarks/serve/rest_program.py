@@ -1,4 +1,4 @@
-"""One server of the comparison: prints its port, and serves until its input ends.
+"""Runs one server of the REST benchmark: prints its port, and serves until its input ends.
 
 The argument is one of `benchmarks.serve.rest.SIDES`.
 """
@@ -42,7 +42,7 @@ def build_app(directory: Path, is_batched: bool) -> Any:
     """Build the REST application of half_plus_two, with admission control and metrics.
 
     Args:
-      directory: The place of the SavedModel, which is written.
+      directory: The version directory to which the model is exported.
       is_batched: Whether the server batches requests.
     """
     from server.admission.admission import AdmissionController

@@ -1,10 +1,9 @@
-"""Predict over gRPC against a plain grpcio server that echoes messages of the same size.
+"""Compares predict over gRPC with a plain grpcio server that echoes messages of the same size.
 
     python -m benchmarks.serve.rpc [--rounds 5]
 
-The servers are measured in turns, so that the machine's other work slows down all of them alike.
-The report has the processor time of each server as well, because on a small machine the client
-takes the rest.
+The servers take turns, so that other programs of the machine affect all servers equally. The report
+contains the processor time of each server as well, because the client uses the same processors.
 
 Needs h2load (Debian: nghttp2-client).
 """
@@ -38,9 +37,9 @@ class Load:
     """The requests of one turn.
 
     Attributes:
-      title: the title in the report.
-      values: the number of float32 values in each request.
-      requests: the number of requests.
+      title: The title in the report.
+      values: The number of float32 values in each request.
+      requests: The number of requests.
     """
 
     title: str
@@ -56,7 +55,7 @@ LOADS = (
 
 @dataclass
 class Side:
-    """A server in a process of its own."""
+    """A server in a subprocess."""
 
     name: str
     port: int
@@ -73,7 +72,7 @@ class Turn:
 
 @contextmanager
 def serving(name: str) -> Iterator[Side]:
-    """Start a server, and kill the server at the end."""
+    """Run a server in a subprocess, and kill the subprocess on exit."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.serve.rpc_program", name],
         stdin=subprocess.PIPE,
@@ -93,9 +92,9 @@ def measure(side: Side, load: Load, body: Path) -> Turn:
     """Send the requests of a turn with h2load.
 
     Args:
-      side: the server.
-      load: the requests.
-      body: a file with the length-prefixed message of a request.
+      side: The server.
+      load: The requests.
+      body: A file with the length-prefixed message of a request.
     """
     check_response(side, load)
     cpu_before = process_cpu_seconds(side.pid)
@@ -115,7 +114,7 @@ def measure(side: Side, load: Load, body: Path) -> Turn:
 
 
 def check_response(side: Side, load: Load) -> None:
-    """Fail unless a response has the right size: h2load counts any response as a success."""
+    """Raise AssertionError if a response has the wrong size: h2load counts any response."""
     options = [("grpc.max_receive_message_length", -1)]
     request = rpc_program.linear_request(load.values)
     with grpc.insecure_channel(f"127.0.0.1:{side.port}", options) as channel:
@@ -125,7 +124,7 @@ def check_response(side: Side, load: Load) -> None:
 
 
 def main() -> None:
-    """Measure, and print ratios."""
+    """Measure all servers with all loads, and print ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -156,7 +155,7 @@ def print_report(load: Load, turns: dict[str, list[Turn]]) -> None:
         cpu_ratios = [cpu / base for cpu, base in zip(cpu_us, base_cpu_us, strict=True)]
         print(
             f"  {name:18} {statistics.median(rates):8.0f} requests/s  "
-            f"{statistics.median(cpu_us):7.0f} us of processor time each  ratios: "
+            f"{statistics.median(cpu_us):7.0f} us of processor time per request  ratios: "
             f"requests/s {_format_ratios(_rate_ratios(turns, name))}, "
             f"processor time {_format_ratios(cpu_ratios)}"
         )

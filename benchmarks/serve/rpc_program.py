@@ -1,4 +1,4 @@
-"""One server of the gRPC benchmark: prints its port, and serves until its input ends.
+"""Runs one server of the gRPC benchmark: prints its port, and serves until its input ends.
 
     python -m benchmarks.serve.rpc_program SIDE
 
@@ -51,11 +51,11 @@ def echo_response(raw: bytes) -> bytes:
 
 
 def serve_echo(port: int, with_protos: bool) -> Any:
-    """Start a plain grpcio server that answers with prepared responses.
+    """Start a plain grpcio server that sends precomputed responses.
 
     Args:
-      port: the port to listen on.
-      with_protos: whether the server parses requests and serialises responses.
+      port: The port to listen on.
+      with_protos: Whether the server parses requests and serialises responses.
     """
     from tensorflow_serving.apis import predict_pb2
 
@@ -88,7 +88,7 @@ def serve_echo(port: int, with_protos: bool) -> Any:
 
 
 def serve_ours(port: int, directory: Path) -> Any:
-    """Start this project's server with half-plus-two, exported to a directory."""
+    """Export half-plus-two to a directory, and start tpuserve's gRPC server with the model."""
     from server.admission.admission import AdmissionController
     from server.dataplane import DataPlane
     from server.frontends.grpc.server import GrpcServer
@@ -118,7 +118,7 @@ def main() -> None:
             server = serve_echo(port, with_protos=side != "echo")
         print(port, flush=True)
         sys.stdin.read()
-    # The reference until here keeps the server alive: grpcio stops a server without references.
+    # grpcio stops a server that has no references, so keep the reference until here.
     del server
 
 

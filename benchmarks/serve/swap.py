@@ -1,13 +1,14 @@
-"""Versions of a model that take over from one another while clients ask for it.
+"""Measures response times while the server replaces a version of a model by the next version.
 
     python -m benchmarks.serve.swap [--swaps 5] [--layers 150] [--without segments|stub|freeze]
 
-A server in a process of its own, asked over REST and gRPC at half of what it can answer. Told
-are, for each face: requests, failures, and the 99th percentile of the time from when a request
-was due, before the swaps, while versions load, and between the loads. The last is the control: its
-ratio to the first is what the machine does by itself. Python's longest standstill is told likewise
-(see `benchmarks.serve.standstill`). --without switches off one part of the loading, for the
-ablations in docs/performance.md.
+The server is a subprocess. A REST and a gRPC client send requests at half of the rate that the
+server can sustain. For each client, the benchmark prints the requests, the failures, and the 99th
+percentile of the response time before the swaps, during the loads, and between the loads. A
+response time starts when the request is due. The time between the loads is the control: its ratio
+to the time before the swaps is the effect of other programs. The benchmark also prints the longest
+stall of the Python interpreter (see `benchmarks.serve.stalls`). --without switches off one part of
+the loading, for the ablations in docs/performance.md.
 """
 
 import argparse
@@ -32,7 +33,7 @@ import grpc
 import numpy as np
 
 from benchmarks.serve import rpc_program
-from benchmarks.serve.standstill import PARTS
+from benchmarks.serve.stalls import PARTS
 from server.process import ports
 
 TARGET = 3.0
@@ -43,47 +44,56 @@ _METHOD = "/tensorflow.serving.PredictionService/Predict"
 _BODY = b'{"instances": [1.0, 2.0, 5.0]}'
 _POLL_SECONDS = 0.05
 
-Ask = Callable[[], None]
-Spans = list[tuple[float, float]]
+SendRequest = Callable[[], None]
+# Begin and end of each period, in seconds of time.perf_counter().
+Periods = list[tuple[float, float]]
 
 
 @dataclass
 class Client:
-    """One that asks at a steady rate.
+    """Sends requests at a constant rate.
 
     Attributes:
-      answered: when each request was due, and the seconds from then to its answer.
-      failed: what went wrong.
+      name: The name of the protocol.
+      send_request: Sends one request, and raises an exception if the response is wrong.
+      response_times: For each successful request the due time and the response time, in seconds.
+      failures: The exceptions of failed requests, as text.
     """
 
     name: str
-    ask: Ask
-    answered: list[tuple[float, float]] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    send_request: SendRequest
+    response_times: list[tuple[float, float]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
-    def capacity(self, seconds: float) -> int:
-        """How many requests are answered in a time, one after another."""
+    def count_requests(self, seconds: float) -> int:
+        """Send requests one after another for a time, and return their number."""
         count, end = 0, time.perf_counter() + seconds
         while time.perf_counter() < end:
-            self.ask()
+            self.send_request()
             count += 1
         return count
 
-    def keep_asking(self, interval: float, is_over: threading.Event) -> None:
-        """Asks every so many seconds; who is late asks at once, and it counts as late."""
+    def send_at_rate(self, interval: float, is_over: threading.Event) -> None:
+        """Send a request every `interval` seconds until an event is set.
+
+        An overdue request is sent immediately, and its response time includes the delay.
+        """
         due = time.perf_counter()
         while not is_over.is_set():
             time.sleep(max(0, due - time.perf_counter()))
             try:
-                self.ask()
-                self.answered.append((due, time.perf_counter() - due))
+                self.send_request()
+                self.response_times.append((due, time.perf_counter() - due))
             except Exception as error:
-                self.failed.append(repr(error))
+                self.failures.append(repr(error))
             due += interval
 
 
 def save_model(directory: Path, layers: int) -> None:
-    """Writes half-plus-two that goes through so many layers, all of them zero, as well."""
+    """Export half-plus-two with a number of additional layers, whose weights are zero.
+
+    The input x and the output y have shape [n].
+    """
     import tensorflow.compat.v1 as tf
 
     with tf.Graph().as_default(), tf.Session() as session:
@@ -98,28 +108,33 @@ def save_model(directory: Path, layers: int) -> None:
 
 
 def publish(source: Path, base: Path, version: int) -> None:
-    """Makes a version appear at once, as an exporter does."""
+    """Copy a version to the base path and rename the copy, as an exporter does."""
     shutil.copytree(source, base / "being-copied")
     (base / "being-copied").rename(base / str(version))
 
 
 @contextmanager
 def serving(
-    base: Path, *flags: str, watch: Path | None = None, without: Sequence[str] = ()
+    base: Path, *flags: str, stalls: Path | None = None, without: Sequence[str] = ()
 ) -> Iterator[tuple[int, int]]:
-    """A running server, ended for certain on leaving: its ports for gRPC and REST.
+    """Run a server in a subprocess, and kill the subprocess on exit.
 
     Args:
-      watch: where Python's standstills are written to.
-      without: the parts of the loading to switch off; needs `watch`.
+      base: The base path of the model.
+      *flags: Additional flags of the server.
+      stalls: The file for stalls of the interpreter.
+      without: The parts of the loading to switch off. Requires `stalls`.
+
+    Yields:
+      The gRPC port and the REST port.
     """
-    program = ["tpuserve"] if watch is None else ["benchmarks.serve.standstill", str(watch)]
+    program = ["tpuserve"] if stalls is None else ["benchmarks.serve.stalls", str(stalls)]
     for part in without:
         program += ["--without", part]
-    held = [ports.bind_port(_HOST, 0, "--port") for _ in range(2)]
-    rpc, rest = (int(each.getsockname()[1]) for each in held)
-    for each in held:
-        each.close()
+    reserved = [ports.bind_port(_HOST, 0, "--port") for _ in range(2)]
+    rpc, rest = (int(listener.getsockname()[1]) for listener in reserved)
+    for listener in reserved:
+        listener.close()
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", *program, "serve", f"--host={_HOST}", f"--port={rpc}"),
@@ -135,7 +150,7 @@ def serving(
         for line in process.stderr:
             if line.endswith(" ready\n"):
                 break
-        # What it says later must not fill the pipe.
+        # The thread reads the later log lines, so that the pipe does not fill up.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         yield rpc, rest
     finally:
@@ -143,96 +158,120 @@ def serving(
         process.wait()
 
 
-def ask_rest(connection: http.client.HTTPConnection) -> None:
-    """One request over REST; fails unless the answer is right."""
+def send_rest_request(connection: http.client.HTTPConnection) -> None:
+    """Send a request over REST.
+
+    Raises:
+      ValueError: The response is wrong.
+    """
     connection.request("POST", f"/v1/models/{_MODEL}:predict", _BODY)
-    found = json.loads(connection.getresponse().read())
-    if found != {"predictions": [2.5, 3.0, 4.5]}:
-        raise ValueError(found)
+    response = json.loads(connection.getresponse().read())
+    if response != {"predictions": [2.5, 3.0, 4.5]}:
+        raise ValueError(response)
 
 
-def ask_grpc(predict: Callable[..., bytes], request: bytes) -> None:
-    """One request over gRPC; fails unless the answer is right."""
+def send_grpc_request(predict: Callable[..., bytes], request: bytes) -> None:
+    """Send a serialised request over gRPC.
+
+    Raises:
+      ValueError: The response is wrong.
+    """
     values = np.array([2.5, 3.0, 4.5], np.float32).tobytes()
-    found = predict(request, timeout=30)
-    if values not in found:
-        raise ValueError(found)
+    response = predict(request, timeout=30)
+    if values not in response:
+        raise ValueError(response)
 
 
-def swap(rest: int, source: Path, base: Path, version: int) -> tuple[float, float]:
-    """Publishes a version; when it began to load, and when the one before was gone."""
+def swap_version(rest: int, source: Path, base: Path, version: int) -> tuple[float, float]:
+    """Publish a version, and wait until the version replaced the previous version.
+
+    Returns:
+      The time at which the load began, and the time at which the previous version was unloaded.
+    """
     publish(source, base, version)
-    began = None
+    begin = None
     while True:
         time.sleep(_POLL_SECONDS)
-        states = _states(rest)
-        if began is None and str(version) in states:
-            began = time.perf_counter() - _POLL_SECONDS
-        if began and states.get(str(version)) == "AVAILABLE" and states[str(version - 1)] == "END":
-            return began, time.perf_counter()
+        states = _version_states(rest)
+        if begin is None and str(version) in states:
+            begin = time.perf_counter() - _POLL_SECONDS
+        if begin and states.get(str(version)) == "AVAILABLE" and states[str(version - 1)] == "END":
+            return begin, time.perf_counter()
 
 
-def _states(rest: int) -> dict[str, str]:
+def _version_states(rest: int) -> dict[str, str]:
+    """Return the state of each version of the model, by its number as text."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{_HOST}:{rest}/v1/models/{_MODEL}", timeout=30) as reply:
-        found: list[Any] = json.load(reply)["model_version_status"]
-    return {each["version"]: each["state"] for each in found}
+    with opener.open(f"http://{_HOST}:{rest}/v1/models/{_MODEL}", timeout=30) as response:
+        statuses: list[Any] = json.load(response)["model_version_status"]
+    return {status["version"]: status["state"] for status in statuses}
 
 
-def report(client: Client, spans: dict[str, Spans]) -> float:
-    """Prints what a client has seen; the ratio of the percentiles."""
-    seen = {
-        when: [record * 1000 for due, record in client.answered if _is_in(due, those)]
-        for when, those in spans.items()
+def print_response_times(client: Client, periods: dict[str, Periods]) -> float:
+    """Print the percentiles of a client's response times.
+
+    Args:
+      client: The client.
+      periods: The periods "before", "loading" and "between".
+
+    Returns:
+      The 99th percentile during the loads divided by the 99th percentile before the loads.
+    """
+    times_ms = {
+        name: [seconds * 1000 for due, seconds in client.response_times if _is_in(due, intervals)]
+        for name, intervals in periods.items()
     }
-    p99 = {when: float(np.percentile(each, 99)) for when, each in seen.items()}
-    p50 = {when: statistics.median(each) for when, each in seen.items()}
+    p99 = {name: float(np.percentile(times, 99)) for name, times in times_ms.items()}
+    p50 = {name: statistics.median(times) for name, times in times_ms.items()}
     ratio = p99["loading"] / p99["before"]
     print(
-        f"  {client.name:5} {len(client.answered):6} requests, {len(client.failed)} failed; "
+        f"  {client.name:5} {len(client.response_times):6} requests, "
+        f"{len(client.failures)} failed; "
         f"p50 {p50['before']:.2f} -> {p50['loading']:.2f} ms, "
         f"p99 {p99['before']:.2f} -> {p99['loading']:.2f} ms, ratio {ratio:.2f} "
         f"(control {p99['between'] / p99['before']:.2f}); "
-        f"worst {max(seen['before']):.0f} -> {max(seen['loading']):.0f} ms"
+        f"worst {max(times_ms['before']):.0f} -> {max(times_ms['loading']):.0f} ms"
     )
-    for each in sorted(set(client.failed)):
-        print(f"    failed: {each}")
+    for failure in sorted(set(client.failures)):
+        print(f"    failed: {failure}")
     return ratio
 
 
-def report_standstills(path: Path, spans: dict[str, Spans]) -> None:
-    """Prints how long Python stood still at most."""
-    seen = [(float(end), float(late)) for end, late in map(str.split, path.open())]
-    longest = {
-        when: max((late * 1000 for end, late in seen if _is_in(end, those)), default=0)
-        for when, those in spans.items()
+def print_longest_stalls(path: Path, periods: dict[str, Periods]) -> None:
+    """Print the longest stall of the interpreter in each kind of period."""
+    stalls = [(float(end), float(length)) for end, length in map(str.split, path.open())]
+    longest_ms = {
+        name: max((length * 1000 for end, length in stalls if _is_in(end, intervals)), default=0)
+        for name, intervals in periods.items()
     }
-    shown = ", ".join(f"{when} {each:.1f} ms" for when, each in longest.items())
-    print(f"  Python's longest standstill: {shown}")
+    line = ", ".join(f"{name} {stall_ms:.1f} ms" for name, stall_ms in longest_ms.items())
+    print(f"  longest stall of the interpreter: {line}")
 
 
-def _is_in(time: float, spans: Spans) -> bool:
-    return any(begin <= time <= end for begin, end in spans)
+def _is_in(time: float, periods: Periods) -> bool:
+    return any(begin <= time <= end for begin, end in periods)
 
 
 def main() -> None:
-    """Measures, and prints percentiles."""
+    """Measure, and print percentiles."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--swaps", type=int, default=5)
     parser.add_argument("--layers", type=int, default=150)
-    parser.add_argument("--seconds", type=float, default=8, help="of load before the first swap")
+    parser.add_argument(
+        "--seconds", type=float, default=8, help="duration of the requests before the first swap"
+    )
     parser.add_argument("--without", action="append", choices=sorted(PARTS), default=[])
-    parser.add_argument("flags", nargs="*", help="of the server, after --")
+    parser.add_argument("flags", nargs="*", help="flags of the server, after --")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         source, base = Path(temporary) / "source", Path(temporary) / "base"
         save_model(source, arguments.layers)
         publish(source, base, 1)
-        watch = Path(temporary) / "standstills"
+        stalls = Path(temporary) / "stalls"
         rpc, rest = stack.enter_context(
-            serving(base, *arguments.flags, watch=watch, without=arguments.without)
+            serving(base, *arguments.flags, stalls=stalls, without=arguments.without)
         )
         channel = stack.enter_context(grpc.insecure_channel(f"{_HOST}:{rpc}"))
         predict, request = (
@@ -241,28 +280,32 @@ def main() -> None:
         )
         connection = http.client.HTTPConnection(_HOST, rest, timeout=30)
         clients = [
-            Client("REST", lambda: ask_rest(connection)),
-            Client("gRPC", lambda: ask_grpc(predict, request)),
+            Client("REST", lambda: send_rest_request(connection)),
+            Client("gRPC", lambda: send_grpc_request(predict, request)),
         ]
-        spans = _measure(clients, arguments, rest, source, base)
-        for each in clients:
-            report(each, spans)
-        report_standstills(watch, spans)
+        periods = _measure(clients, arguments, rest, source, base)
+        for client in clients:
+            print_response_times(client, periods)
+        print_longest_stalls(stalls, periods)
 
 
 def _measure(
     clients: list[Client], arguments: argparse.Namespace, rest: int, source: Path, base: Path
-) -> dict[str, Spans]:
-    """Asks while versions are swapped; when was what."""
-    for each in clients:
-        each.capacity(1)
-    rates = _both(clients)
-    # Each asks for half of what it gets when both ask for all they can.
+) -> dict[str, Periods]:
+    """Send requests while versions are swapped.
+
+    Returns:
+      The periods "before", "loading" and "between".
+    """
+    for client in clients:
+        client.count_requests(1)
+    # Each client sends half of the requests that the server sustains for both clients together.
+    rates = _concurrent_rates(clients)
     intervals = [2 / rate for rate in rates]
     is_over = threading.Event()
     threads = [
-        threading.Thread(target=each.keep_asking, args=(interval, is_over))
-        for each, interval in zip(clients, intervals, strict=True)
+        threading.Thread(target=client.send_at_rate, args=(interval, is_over))
+        for client, interval in zip(clients, intervals, strict=True)
     ]
     begin = time.perf_counter()
     for thread in threads:
@@ -272,8 +315,8 @@ def _measure(
         end = time.perf_counter()
         loads, pauses = [], []
         for version in range(2, 2 + arguments.swaps):
-            loads.append(swap(rest, source, base, version))
-            # As long as the load, after what the load has kept waiting.
+            loads.append(swap_version(rest, source, base, version))
+            # The control has the length of the load, and starts after the delayed requests.
             time.sleep(0.5)
             paused = time.perf_counter()
             time.sleep(loads[-1][1] - loads[-1][0])
@@ -290,20 +333,20 @@ def _measure(
     return {"before": [(begin, end - 0.1)], "loading": loads, "between": pauses}
 
 
-def _both(clients: list[Client]) -> list[float]:
-    """Requests a second of each while all ask for as much as they can."""
+def _concurrent_rates(clients: list[Client]) -> list[float]:
+    """Return the requests per second of each client while all clients send without pauses."""
     seconds = 3.0
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
 
-    def work(client: Client) -> None:
-        found[client.name] = client.capacity(seconds) / seconds
+    def measure_rate(client: Client) -> None:
+        rates[client.name] = client.count_requests(seconds) / seconds
 
-    threads = [threading.Thread(target=work, args=(each,)) for each in clients]
+    threads = [threading.Thread(target=measure_rate, args=(client,)) for client in clients]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [found[each.name] for each in clients]
+    return [rates[client.name] for client in clients]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compares two variants of a server in alternating turns.
 
-The machine's other work slows down both variants of a round alike, so that the ratio of a round is
-steadier than either figure.
+Other programs of the machine slow down both variants of a round equally, so the ratio of a round
+varies less than either figure.
 """
 
 import os
@@ -19,8 +19,8 @@ class Comparison:
     """A figure, such as calls per second, of both variants in all rounds.
 
     Attributes:
-      with_feature: the figure of the variant with the feature, in each round.
-      without_feature: the figure of the variant without the feature, in each round.
+      with_feature: The figure of the variant with the feature, in each round.
+      without_feature: The figure of the variant without the feature, in each round.
     """
 
     with_feature: list[float]
@@ -47,13 +47,13 @@ def compare_in_turns(
     """Measure two variants in turns. The order of the variants changes with each round.
 
     Args:
-      with_feature: the variant with the feature.
-      without_feature: the variant without the feature.
-      measure: measures a variant once, and returns its figures by their units.
-      rounds: the number of rounds.
+      with_feature: The variant with the feature.
+      without_feature: The variant without the feature.
+      measure: A function that measures a variant once, and returns its figures by their units.
+      rounds: The number of rounds.
 
     Returns:
-      A comparison for each unit.
+      Unit → comparison.
     """
     comparisons: dict[str, Comparison] = {}
     for index in range(rounds):
@@ -84,6 +84,6 @@ def _format_figures(figures: list[float]) -> str:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used so far."""
+    """Return the processor time that a process has used, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

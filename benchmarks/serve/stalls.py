@@ -1,10 +1,10 @@
-"""Runs the command `tpuserve` with a thread that records how long Python stood still.
+"""Runs the command `tpuserve` with a thread that records stalls of the Python interpreter.
 
-    python -m benchmarks.serve.standstill FILE [--without PART]... serve --model_base_path=...
+    python -m benchmarks.serve.stalls FILE [--without PART]... serve --model_base_path=...
 
-Each line of FILE has the end of a standstill and its length, in seconds of the system's monotonic
-clock. The thread notices everything that holds Python's global interpreter lock. It also notices
-a machine that has no processor time for it: compare with a time in which the server loads nothing.
+Each line of FILE contains the end and the length of a stall, in seconds of the system's monotonic
+clock. A stall occurs when a call holds Python's global interpreter lock, or when the machine has no
+processor time for the thread. The stalls of an idle server show the share of the machine.
 
 --without switches off one part of the loading of a version, for the ablations in
 docs/performance.md.
@@ -25,8 +25,8 @@ _TICK_SECONDS = 0.002
 _LEAST_SECONDS = 0.001
 
 
-def watch(path: Path) -> None:
-    """Sleep again and again, and record how much longer than requested each sleep was."""
+def record_stalls(path: Path) -> None:
+    """Sleep repeatedly, and record the seconds by which each sleep exceeded its duration."""
     with path.open("w", buffering=1) as file:
         while True:
             due = time.perf_counter() + _TICK_SECONDS
@@ -54,7 +54,7 @@ def import_graph_at_once() -> None:
 
 
 def plan_with_tensorflow() -> None:
-    """Have the subprocess that plans a load import TensorFlow instead of its stub."""
+    """Make the subprocess that plans a load import TensorFlow instead of the stub."""
     from tpuserve.runtime import subprocess_prepare
 
     *command, program = subprocess_prepare._COMMAND
@@ -63,7 +63,7 @@ def plan_with_tensorflow() -> None:
 
 
 def collect_all_objects() -> None:
-    """Have full garbage collections scan the objects of imported modules as well."""
+    """Make full garbage collections scan the objects of imported modules as well."""
     gc.freeze = lambda: None
 
 
@@ -79,5 +79,5 @@ if __name__ == "__main__":
     while arguments[0] == "--without":
         PARTS[arguments[1]]()
         arguments = arguments[2:]
-    threading.Thread(target=watch, args=(Path(file),), daemon=True).start()
+    threading.Thread(target=record_stalls, args=(Path(file),), daemon=True).start()
     main(arguments)
