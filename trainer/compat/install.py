@@ -81,8 +81,8 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
     install_names.register_estimator_modules()
     estimator_aliases.register_estimator_aliases(
         {
-            alias[len(_TPU_ALIASES) :]: home
-            for alias, home in module_aliases.MODULE_ALIASES.items()
+            alias[len(_TPU_ALIASES) :]: module
+            for alias, module in module_aliases.MODULE_ALIASES.items()
             if alias.startswith(_TPU_ALIASES)
         }
     )

@@ -9,8 +9,12 @@ _V1 = estimator_names.V1
 _ROOT = _V1[""]
 
 
-def _root_homes(names: str) -> dict[str, str]:
-    """Return the homes of names of tf.estimator, given separated by white space."""
+def _root_targets(names: str) -> dict[str, str]:
+    """Return the import targets of some names of tf.estimator.
+
+    Args:
+      names: the names, separated by white space.
+    """
     return {name: _ROOT[name] for name in names.split()}
 
 
@@ -19,12 +23,14 @@ _KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimat
 _READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
 # Module path below tensorflow_estimator.python.estimator ("" for that package itself) → name → its
-# home, written as "module:attribute".
+# import target, "module:attribute".
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
-    "early_stopping": {name: home for name, home in _V1["experimental"].items() if "stop" in name},
+    "early_stopping": {
+        name: target for name, target in _V1["experimental"].items() if "stop" in name
+    },
     "estimator": {
-        **_root_homes("Estimator VocabInfo WarmStartSettings"),
+        **_root_targets("Estimator VocabInfo WarmStartSettings"),
         # A private function that the TPU samples call to find the step to resume from.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
     },
@@ -33,8 +39,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "export.export": _V1["export"],
     "export.export_lib": _V1["export"],
     "export.export_output": _V1["export"],
-    "exporter": _root_homes("BestExporter Exporter FinalExporter LatestExporter"),
-    "extenders": _root_homes("add_metrics"),
+    "exporter": _root_targets("BestExporter Exporter FinalExporter LatestExporter"),
+    "extenders": _root_targets("add_metrics"),
     "hooks": {},
     "hooks.hooks": {
         name: _V1["experimental"][name]
@@ -46,13 +52,13 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "inputs.pandas_io": {"pandas_input_fn": _V1["inputs"]["pandas_input_fn"]},
     "keras": _KERAS,
     "keras_lib": _KERAS,
-    "mode_keys": _root_homes("ModeKeys"),
+    "mode_keys": _root_targets("ModeKeys"),
     "model_fn": {
-        **_root_homes("EstimatorSpec ModeKeys"),
+        **_root_targets("EstimatorSpec ModeKeys"),
         "call_logit_fn": _V1["experimental"]["call_logit_fn"],
     },
-    "run_config": _root_homes("RunConfig"),
-    "training": _root_homes("EvalSpec TrainSpec train_and_evaluate"),
+    "run_config": _root_targets("RunConfig"),
+    "training": _root_targets("EvalSpec TrainSpec train_and_evaluate"),
     "util": {"fn_args": "tensorflow.python.util.function_utils:fn_args"},
 }
 

@@ -62,12 +62,14 @@ class ImportHook(MetaPathFinder):
                 fullname, path, target, override_shims.install_override_shims
             )
         if fullname == _CONTRIB or fullname.startswith(f"{_CONTRIB}."):
-            return _make_alias_spec(fullname, _find_contrib_home(fullname[len(_CONTRIB) + 1 :]))
+            return _make_alias_spec(fullname, _find_contrib_module(fullname[len(_CONTRIB) + 1 :]))
         if fullname.startswith(_TPU):
-            home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{fullname[len(_TPU) :]}")
+            aliased_module = module_aliases.MODULE_ALIASES.get(
+                f"tpu.python.tpu.{fullname[len(_TPU) :]}"
+            )
             # If TensorFlow still has the module, Python imports it.
-            if home is not None and PathFinder.find_spec(fullname, path, target) is None:
-                return _make_alias_spec(fullname, home)
+            if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
+                return _make_alias_spec(fullname, aliased_module)
         if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
             return _find_estimator_spec(fullname)
         return None
@@ -109,9 +111,9 @@ def _find_estimator_spec(name: str) -> ModuleSpec:
       ModuleNotFoundError: tpuserve does not supply the module.
     """
     package, _, module = name.rpartition(".")
-    home = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
-    if home is not None and package in _ESTIMATOR_TPU:
-        return _make_alias_spec(name, home)
+    aliased_module = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
+    if aliased_module is not None and package in _ESTIMATOR_TPU:
+        return _make_alias_spec(name, aliased_module)
     raise ModuleNotFoundError(
         f"{name} is not supplied. Import the names that the program needs from tf.estimator; "
         f"`tpuserve migrate` lists the names that are supplied.",
@@ -122,31 +124,31 @@ def _find_estimator_spec(name: str) -> ModuleSpec:
 class _AliasLoader(Loader):
     """A loader that makes an existing module available under another name."""
 
-    def __init__(self, home: str | ModuleType) -> None:
+    def __init__(self, aliased_module: str | ModuleType) -> None:
         """Create a loader.
 
         Args:
-          home: the existing module, or its name.
+          aliased_module: the existing module, or its name.
         """
-        self._home = home
+        self._aliased_module = aliased_module
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        home = self._home
-        if isinstance(home, str):
-            home = importlib.import_module(home)
-        if not hasattr(home, "__path__"):
+        aliased_module = self._aliased_module
+        if isinstance(aliased_module, str):
+            aliased_module = importlib.import_module(aliased_module)
+        if not hasattr(aliased_module, "__path__"):
             # Programs import submodules of this module, and Python then demands a package.
-            home.__path__ = []
+            aliased_module.__path__ = []
         # Python's import system takes the module from sys.modules after this call.
-        sys.modules[module.__name__] = home
+        sys.modules[module.__name__] = aliased_module
 
 
-def _make_alias_spec(name: str, home: str | ModuleType) -> ModuleSpec:
+def _make_alias_spec(name: str, aliased_module: str | ModuleType) -> ModuleSpec:
     """Return the spec that makes an existing module available under another name."""
-    return ModuleSpec(name, _AliasLoader(home), is_package=True)
+    return ModuleSpec(name, _AliasLoader(aliased_module), is_package=True)
 
 
 class _AliasPackage(LazyModule):
@@ -156,7 +158,7 @@ class _AliasPackage(LazyModule):
         return str(missing_names.missing_name_error(self.display_name, name, self.__all__))
 
 
-def _find_contrib_home(path: str) -> str | ModuleType:
+def _find_contrib_module(path: str) -> str | ModuleType:
     """Return the module that stands for tf.contrib.PATH, or its name.
 
     Args:
@@ -177,8 +179,8 @@ def _find_contrib_home(path: str) -> str | ModuleType:
         alias[len(path) + 1 :].split(".")[0] for alias in aliases if alias.startswith(f"{path}.")
     }
     if submodules:
-        homes = {submodule: f"{name}.{submodule}:" for submodule in submodules}
-        return _AliasPackage(name, display_name, homes, {})
+        targets = {submodule: f"{name}.{submodule}:" for submodule in submodules}
+        return _AliasPackage(name, display_name, targets, {})
     replacement = missing_names.find_replacement(display_name)
     advice = replacement or "Run `tpuserve migrate` to see what replaces the program's names."
     raise ModuleNotFoundError(

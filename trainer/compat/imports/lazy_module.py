@@ -1,4 +1,4 @@
-"""Modules that are defined by a table of names, each of which is imported when first used."""
+"""Modules that import each of their names from another module when the name is first used."""
 
 import difflib
 import importlib
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LazyModule(ModuleType):
-    """A module whose names are defined in other modules.
+    """A module whose names are defined in other modules and imported when first used.
 
     Attributes:
       display_name: the name by which programs refer to the module: "tf.estimator".
@@ -19,7 +19,7 @@ class LazyModule(ModuleType):
         self,
         name: str,
         display_name: str,
-        homes: Mapping[str, str],
+        targets: Mapping[str, str],
         unsupported: Mapping[str, str],
     ) -> None:
         """Create the module and register it in sys.modules.
@@ -27,16 +27,16 @@ class LazyModule(ModuleType):
         Args:
           name: the name under which the module is imported.
           display_name: the name of the module in error messages.
-          homes: name → "module:attribute", where the name is defined; "module:" stands for the
-            module itself.
+          targets: name → import target "module:attribute", the place that defines the name, in the
+            form of a Python entry point; the target "module:" is the module itself.
           unsupported: name → a sentence that says what replaces the name.
         """
         super().__init__(name, f"{display_name}, supplied by tpuserve.")
         self.display_name = display_name
-        self._homes, self._unsupported = dict(homes), unsupported
+        self._targets, self._unsupported = dict(targets), unsupported
         # Python imports submodules only from modules that have a __path__.
         self.__path__: list[str] = []
-        self.__all__ = sorted(homes)
+        self.__all__ = sorted(targets)
         sys.modules[name] = self
 
     def add_submodule(self, name: str, submodule: ModuleType) -> None:
@@ -45,10 +45,10 @@ class LazyModule(ModuleType):
         self.__all__ = sorted({*self.__all__, name})
 
     def __getattr__(self, name: str) -> Any:
-        home = self._homes.get(name)
-        if home is None:
+        target = self._targets.get(name)
+        if target is None:
             raise AttributeError(self._missing_name_message(name))
-        module_name, _, attribute = home.partition(":")
+        module_name, _, attribute = target.partition(":")
         value: Any = importlib.import_module(module_name)
         if attribute:
             value = getattr(value, attribute)
@@ -78,15 +78,15 @@ def register_lazy_modules(
     Args:
       name: the name under which the root module is imported.
       display_name: the name of the root module in error messages.
-      namespaces: dotted path of a module below the root ("" for the root) → the homes of its names,
-        as in `LazyModule`. Parents come before their submodules.
+      namespaces: dotted path of a module below the root ("" for the root) → name → import
+        target, as in `LazyModule`. Parents come before their submodules.
       unsupported: dotted path of a name below the root → a sentence that says what replaces it.
 
     Returns:
       The root module.
     """
     modules: dict[str, LazyModule] = {}
-    for path, homes in namespaces.items():
+    for path, targets in namespaces.items():
         prefix = f"{path}." if path else ""
         unsupported_in_module = {
             unsupported_path[len(prefix) :]: replacement
@@ -95,7 +95,7 @@ def register_lazy_modules(
         }
         suffix = f".{path}" if path else ""
         modules[path] = LazyModule(
-            f"{name}{suffix}", f"{display_name}{suffix}", homes, unsupported_in_module
+            f"{name}{suffix}", f"{display_name}{suffix}", targets, unsupported_in_module
         )
         if path:
             parent, _, last = path.rpartition(".")

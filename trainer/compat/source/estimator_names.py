@@ -5,13 +5,13 @@ Names that are in none of the tables were never public. Does not import TensorFl
 
 from collections.abc import Mapping
 
-# Module path below tf.estimator ("" for tf.estimator itself) → name → its home, written as
-# "module:attribute".
+# Module path below tf.estimator ("" for tf.estimator itself) → name → its import target,
+# "module:attribute": the module that defines the name, and the name in that module.
 Namespaces = Mapping[str, Mapping[str, str]]
 
 
 def _in_module(module: str, names: str) -> dict[str, str]:
-    """Return the homes of names that one module defines.
+    """Return the import targets of names that one module defines.
 
     Args:
       module: the module that defines all of the names.

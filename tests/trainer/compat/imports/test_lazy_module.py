@@ -18,7 +18,7 @@ def root() -> Iterator[Any]:
         del sys.modules[name]
 
 
-def test_names_are_imported_from_their_homes(root: Any) -> None:
+def test_names_are_imported_from_their_targets(root: Any) -> None:
     assert root.dumps is json.dumps
     assert root.part.inner is json.decoder
     assert dir(root) == ["dumps", "part"]

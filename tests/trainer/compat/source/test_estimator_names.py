@@ -9,12 +9,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("version", [estimator_names.V1, estimator_names.V2])
-def test_every_home_defines_its_name(version: estimator_names.Namespaces) -> None:
+def test_every_import_target_defines_its_name(version: estimator_names.Namespaces) -> None:
     for names in version.values():
-        for name, home in names.items():
-            module, _, attribute = home.partition(":")
+        for name, target in names.items():
+            module, _, attribute = target.partition(":")
             assert attribute == name
-            assert hasattr(importlib.import_module(module), name), home
+            assert hasattr(importlib.import_module(module), name), target
 
 
 def test_no_name_is_both_supplied_and_unsupported() -> None:
