@@ -134,7 +134,7 @@ class Compiler:
 
         results: dict[tuple[str, str], CompileResult] = {}
         futures = {}
-        # A worker may die while further jobs are being submitted.
+        # A worker may die while jobs are submitted; the remaining jobs then count as lost.
         with suppress(BrokenProcessPool):
             for job in jobs:
                 future = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
@@ -148,7 +148,7 @@ class Compiler:
             on_done()
         if len(results) < len(jobs):
             self._restart_pool()
-        # When one worker dies, all unfinished jobs are lost. Each of them is repeated in a pool of
+        # When a worker dies, all unfinished jobs are lost. Each lost job is repeated in a pool of
         # its own, so that only the job that kills its worker fails.
         for job in jobs:
             if job not in results:

@@ -18,8 +18,9 @@ from typing import Any
 from tpuserve.compilation import chips, jax_internals
 from tpuserve.compilation.stats import CompileResult, CompileStats, CompileTarget
 
-# libtpu and jax read these when they are imported. They must not look for a TPU or for its
-# metadata, must not take the lock of a process that uses a TPU, and must not write logs.
+# Environment variables that libtpu and jax read when they are imported. With these values they do
+# not look for a TPU or its metadata, do not take the lock of a process that uses a TPU, and write
+# no logs.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -30,10 +31,11 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# PR_SET_PDEATHSIG; see prctl(2).
+# The value of PR_SET_PDEATHSIG; see prctl(2).
 _SET_PARENT_DEATH_SIGNAL = 1
 
-# Longer messages repeat themselves: the compiler lists each allocation that does not fit.
+# Error messages are cut to this length, because long messages repeat themselves: the compiler lists
+# each allocation that does not fit.
 _MOST_MESSAGE_CHARACTERS = 4000
 
 
@@ -41,7 +43,7 @@ def init_worker() -> None:
     """Prepare a worker process: print no stacks after a crash, and end with the parent process."""
     # The compiler may abort the process. The parent reports that, so no stacks are printed.
     faulthandler.disable()
-    # A worker ends with its parent, even if the parent is killed.
+    # The kernel kills the worker when its parent ends, even if the parent is killed.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
@@ -76,7 +78,7 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
         jax_internals.remove_copies(parsed)
         cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
-        # Any error of the compiler is a result of the compilation.
+        # Return any error of the compiler as the result of the compilation.
         return CompileResult(error=_error_text(error))
     seconds, untimed = _split_estimate(cost.get("optimal_seconds", 0.0))
     return CompileResult(

@@ -107,7 +107,8 @@ class ClusterFinder:
             self._trace_function(node.attr["cond"].func.name, inputs)
             results = self._trace_function(node.attr["body"].func.name, inputs)
             return abstract_tensor.merge(inputs, results)
-        # The first input of a conditional selects the branch.
+        # The first input of a conditional selects the branch; the other inputs are the branch's
+        # arguments.
         branches = list(dict.fromkeys(called_functions(node)))
         results = self._trace_function(branches[0], inputs[1:])
         for branch in branches[1:]:
@@ -130,7 +131,7 @@ class ClusterFinder:
                 f"a batch of {rows} rows does not fit batch function {node.name!r}, which accepts "
                 f"up to {largest}. Use a smaller batch size."
             )
-        # Without allowed sizes a batch is not padded.
+        # Without allowed sizes, the batch keeps its number of rows.
         padded_rows = next(size for size in allowed if size >= rows) if allowed else rows
         if padded_rows != rows:
             self.paddings.append(f"the model pads {rows} rows to {padded_rows}")

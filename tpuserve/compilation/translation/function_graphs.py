@@ -48,7 +48,8 @@ class FunctionLibrary:
         self._by_name: Mapping[str, FunctionDef] = {
             function.signature.name: function for function in graph.library.function
         }
-        # TensorFlow looks up called functions in the default graph when it converts a function.
+        # This graph holds the functions, because TensorFlow looks up called functions in the
+        # default graph when it converts a function to a graph.
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.import_graph_def(self.new_graph_def(), name="")
@@ -69,7 +70,8 @@ class FunctionLibrary:
         return FunctionBody(
             nodes=graph_def.node,
             inputs=[f"{argument.name}:0" for argument in arguments],
-            # The first nodes are the placeholders of the arguments.
+            # The first nodes of the graph are the placeholders of the arguments, and have their
+            # shapes.
             shapes=[
                 shape_from_proto(node.attr["shape"].shape) if "shape" in node.attr else None
                 for node, _ in zip(graph_def.node, arguments, strict=False)
