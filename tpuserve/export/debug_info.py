@@ -26,7 +26,7 @@ _IGNORED_OPS = frozenset(
 )
 
 _REPOSITORY = Path(__file__).parent.parent.parent
-# Frames in these directories are not user code.
+# Stack frames in these directories are not user code.
 _LIBRARY_PREFIXES = tuple(
     f"{directory}{os.sep}"
     for directory in (
@@ -173,7 +173,7 @@ def _function_graph(scope: Any, name: str) -> Any:
 
 def _find_user_line(operation: Any) -> SourceLine | None:
     """Return the innermost frame of an operation's traceback that is user code."""
-    # Operations of a function that was read from a file have no traceback.
+    # The traceback is None for the operations of a function that was read from a file.
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(_LIBRARY_PREFIXES) and not frame.filename.startswith("<"):
             return SourceLine(_shorten_path(frame.filename), frame.lineno, frame.name)

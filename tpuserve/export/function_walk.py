@@ -16,7 +16,7 @@ def walk_graphs(graph: Any) -> Iterator[Any]:
             continue
         visited.add(id(current))
         yield current
-        # Functions that TensorFlow's Defun created have no graph.
+        # Skip functions that TensorFlow's Defun created: they have no graph.
         functions = tensorflow_internals.get_graph_functions(current).values()
         graphs = (getattr(function, "graph", None) for function in functions)
         pending += [function_graph for function_graph in graphs if function_graph is not None]

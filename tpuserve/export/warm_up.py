@@ -176,7 +176,7 @@ def _check_aliases(warm_up: WarmUp, served: Mapping[str, Any]) -> None:
 
 def _make_record(name: str, metagraph: Any, rows: int, warm_up: WarmUp) -> bytes:
     """Return a serialised PredictionLog with a request for a signature at a batch size."""
-    # Imported late: only this file format needs TensorFlow Serving's protos.
+    # TensorFlow Serving's protos are imported late, because only warm-up files need them.
     from tensorflow_serving.apis import prediction_log_pb2
 
     signature = metagraph.signature_def[name]
@@ -201,7 +201,8 @@ def _parse_example(serialized: bytes) -> Any:
     try:
         return tf.train.Example.FromString(serialized)
     except DecodeError:
-        # The model does not parse this input, so its contents do not matter.
+        # Bytes that are not a tf.Example belong to an input that the model does not parse as
+        # tf.Examples, so any tf.Example will do.
         return tf.train.Example()
 
 
@@ -267,7 +268,7 @@ def _to_array(subject: str, value: Any, dtype: Any) -> Any:
         encoded = np.empty(len(strings), object)
         encoded[:] = strings
         return encoded.reshape(array.shape)
-    # Numbers in lists have no type yet, so they get the signature's type.
+    # Lists of numbers have no dtype, so they are converted to the signature's dtype.
     array = value if hasattr(value, "dtype") else np.asarray(value, dtype.as_numpy_dtype)
     array = np.asarray(array)
     if array.dtype != dtype.as_numpy_dtype:

@@ -64,7 +64,7 @@ class AtomicDirectory:
                 f"one of them out."
             )
         self._clock = clock
-        # The name is unique because several exports may run at once.
+        # The name of the temporary directory is unique, because several exports may run at once.
         self.path = _join(self._base, f"temp-{uuid.uuid4().hex}")
         self.directory = ""
 
@@ -110,7 +110,7 @@ class AtomicDirectory:
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
-                # Fails if the name exists, even as an empty directory. If another process
+                # `rename` fails if the name exists, even as an empty directory. If another process
                 # publishes the name at the same time, its directory is not empty, and the file
                 # system does not replace it.
                 tf.io.gfile.rename(self.path, directory)

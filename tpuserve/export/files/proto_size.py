@@ -30,8 +30,8 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     ]
     if sum(map(_value_bytes, constants)) <= limit:
         return
-    # A constant that repeats one value is stored once. Only its NodeDef, which is slow to get,
-    # tells the size in the file.
+    # The file stores the value of a constant that repeats one value only once. Only the NodeDef,
+    # which is slow to get, tells the size of the constant in the file.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:

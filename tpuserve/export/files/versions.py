@@ -10,6 +10,6 @@ _VERSION = re.compile(r"[0-9]{10}")
 
 def list_versions(base: str) -> list[str]:
     """List the export versions (ten-digit directory names) under `base`, oldest first."""
-    # Object stores list directories with a slash at the end.
+    # Object stores list the name of a directory with a slash at the end.
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
     return sorted(name for name in names if _VERSION.fullmatch(name))

@@ -85,7 +85,8 @@ class FunctionModel(CallableModel):
         try:
             return function(**keywords)
         except Exception as error:
-            # AutoGraph wraps errors in a type of its own; errors of tpuserve need no wrapper.
+            # AutoGraph wraps an exception in a type of its own. Raise an error of tpuserve without
+            # the wrapper.
             if isinstance(error.__context__, TpuserveError):
                 raise error.__context__ from None
             raise

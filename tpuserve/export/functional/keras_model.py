@@ -98,7 +98,7 @@ class KerasModel(CallableModel):
         if isinstance(returned, Mapping):
             return returned
         values = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-        # A sequential model of Keras 3 keeps the output names in its inner functional model.
+        # Take the output names from the inner functional model of a sequential model of Keras 3.
         functional = getattr(self.function, "_functional", None)
         names = getattr(functional or self.function, "output_names", None) or []
         if len(names) != len(values):

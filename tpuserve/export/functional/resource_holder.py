@@ -35,7 +35,7 @@ def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> An
         for tensor, _ in function.graph.captures
         if tensor.dtype == tf.resource
     ]
-    # A dict keeps the order of the captures.
+    # A dict, unlike a set, keeps the order in which the functions captured the handles.
     missing = dict.fromkeys(handle for handle in captured_ids if handle not in variables)
     resources = {}
     if missing:
@@ -100,12 +100,13 @@ def _objects_of_function(function: FunctionType) -> Iterator[Any]:
         try:
             yield cell.cell_contents
         except ValueError:
-            # The variable of the enclosing function has no value yet.
+            # A cell without contents belongs to a variable of the enclosing function without a
+            # value yet.
             continue
     yield from function.__defaults__ or ()
     for name in _names_in_code(function.__code__):
         value = function.__globals__.get(name)
-        # Functions of other modules are not followed: a table belongs to the user's own module.
+        # Functions of other modules are not searched: the user's own module holds the tables.
         if isinstance(value, FunctionType) and value.__globals__ is not function.__globals__:
             continue
         yield value

@@ -36,7 +36,8 @@ def write_saved_model(
     Raises:
       ExportError: TensorFlow cannot save the functions.
     """
-    # A served model is not trained, and a TPU computation has no gradient function to trace.
+    # Custom gradients are not saved: a served model is not trained, and a TPU computation has no
+    # gradient function that could be traced.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     (first_tags, first_functions), *others = functions.items()
     try:
@@ -46,7 +47,7 @@ def write_saved_model(
         _set_tags(saved_model.meta_graphs[0], first_tags)
         for tags, tag_functions in others:
             meta_graph = _build_meta_graph(root, tag_functions, options)
-            # Loaders use an object graph only if a SavedModel has a single metagraph.
+            # Remove the object graph: loaders use it only if a SavedModel has a single metagraph.
             meta_graph.ClearField("object_graph_def")
             _set_tags(meta_graph, tags)
             saved_model.meta_graphs.append(meta_graph)

@@ -12,7 +12,7 @@ from tpuserve.export.functional.function import FunctionModel, display_name
 from tpuserve.export.functional.keras_model import KerasModel, is_keras
 from tpuserve.saved_model.signature import DEFAULT_SIGNATURE
 
-# TensorFlow's loaders look for their own ops under names with this prefix.
+# Signature names must not begin with this prefix, under which loaders look for their own ops.
 _RESERVED_PREFIX = "__saved_model"
 _ADVICE = (
     'Give {"x": tf.TensorSpec([None, 4], tf.float32)}, {"name": {"x": ...}} or '

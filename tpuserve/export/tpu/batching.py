@@ -55,7 +55,7 @@ class BatchConfig:
                 f"allowed_batch_sizes is {list(sizes)}. Give each size once, in increasing order: "
                 f"{sorted(set(sizes))}."
             )
-        # Source: tensorflow/core/kernels/batch_kernels.cc.
+        # Source of the checks: tensorflow/core/kernels/batch_kernels.cc.
         if sizes and sizes[-1] != self.max_batch_size:
             raise InvalidSetting(
                 f"allowed_batch_sizes ends with {sizes[-1]}, and max_batch_size is "
@@ -112,7 +112,7 @@ def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfi
             batch_timeout_micros=config.batch_timeout_micros,
             allowed_batch_sizes=list(config.allowed_batch_sizes or ()),
             max_enqueued_batches=config.max_enqueued_batches,
-            # Ops with the same shared name share their queue.
+            # The shared name is unique, because ops with the same shared name share their queue.
             shared_name=name,
             enable_large_batch_splitting=True,
             Tout=[output.dtype for output in concrete.outputs],

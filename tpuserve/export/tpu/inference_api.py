@@ -16,10 +16,12 @@ from tpuserve.export.tpu.batching import BatchConfig, call_batched
 from tpuserve.export.tpu.tpu_call import on_tpu, partitioned_call
 from tpuserve.graph.graph_walk import REPLICATE_METADATA
 
-# tf.estimator.ModeKeys.PREDICT. trainer.ModeKeys is not imported: tpuserve does not depend on it.
+# The value of tf.estimator.ModeKeys.PREDICT. trainer.ModeKeys is not imported, because tpuserve
+# does not depend on trainer.
 _PREDICT = "infer"
 
-# Fields of a spec for other modes. Their tensors would be inside of the TPU computation.
+# The fields of an EstimatorSpec for other modes. They are dropped, because code outside of the TPU
+# computation could not use their tensors.
 _FIELDS_OF_OTHER_MODES = ("loss", "train_op", "eval_metrics", "eval_metric_ops", "host_call")
 
 

@@ -46,7 +46,7 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # tpu.rewrite returns an operation if the computation has no results.
+        # If the computation has no results, tpu.rewrite returns an operation.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))
