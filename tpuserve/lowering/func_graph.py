@@ -61,7 +61,7 @@ def is_lowered(graph: Any) -> bool:
 
 
 def _outermost_graph(graph: Any) -> Any:
-    # The functions of nested graphs end up in the library of the outermost graph.
+    # Only the library of the outermost graph holds the functions of all nested graphs.
     while isinstance(graph, FuncGraph):
         graph = graph.outer_graph
     return graph
@@ -80,7 +80,8 @@ def _call_build(build: Callable[[], Any]) -> Any:
     try:
         return build()
     except TypeError as error:
-        # A captured variable of TensorFlow 1 is a value and not a reference.
+        # The capture of a variable of TensorFlow 1 is a value and no reference, so that an op that
+        # needs a reference raises a TypeError.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(
@@ -95,7 +96,7 @@ def _named_like(lowered: Any, target: Any) -> Any:
         return tf.group(lowered, name=target.name)
     with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": _GRADIENT}):
         result = tf.identity(lowered, name=target.op.name)
-    # The results of a queue or a call have unknown shapes.
+    # Set the shape, because the results of a queue or a call have unknown shapes.
     result.set_shape(target.shape)
     return result
 
@@ -160,7 +161,7 @@ def _graph_def(targets: list[Any], traced: Any) -> Any:
     definition = traced.as_graph_def()
     nodes = [node for node in definition.node if node.name in needed]
     for node in nodes:
-        # The variables are in another graph, so the nodes cannot be colocated with them.
+        # Remove colocation constraints: the variables that they name are in another graph.
         node.attr.pop("_class", None)
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del definition.node[:]

@@ -61,7 +61,7 @@ def lower(graph: "GraphDef", *, compiled: bool = True) -> "GraphDef":
         renamed = _rewrite_nodes(functions[name].node_def, f"function {name!r}", in_function=True)
         _rename_references(functions[name], renamed)
     _keep_functional_control_flow(reachable, functions)
-    # Of an unrolled function only the unrolled form is called.
+    # Remove functions that are no longer called, such as the original of an unrolled function.
     unused = reachable_before - reachable
     if unused or len(functions) != len(lowered.library.function):
         del lowered.library.function[:]

@@ -114,7 +114,7 @@ def _graph_def(
             continue
         copy = definition.node.add()
         copy.CopyFrom(node)
-        # The copy holds no variables, so the nodes cannot be colocated with any.
+        # Remove colocation constraints: the variables that they name are not copied.
         copy.attr.pop("_class", None)
         del copy.input[:]
         for tensor in operation.inputs:

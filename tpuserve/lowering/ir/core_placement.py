@@ -8,7 +8,7 @@ from tpuserve.errors import LoweringError
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# Coordinates of a core: x, y and z in the mesh of chips, and the core in its chip.
+# The number of coordinates of a core: x, y and z of its chip, and its index in the chip.
 _COORDINATES = 4
 _TPU_DEVICE = re.compile(r"device:TPU:(?P<ordinal>\d+)", re.IGNORECASE)
 

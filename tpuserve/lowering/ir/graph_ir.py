@@ -208,7 +208,7 @@ def topological_order(nodes: Iterable[Node]) -> dict[str, Node]:
     unordered = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
     entered: set[str] = set()
-    # Depth first without recursion: graphs are deeper than Python's stack.
+    # The depth-first search uses no recursion, because graphs are deeper than Python's stack.
     stack: list[tuple[str, bool]] = [(name, False) for name in reversed(unordered)]
     while stack:
         name, is_ready = stack.pop()

@@ -9,7 +9,7 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Attributes that TensorFlow's executor and Grappler read.
+# Names of attributes that TensorFlow's executor and Grappler read.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
@@ -45,11 +45,12 @@ def make_call(function: str, definition: "FunctionDef", *, must_compile: bool) -
     if must_compile:
         call.attr[MUST_COMPILE].b = True
     elif any(op_defs.is_handle(argument.type) for argument in signature.input_arg):
-        # Nodes of an inlined function do not wait for the call's control inputs. They could
-        # touch variables too early.
+        # Forbid inlining: nodes of an inlined function do not wait for the control inputs of the
+        # call, and could access variables too early.
         definition.attr[NOT_INLINE].b = True
     else:
-        # Grappler optimises an inlined function together with the nodes around it.
+        # Inline the function, so that Grappler optimises it together with the nodes around the
+        # call.
         call.attr[INLINE].b = True
     return call
 

@@ -45,7 +45,8 @@ def invariant_loop_variables(
     """Return, for each loop variable of a While, whether it is invariant in every iteration."""
     body = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
     current = [value in invariant for value in node.inputs]
-    # A variable that stops being invariant in one iteration may make others vary in the next.
+    # Repeat the analysis: a loop variable that varies in one iteration may make other loop
+    # variables vary in the next iteration.
     while True:
         known = {
             Value(name)

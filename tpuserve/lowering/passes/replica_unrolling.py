@@ -296,7 +296,7 @@ class _ReplicaUnroller:
     ) -> list[str]:
         """Emit one call of a cluster's function, or a call per replica; return the calls' names."""
         must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
-        # XLA ignores the seeds. Without XLA, each replica needs its own seeds.
+        # XLA ignores the seeds of random ops. Without XLA, each replica needs its own seeds.
         needs_reseeding = not must_compile and any(
             map(outlining.has_seed_attributes, body.nodes.values())
         )
@@ -342,7 +342,7 @@ class _ReplicaUnroller:
 
     def _awaited(self, names: Iterable[str]) -> list[str]:
         """Return the new nodes to wait for in place of nodes of the original graph."""
-        # A node outside of the graph keeps its name.
+        # Wait for a node outside of the graph under its own name.
         return [
             awaited
             for name in names

@@ -92,7 +92,7 @@ class UnrolledGraph:
         """Add a node; return its name, which may have a number appended."""
         name = graph_ir.unused_name(name, self.taken)
         self.taken.add(name)
-        # A control input from a node that the node reads anyway is redundant.
+        # Omit control inputs from nodes that the new node also has as data inputs.
         producers = {value.producer for value in inputs}
         remaining = [
             control

@@ -78,7 +78,7 @@ def _replica_groups(
     node: Node, nodes: Mapping[str, Node], num_replicas: int
 ) -> Sequence[Sequence[int]]:
     groups = _constant_rows(node, nodes)
-    # TensorFlow writes "all replicas" as no groups or as one empty group.
+    # No groups, or one empty group, mean that all replicas form one group.
     if not groups or not groups[0]:
         return [list(range(num_replicas))]
     unknown = [replica for group in groups for replica in group if not 0 <= replica < num_replicas]

@@ -15,8 +15,8 @@ from tpuserve.lowering.rules.op_spec import ReplicatedOp
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# The batches that may wait for a core, and the results that may wait for the host. With two, one
-# side can work ahead of the other; the buffers of a TPU are as short.
+# The capacity of each queue: the most batches that wait for a core, or results that wait for the
+# host. With two, each side can work ahead of the other; the buffers of a TPU are as short.
 CAPACITY = 2
 
 

@@ -138,7 +138,7 @@ class OpSpec:
         return self.kind in (OpKind.CONSTANT, OpKind.IDENTITY, OpKind.NO_OP)
 
 
-# Stateful ops of these kinds have effects, but their outputs are not random.
+# A stateful op of one of these kinds has effects, but its outputs are not random.
 _EFFECTS_ARE_KNOWN = frozenset(
     (
         OpKind.VARIABLE_READ,

@@ -165,7 +165,7 @@ _TPU_FRAME = (
         is_tpu_op=True,
         rewrite=rewrite_as_no_op,
     ),
-    # An empty CompilationResultProto says that the compilation succeeded.
+    # The result is an empty CompilationResultProto, which means that the compilation succeeded.
     OpSpec(
         "TPUCompilationResult",
         OpKind.TPU_FRAME,
@@ -188,7 +188,7 @@ _TPU_FRAME = (
     OpSpec("XlaSharding", OpKind.TPU_FRAME, rewrite=rewrite_as_identity),
 )
 
-# An emulated TPU system is always up.
+# The ops of the TPU system have nothing to do, because an emulated TPU system is always up.
 _TPU_SYSTEM = (
     # The topology of an emulated TPU is known without this op, so the result may be empty.
     OpSpec(

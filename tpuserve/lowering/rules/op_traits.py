@@ -61,7 +61,8 @@ def is_random(node: "NodeDef", library: "Library") -> bool:
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # A node that calls a function with a variable update is stateful because of the update.
+        # A node that calls a function with a variable update is stateful because of the update, and
+        # need not be random.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls(node, library)
     )

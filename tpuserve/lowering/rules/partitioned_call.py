@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def rewrite_partitioned_call(node: "NodeDef", scope: RewriteScope) -> None:
     """Rewrite a TPUPartitionedCall as a StatefulPartitionedCall."""
-    # The last data input is the ordinal of the core. The CPU has only one place to run on.
+    # Drop the last data input, the ordinal of the core: the call runs on the CPU.
     inputs = data_inputs(node)[:-1] + control_inputs(node)
     del node.input[:]
     node.input.extend(inputs)
