@@ -24,6 +24,7 @@ def gc_disabled() -> Iterator[None]:
     try:
         yield
     finally:
-        # Most of the objects belong to imported modules, which live as long as the process.
+        # `gc.freeze` is harmless: most of the objects belong to imported modules, which live as
+        # long as the process.
         gc.freeze()
         gc.enable()

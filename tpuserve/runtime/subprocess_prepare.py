@@ -92,7 +92,8 @@ def _is_small(directory: Path) -> bool:
 
 
 def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
-    # Lowering needs the definitions of TensorFlow's ops.
+    # For an emulated TPU the subprocess lowers the graph, which needs the definitions of
+    # TensorFlow's ops.
     op_list = tensorflow_stub.serialized_op_list() if request.hardware.is_emulated else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
@@ -133,7 +134,7 @@ def _raise_oom_score() -> None:
 
 
 def _exit_with_parent() -> None:
-    # The parent sends nothing more. The read returns when the parent closes the pipe or exits.
+    # The parent has sent everything, so this read returns when the parent closes the pipe or exits.
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

@@ -79,6 +79,6 @@ def _make_ndarray(proto: "TensorProto") -> np.ndarray[Any, Any]:
     if proto.tensor_content:
         return np.frombuffer(proto.tensor_content, np.int32).reshape(shape)
     size = int(np.prod(shape))
-    # A TensorProto with fewer values than elements repeats the last value.
+    # If a TensorProto has fewer values than elements, its last value is repeated.
     numbers = list(proto.int_val) or [0]
     return np.array((numbers + numbers[-1:] * size)[:size], np.int32).reshape(shape)

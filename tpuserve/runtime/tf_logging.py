@@ -37,7 +37,8 @@ def import_tensorflow() -> None:
             importlib.import_module("tensorflow")
     finally:
         os.dup2(original, 2)
-        # If the import started a process, that process may keep the pipe open for ever.
+        # Wait for a second only: a process that the import has started may keep the pipe open for
+        # ever.
         filtering.join(timeout=1)
 
 

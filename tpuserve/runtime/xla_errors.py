@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass
 
-# "... unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
-# registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}..."
+# The beginning of a message, and the name of an op in it: "Detected unsupported operations when
+# trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No registered 'AsString' OpKernel for
+# XLA_CPU_JIT devices compatible with node {{node spelled}}..."
 UNSUPPORTED = "Detected unsupported operations when trying to compile graph"
 _OP = re.compile(r"(?P<op>\w+) \([^{}]*?\bnode \{\{node (?P<node>[^{}]+)\}\}")
 
-# "Input 1 to node `shaped` with op Reshape must be a compile-time constant."
+# Matches messages such as "Input 1 to node `shaped` with op Reshape must be a compile-time
+# constant."
 _CONSTANT = re.compile(
     r"Input (?P<input>\d+) to node [`'](?P<node>[^`']+)[`'] with op (?P<op>\w+) must be a "
     r"compile-time constant"

@@ -11,8 +11,8 @@ from tensorflow.core.protobuf import config_pb2
 
 from tpuserve import tensorflow_internals
 
-# All models share this pool. The size is the default number of requests that the REST and gRPC
-# frontends together process at once.
+# The name and the size of the pool, which all models share. The size is the number of requests that
+# the REST and gRPC frontends together process at once by default.
 _NAME = "tpuserve_deadline"
 _THREADS = 8 * (os.cpu_count() or 1)
 

@@ -105,7 +105,7 @@ def import_segment(
     buffer = c_api.TF_NewBufferFromString(_segment_graph(segment, op_list))
     results = None
     try:
-        # TensorFlow 2 treats colocation constraints as hints.
+        # Do not validate colocation constraints, which are only hints in TensorFlow 2.
         c_api.TF_ImportGraphDefOptionsSetValidateColocationConstraints(options, False)
         for name, index in segment.inputs:
             output = handles.output(name, index)

@@ -46,7 +46,7 @@ class MultiSignatureRunner:
             signature = find_signature(self._signatures, name)
             signature.check_outputs(aliases)
             tensors[name] = {alias: signature.outputs[alias].name for alias in aliases}
-        # A tensor that two signatures share is computed once.
+        # Fetch each tensor once, even if two signatures have the same output tensor.
         fetches = {tensor for by_alias in tensors.values() for tensor in by_alias.values()}
         runner = self._runner(tuple(sorted(output_names)))
         results = runner.run(inputs, tuple(fetches), timeout_ms)

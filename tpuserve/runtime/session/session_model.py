@@ -104,12 +104,13 @@ class SessionModel:
     def close(self) -> None:
         """Close the session and free its variables; see `LoadedModel.close`."""
         self._session.close()
-        # A closed session still holds the variables until the last reference to it is gone.
+        # Drop the reference to the session: even a closed session holds the variables in memory.
         self._session = None
         for runner in self._runners.values():
             runner.close()
         self._multi_runner.close()
-        # A graph is full of reference cycles, which otherwise wait for the garbage collector.
+        # Break the reference cycles of the graph, so that its memory is free before the garbage
+        # collector runs.
         tensorflow_internals.ops.dismantle_graph(self._graph)
 
     def _make_runner(self, signature: Signature, names: Sequence[str]) -> SignatureRunner:

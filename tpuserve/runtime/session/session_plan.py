@@ -16,7 +16,7 @@ from tpuserve.lowering import lower
 from tpuserve.saved_model.signature import Signature
 from tpuserve.select import MetaGraphSelection
 
-# Source: tensorflow/cc/saved_model/constants.h.
+# Names in a MetaGraphDef. Source: tensorflow/cc/saved_model/constants.h.
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"

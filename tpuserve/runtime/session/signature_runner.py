@@ -36,8 +36,8 @@ _TIMED_OUT = "Timed out waiting for notification"
 # A run that cannot be stopped needs a time limit of this many times its last duration.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
-# The number of output choices, and of input shapes, that are cached. Clients choose them, so the
-# caches need a bound.
+# The largest number of combinations of outputs, and of input shapes, that are cached. Clients
+# choose both, so the caches need a bound.
 _MAX_CACHED = 64
 
 
@@ -222,7 +222,8 @@ class SignatureRunner:
 
 def error_summary(error: Exception) -> str:
     """Return the line of a TensorFlow error that states the cause."""
-    # TensorFlow puts headings and a stack of nodes around this line.
+    # TensorFlow's messages have headings before the line with the cause, and a stack of nodes after
+    # it.
     text = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_HEADINGS)]
