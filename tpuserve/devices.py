@@ -147,7 +147,7 @@ def _is_compiled(environ: Mapping[str, str]) -> bool:
 
 
 def _real() -> TpuSystem:
-    # Imported here, because an emulated system is found without TensorFlow.
+    # TensorFlow is imported here, because finding an emulated system does not need TensorFlow.
     import tensorflow as tf
 
     cores = len(tf.config.list_physical_devices("TPU"))

@@ -36,7 +36,7 @@ class TpuserveError(Exception):
     code: ClassVar[Code] = Code.UNKNOWN
 
 
-# Invalid requests, arguments and settings.
+# Errors about invalid requests, arguments and settings.
 
 
 class InvalidInput(TpuserveError):
@@ -89,7 +89,7 @@ class WrongContext(TpuserveError, RuntimeError):
     code = Code.FAILED_PRECONDITION
 
 
-# Requested things that do not exist.
+# Errors about requested models, versions, files and devices that do not exist.
 
 
 class NotFound(TpuserveError):
@@ -158,7 +158,7 @@ class UnsupportedTensorFlow(TpuserveError, ImportError):
     code = Code.FAILED_PRECONDITION
 
 
-# Things that exist and cannot be used.
+# Errors about models, files and devices that exist and cannot be used.
 
 
 class DamagedSavedModel(TpuserveError):
@@ -245,7 +245,7 @@ class ModelsNotAvailable(TpuserveError):
     code = Code.UNKNOWN
 
 
-# Authentication, limits and deadlines.
+# Errors about authentication, limits and deadlines.
 
 
 class Unauthenticated(TpuserveError):

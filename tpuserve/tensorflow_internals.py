@@ -53,7 +53,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "tpu_functional": ("tpu.functional", ""),
     "tpu_ops": ("tpu.ops.tpu_ops", ""),
 }
-# Attributes of the modules above that tpuserve changes or calls.
+# Private attributes of the modules in `_NAMES` that tpuserve uses.
 _MODULE_ATTRIBUTES = {
     "c_api": (
         "TF_DeleteBuffer",

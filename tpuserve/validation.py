@@ -82,6 +82,6 @@ def check_duration(
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidType(message)
     number = float(value)
-    # All comparisons with NaN are false, so that this condition refuses NaN.
+    # The condition is negated, so that NaN, with which all comparisons are false, is refused.
     if not (number >= 0 if zero else number > 0):
         raise InvalidSetting(message)

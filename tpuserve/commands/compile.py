@@ -26,7 +26,7 @@ def _parse_load(text: str) -> tuple[int, float]:
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 
-# \b keeps click from joining the lines.
+# The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b
 Examples:
   tpuserve compile /models/half/1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-# The exception that a signal handler raises → the signal.
+# Type of the exception that a signal handler raises → the signal.
 _SIGNAL_OF_EXCEPTION: dict[type[BaseException], signal.Signals] = {
     SystemExit: signal.SIGTERM,
     KeyboardInterrupt: signal.SIGINT,

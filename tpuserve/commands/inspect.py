@@ -10,7 +10,7 @@ from tpuserve.commands.path_type import SavedModelPath
 from tpuserve.errors import DamagedSavedModel
 from tpuserve.saved_model import metagraph, summary
 
-# \b keeps click from joining the lines.
+# The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b
 Examples:
   tpuserve inspect /models/half/1
@@ -41,7 +41,8 @@ def inspect(directory: tuple[Path, ...], as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(summary.saved_model_to_dict(model), indent=2))
         else:
-            # Imported late: importing rich takes longer than printing JSON.
+            # The module with the tables is imported late, because importing rich takes longer than
+            # printing JSON.
             from tpuserve.saved_model import summary_tables
 
             summary_tables.print_summary(model)

@@ -14,7 +14,7 @@ from tpuserve.commands.options import (
 )
 from tpuserve.commands.progress import progress_bar
 
-# \b keeps click from joining the lines.
+# The character \b tells click to keep the line breaks of the examples.
 _EXAMPLES = """\b
 Examples:
   tpuserve verify /models/half/1
@@ -85,7 +85,8 @@ def verify(
 
     The exit status is 0 if all signatures pass and nothing is known to fail on a TPU, else 1.
     """
-    # TensorFlow reads its log level from the environment when it is imported.
+    # TensorFlow is imported only now, because it reads its log level from the environment during
+    # the import.
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpuserve import tensorflow_internals
 
-# Resources of TensorFlow 1's control flow and its gradients, created anew in each run.
+# Ops for control flow of TensorFlow 1 and its gradients, which create a new resource in each run.
 _CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 
@@ -37,7 +37,7 @@ def is_persistent(operation: Any) -> bool:
 
     Such state is a variable, table, queue or iterator, or the value of a placeholder.
     """
-    # A placeholder has one value in a whole run, whether the run feeds it or not.
+    # A placeholder counts as state, because it has one value during a whole run, fed or not.
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):
         return True
     # A variable of TensorFlow 1 is a tensor of a reference type.

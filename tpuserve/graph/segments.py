@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# The limits of one segment, for an import of about a millisecond.
+# The most nodes and bytes of one segment, so that its import takes about a millisecond.
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
 # The number of segments is limited, because TensorFlow compares each segment with all nodes that
@@ -97,7 +97,7 @@ def _split_library(graph: Any) -> Iterator[Any]:
         if num_bytes > _MAX_BYTES // 4:
             yield part
             part, num_bytes = type(graph)(versions=graph.versions), 0
-    # Gradients name functions, so they follow the functions.
+    # Gradient definitions refer to functions, so they come after the functions.
     part.library.gradient.extend(graph.library.gradient)
     part.library.registered_gradients.extend(graph.library.registered_gradients)
     if part.HasField("library"):
@@ -170,7 +170,7 @@ def _strongly_connected_components(nodes: dict[str, Any]) -> Iterator[list[str]]
 def _prerequisites(nodes: dict[str, Any], name: str) -> list[str]:
     """Return the nodes that must be imported before or with a node."""
     sources = [_split_reference(reference)[0] for reference in nodes[name].input]
-    # Once a graph has a node "a/b", TensorFlow refuses a new node "a".
+    # A node "a" precedes the node "a/b": once a graph has "a/b", TensorFlow refuses a new node "a".
     scope, slash, _ = name.rpartition("/")
     while slash:
         sources.append(scope)

@@ -185,7 +185,7 @@ def _features(
     for key, dtype, shape in zip(dense, types, shapes, strict=False):
         size = 1
         for dimension in shape.dim:
-            # An unknown first dimension accepts any number of rows; one row is enough.
+            # Count an unknown dimension as 1: any number of rows is valid, and one row is enough.
             size *= 1 if dimension.size < 0 else dimension.size
         features.append(ExampleFeature(key, dtype, size))
     return features

@@ -34,7 +34,8 @@ def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef
     names = {
         f"{ASSETS}/{name}" for metagraph in metagraphs for name in proto_file.asset_names(metagraph)
     }
-    # os.path.isfile and not pathlib: it returns False for a damaged name that is no valid path.
+    # Path.is_file may raise an error for a damaged name that is not a valid path; os.path.isfile
+    # returns False.
     missing = [name for name in sorted(names) if not os.path.isfile(os.path.join(directory, name))]
     return problems + _describe(directory, missing)
 
@@ -44,7 +45,7 @@ def _missing_variables(directory: Path) -> list[str]:
     if not variables.is_dir():
         return [f"{VARIABLES}/"]
     names = {path.name for path in variables.iterdir()}
-    # The name of each data file contains the number of data files.
+    # The number of data files is known from the names of the files that exist.
     counts = {int(match[2]) for match in map(_SHARD_NAME.fullmatch, names) if match} or {1}
     expected = [_INDEX_NAME]
     expected += [f"variables.data-{n:05d}-of-{count:05d}" for count in counts for n in range(count)]

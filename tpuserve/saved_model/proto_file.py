@@ -13,7 +13,7 @@ from tpuserve.proto import saved_model_pb2 as pb
 BINARY_NAME = "saved_model.pb"
 TEXT_NAME = "saved_model.pbtxt"
 
-# Source: tensorflow/cc/saved_model/constants.h.
+# The name of the collection of assets. Source: tensorflow/cc/saved_model/constants.h.
 _ASSETS_COLLECTION = "saved_model_assets"
 
 
@@ -104,7 +104,7 @@ def _why_not_found(directory: Path) -> str:
     shown = "the current directory" if directory == Path() else directory
     versions = sorted(path.name for path in directory.iterdir() if (path / BINARY_NAME).is_file())
     if versions:
-        # The newest version has the largest number.
+        # Sort by number, so that the message suggests the newest version.
         versions.sort(key=lambda name: int(name) if name.isdecimal() else -1)
         return (
             f"no {BINARY_NAME} in {shown}; found version directories {', '.join(versions)}. "

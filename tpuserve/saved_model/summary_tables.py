@@ -26,8 +26,8 @@ _MAX_NAMES = 6
 _MAX_TENSORS = 200
 _MAX_CALLS = 20
 _MAX_TEXT = 2000
-# The width for output that is no terminal, such as a pipe. It wraps few lines, so that grep finds
-# whole lines.
+# The width of output to a pipe or a file. It is so large that few lines are wrapped, so that grep
+# finds whole lines.
 _PIPE_WIDTH = 200
 
 _UNITS = ("kB", "MB", "GB", "TB")

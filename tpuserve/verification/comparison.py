@@ -29,7 +29,7 @@ def compare_outputs(
       The largest differences and the number of values out of tolerance. If the dtypes or the
       shapes differ, `failure` says how, and no values are compared.
     """
-    # A session returns a Python or numpy scalar, not an array, for a scalar fetch.
+    # Convert to arrays, because a session returns scalars as Python or NumPy scalars.
     baseline, candidate = np.asarray(baseline), np.asarray(candidate)
     dtype = _dtype_name(baseline)
     if _dtype_name(candidate) != dtype:
@@ -108,7 +108,7 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
         "num_out_of_tolerance": num_mismatched,
     }
     if baseline.dtype.kind in "iu":
-        # Python integers do not overflow.
+        # Subtract Python integers, because the difference of NumPy integers could overflow.
         differences = [
             abs(int(first) - int(second))
             for first, second in zip(baseline[is_mismatch], candidate[is_mismatch], strict=True)

@@ -65,7 +65,7 @@ def _to_plain(value: Any) -> Any:
         return {name: _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return [_to_plain(member) for member in value]
-    # A difference beyond the range of float64 is infinite.
+    # JSON has no infinity, which a difference beyond the range of float64 becomes.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -47,7 +47,7 @@ _SHAPE_INPUTS: Mapping[str, Sequence[int]] = {
     "SparseToDense": (1,),
 }
 
-# The outputs of these ops depend on the shape of their input only, not on its values.
+# Ops whose outputs depend only on the shape of their input, and not on its values.
 _SHAPE_OPS = ("Shape", "ShapeN", "Rank", "Size", "VariableShape", "ZerosLike", "OnesLike")
 
 

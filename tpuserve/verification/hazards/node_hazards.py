@@ -208,7 +208,7 @@ def _output_types(node: Any) -> list[int]:
     defaults = {attribute.name: attribute.default_value for attribute in definition.attr}
     types: list[int] = []
     for output in definition.output_arg:
-        # An export leaves out attributes that have their default value.
+        # Use the default value of an attribute that the node lacks: exports omit default values.
         name = output.type_list_attr or output.type_attr
         value = node.attr[name] if name in node.attr else defaults.get(name)
         if output.type_list_attr:
@@ -225,7 +225,8 @@ def _constant_bytes(node: Any) -> int:
     tensor = node.attr["value"].tensor
     if tensor.dtype == tf.string.as_datatype_enum:
         return sum(map(len, tensor.string_val))
-    # The file stores a constant that repeats one value once; the program holds it in full.
+    # The size follows from the shape: the file stores a repeated value once, but a compiled program
+    # holds all elements.
     count = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
     return int(count * tf.as_dtype(tensor.dtype).size)
 

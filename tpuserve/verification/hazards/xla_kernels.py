@@ -36,7 +36,8 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 @functools.cache
 def _xla_kernels() -> Mapping[str, list[Any]]:
     """Return XLA's KernelDefs by op type."""
-    # TensorFlow registers XLA's kernels when it compiles something for the first time.
+    # Compile a small function first, because TensorFlow registers XLA's kernels at the first
+    # compilation.
     tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)
     for kernel in kernels.get_all_registered_kernels().kernel:

@@ -20,8 +20,8 @@ def read_npz(path: Path) -> dict[str, Array]:
       InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
     try:
-        # The file is opened here because numpy leaves a damaged file open. Pickled objects are
-        # refused because unpickling runs code from the file.
+        # The file is opened here, because NumPy would leave a damaged file open. Pickled objects
+        # are refused, because unpickling runs code from the file.
         with path.open("rb") as opened:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):

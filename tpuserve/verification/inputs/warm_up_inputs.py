@@ -38,7 +38,7 @@ def read_warm_up_inputs(
     path = directory / warm_up_file.PATH
     if not path.is_file():
         return {}
-    # Imported late: the import is slow, and few models have warm-up records.
+    # The protos are imported late: the import is slow, and few models have warm-up records.
     from google.protobuf.message import DecodeError
     from tensorflow_serving.apis import prediction_log_pb2
 
