@@ -124,13 +124,14 @@ def _escape(match: "re.Match[bytes]") -> bytes:
 def _encode_numbers(array: Array, kind: str) -> bytes:
     if kind == "float":
         return floats.encode_floats(array)
-    # orjson accepts only arrays in C order and native byte order.
+    # Convert the array, because orjson accepts only arrays in C order.
     array = np.ascontiguousarray(array)
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
 
 
 def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
-    # A chunk is as many rows as hold `CHUNK_SIZE` numbers. A larger row is split into its rows.
+    # A chunk consists of whole rows with `CHUNK_SIZE` numbers together. If a single row is larger,
+    # the row itself is appended in chunks.
     row_size = array[0].size
     text += b"["
     if row_size > CHUNK_SIZE:
@@ -146,7 +147,7 @@ def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
 
 
 def _split_rows(array: Array) -> list[Array]:
-    # Indexing with an ellipsis returns arrays, also for the elements of an array of objects.
+    # The ellipsis makes each row an array, even if the array has one dimension of Python objects.
     return [array[position, ...] for position in range(array.shape[0])]
 
 

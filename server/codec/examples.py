@@ -38,7 +38,8 @@ def decode_examples(document: Json) -> list[bytes]:
         examples = examples.tolist()
     if not examples:
         raise InvalidJson("'examples' value is an empty array")
-    # Concatenated messages parse as their merger, in which later fields win.
+    # Concatenate the serialised context and example: protobuf parses them as one merged message, in
+    # which the fields of the example take precedence.
     return [context + encode_example(example) for example in examples]
 
 
@@ -118,7 +119,7 @@ def _encode_float(value: float) -> bytes:
 
 
 def _encode_message(field_number: int, content: bytes) -> bytes:
-    # Wire type 2: a field with a length.
+    # Wire type 2 is that of a field with a length.
     return bytes([field_number << 3 | 2]) + _encode_varint(len(content)) + content
 
 

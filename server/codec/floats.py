@@ -11,13 +11,13 @@ from server.servables.servable import Array
 # Numbers of this range are formatted without an exponent. The power of ten that scales such a
 # number to an integer of nine digits is exact in a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# From this number on the format with six digits has an exponent.
+# The format with six digits writes numbers from this number on with an exponent.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches shortest digits that differ from the format with six digits: more than six digits, an
-# exponent, or null.
+# Matches an element in orjson's output that differs from the format with six digits: it has more
+# than six digits, an exponent, or is null.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -83,7 +83,7 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         in_range = (size >= _LOWEST) & (size < _HIGHEST)
     size = np.where(in_range, size, 1.0)
-    # The floored decimal logarithm: 0.00012 → -4, 123.0 → 2.
+    # The decimal logarithm of each number, rounded down: 0.00012 → -4, 123.0 → 2.
     exponent = np.full(array.shape, -4, np.int8)
     for least in _EXPONENTS:
         exponent += size >= least

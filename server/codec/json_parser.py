@@ -23,7 +23,8 @@ _MAX_NESTING_AROUND_ARRAYS = 64
 _MAX_SHOWN_CHARACTERS = 256
 _SPACE = " \t\r\n"
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
-# The decimal digits of 2^64 - 1. int() refuses texts of several thousand digits.
+# The number of decimal digits of 2^64 - 1. Longer texts become floats without int(), which refuses
+# texts of several thousand digits.
 _MAX_INTEGER_DIGITS = 20
 _KEY = re.compile(rb'"[ \t\r\n]*:')
 _STRING = re.compile(rb'"[^"]*"')
@@ -33,7 +34,7 @@ _PLACEHOLDER = re.compile(r"@[0-9]+")
 # RapidJSON's forms of numbers that Python's `json` module refuses.
 _UNKNOWN_TO_JSON = re.compile(r"Inf(?!inity)|-NaN")
 _NUMBERS_AND_QUOTES = re.compile(r'"|\\.|-NaN|Inf(?:inity)?', re.DOTALL)
-# Group 1 is half of a surrogate pair.
+# Matches an escape sequence; group 1 matches half of a surrogate pair.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)",
     re.DOTALL,
@@ -69,7 +70,7 @@ def parse_json(body: bytes) -> Json:
 def format_for_error(value: Json) -> str:
     """Format a value as JSON for an error text, cut after 256 characters."""
     if isinstance(value, (list, dict, RawNumericArray)):
-        # Each chunk has one character at least, so no more chunks are needed.
+        # Join only as many chunks as characters are shown: each chunk has at least one character.
         text = "".join(islice(_ERROR_ENCODER.iterencode(value), _MAX_SHOWN_CHARACTERS + 1))
     else:
         text = json.dumps(value, ensure_ascii=False)
@@ -97,7 +98,8 @@ def _parse(body: bytes, max_nesting: int) -> Json:
     except orjson.JSONDecodeError:
         return _parse_tolerantly(body, max_nesting)
     _check_nesting(body, max_nesting)
-    # orjson keeps the last of several equal keys, and RapidJSON finds the first.
+    # Of several equal keys, orjson keeps the last and RapidJSON finds the first, so documents with
+    # equal keys are parsed again.
     return value if _has_unique_keys(body, value) else _parse_tolerantly(body, max_nesting)
 
 

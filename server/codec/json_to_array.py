@@ -14,7 +14,7 @@ from server.servables.servable import Array
 from tpuserve.errors import InvalidTensor, UnsupportedType
 from tpuserve.saved_model import dtypes
 
-# NumPy 1 has no arrays of more dimensions.
+# The largest number of dimensions of an array in NumPy 1.
 _MAX_RANK = 32
 
 _FLOATS = frozenset(("float32", "float64"))
@@ -22,7 +22,7 @@ _NUMBERS = frozenset((int, float))
 _NESTED = frozenset((list, RawNumericArray))
 # Below this size Python's min and max are faster than NumPy's checks for overflow.
 _FEW = 64
-# Slightly below the largest float32.
+# A bound slightly below the largest float32, so that every number within the bound fits.
 _MAX_FLOAT32 = 3.4e38
 _INTEGERS: dict[str, type[Any]] = {
     "int8": np.int8,
@@ -180,7 +180,7 @@ def _to_floats(leaves: list[Json], dtype: str) -> Array:
 def _to_integers(leaves: list[Json], dtype: str) -> Array:
     bounds = np.iinfo(np.int32 if dtype in _NARROW else _INTEGERS[dtype])
     if leaves:
-        # Compared as Python integers, since NumPy 1 wraps integers that do not fit.
+        # Compare the numbers as Python integers, because NumPy 1 wraps integers that do not fit.
         for extreme in (min(leaves), max(leaves)):
             if not int(bounds.min) <= extreme <= int(bounds.max):
                 raise _type_mismatch(extreme, dtype)
@@ -197,7 +197,8 @@ def _to_strings(leaves: list[Json]) -> Array:
 
 def _to_bytes(value: Json) -> bytes:
     if type(value) is str:
-        # `parse_json` keeps bytes that are not UTF-8 as lone surrogates.
+        # Convert lone surrogates back to the bytes that are not UTF-8, which `parse_json` keeps in
+        # this form.
         return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
         raise _type_mismatch(value, "string")

@@ -14,7 +14,7 @@ import orjson
 
 from server.servables.servable import Array
 
-# An optional extra. Without simdjson everything works, but large requests take longer.
+# simdjson is an optional extra. Without simdjson, large requests take longer.
 simdjson: Any
 try:
     import simdjson
@@ -29,7 +29,7 @@ _NUMERIC_REGION = re.compile(rb"\[[0-9eE+\-.,\[\] \t\r\n]{%d,}" % MIN_BYTES)
 _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
 _SEPARATORS = b", \t\r\n"
-# NumPy 1 has no arrays of more dimensions.
+# The largest number of dimensions of an array in NumPy 1.
 _MAX_RANK = 32
 
 _FLOATS: dict[str, type[Any]] = {"float32": np.float32, "float64": np.float64}
@@ -83,10 +83,11 @@ class RawNumericArray:
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # An empty list and a list of one number have the same brackets.
+            # Refuse empty lists, because an empty list and a list of one number have the same
+            # brackets.
             return None
         if wide is np.int64 and narrow is not np.int64:
-            # TensorFlow Serving checks narrower integer types against 32 bits.
+            # Check narrower integer types against 32 bits, as TensorFlow Serving does.
             bounds = np.iinfo(np.int32)
             if array.min() < bounds.min or array.max() > bounds.max:
                 return None
@@ -118,12 +119,13 @@ def _extract(
         array = _parse_array(body[start:end])
         if array is None:
             return None
-        # Inside of a string the placeholder's quotes make the document invalid JSON.
+        # If the numbers are part of a string, the quotes of the placeholder make the document
+        # invalid JSON, and the caller parses the original document.
         rest += [body[previous_end:start], b'"@%d"' % len(arrays)]
         arrays.append(array)
         previous_end = end
     rest.append(body[previous_end:])
-    # A string of the document itself must not look like a placeholder.
+    # Extract nothing if a string of the document itself may look like a placeholder.
     if not arrays or any(b"@" in text or b"\\u0040" in text for text in rest[::2]):
         return None
     return b"".join(rest), arrays
@@ -149,7 +151,8 @@ def _parse_array(text: bytes) -> RawNumericArray | None:
     if shape is None:
         return None
     try:
-        # A simdjson parser cannot be reused while a document that it parsed is alive.
+        # Create a parser for each array: a simdjson parser cannot be reused while one of its
+        # documents is alive.
         return RawNumericArray(text, shape, simdjson.Parser().parse(text))
     except (ValueError, RuntimeError):
         return None
@@ -165,7 +168,7 @@ class _ShapeCache:
     _MAX_ENTRIES, _MAX_BYTES = 4, 1 << 20
 
     def __init__(self) -> None:
-        # Replaced as a whole, so threads read the tuple without a lock.
+        # The tuple is replaced as a whole, so that threads can read it without a lock.
         self._entries: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
     def get_shape(self, structure: bytes) -> tuple[int, ...] | None:

@@ -35,7 +35,8 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
     count = _get_batch_size(outputs)
     if not count:
         return _encode_object({"predictions": b"[]"})
-    # In chunks of rows: the texts of all rows together take several times the memory of the body.
+    # Encode the rows in chunks, because the texts of all rows together would take several times the
+    # memory of the body.
     row_size = max(array.size // count for array in outputs.values())
     step = max(1, array_to_json.CHUNK_SIZE // max(1, row_size))
     encoded = bytearray(b'{\n    "predictions": [')
@@ -119,7 +120,7 @@ def encode_regressions(values: Array) -> JsonText:
 
 def encode_error(message: str) -> bytes:
     """Encode an error message: {"error": message}."""
-    # A message may quote half of a surrogate pair, which UTF-8 cannot encode.
+    # Replace half of a surrogate pair, which a message may quote and UTF-8 cannot encode.
     return _encode_object({"error": array_to_json.quote_string(message.encode("utf-8", "replace"))})
 
 
@@ -153,7 +154,7 @@ def _encode_list_member(key: str, value: JsonText) -> JsonText:
     before, after = b'{\n    "%s": ' % key.encode(), b"\n}"
     is_list = len(value) > 2 and value.endswith(b"]")
     if type(value) is bytearray:
-        # The text is large, so it is extended in place.
+        # A bytearray is a large text, which is extended in place.
         value[:0] = before
         if is_list:
             value[-1:] = b"\n    ]"
