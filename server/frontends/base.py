@@ -169,7 +169,7 @@ def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None
         frontend.start()
     except (OSError, RuntimeError) as error:
         path = settings.grpc_socket_path
-        # Only the text of gRPC's error names the address that gRPC could not bind.
+        # The address that gRPC could not bind is known only from the text of gRPC's error.
         if path and f"unix:{path}" in str(error):
             raise ports.unix_socket_error(path, "--grpc_socket_path") from error
         raise ports.port_in_use_error(settings.host, port, flag) from error

@@ -11,7 +11,7 @@ from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.request_log.access_log import AccessLog
 
 _PROTOCOL = "REST"
-# Sockets that accept IPv6 and IPv4 prepend this to an IPv4 address.
+# Sockets that accept IPv6 and IPv4 report an IPv4 address with this prefix.
 _IPV4_PREFIX = "::ffff:"
 
 

@@ -8,7 +8,8 @@ from tpuserve.errors import Code, RequestTooLarge, TpuserveError
 
 logger = logging.getLogger(__name__)
 
-# Source: tensorflow_serving/model_servers/http_rest_api_util.cc.
+# The HTTP status of each canonical code. Source:
+# tensorflow_serving/model_servers/http_rest_api_util.cc.
 HTTP_STATUS: dict[Code, int] = {
     Code.CANCELLED: 499,
     Code.UNKNOWN: 500,

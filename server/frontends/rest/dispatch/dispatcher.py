@@ -140,7 +140,8 @@ class Dispatcher:
                 timeout_ms = max(1, timeout_ms - (time.monotonic() - received_at) * 1000)
             return handle(body, timeout_ms=timeout_ms)
         finally:
-            # The request is in flight until here, even if its client has given up.
+            # Count the request as in flight until the model has run, even if its client has
+            # disconnected.
             self._release(reservation)
 
     def _release(self, reservation: MemoryReservation) -> None:
@@ -158,7 +159,7 @@ class Dispatcher:
             return None
         tracker = self._get_tracker(router, route)
         handler: SyncHandler = partial(self._handle_synchronously, router, route, tracker)
-        # Batching may block; see `server.admission.nonblocking`.
+        # With batching, the handler may block; see `server.admission.nonblocking`.
         return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
 
     def _handle_synchronously(

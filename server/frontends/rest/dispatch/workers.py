@@ -30,7 +30,7 @@ _VERY_SLOW_SECONDS = 0.05
 # The number of quick runs between two readings of the run-queue wait.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
-# Larger requests take long to parse, whatever the model.
+# Larger requests always run in threads, because they take long to parse.
 _MAX_INLINE_BYTES = 4096
 
 
@@ -166,7 +166,7 @@ class Workers:
             return _run_timed(tracker, work)
         submitted = self._pool.submit(_run_timed, tracker, work)
         submitted.add_done_callback(lambda future: future.cancelled() and on_dropped())
-        # Cancelling the asyncio future cancels work that has not begun.
+        # A cancellation of this asyncio future cancels work that has not begun.
         future = asyncio.wrap_future(submitted)
         if self._timeout_ms is None:
             return await future

@@ -16,8 +16,8 @@ _BASE64: Json = {
 }
 _STRING: Json = {"anyOf": [{"type": "string"}, _BASE64]}
 _VALUE: Json = {"anyOf": [{"type": "number"}, {"type": "boolean"}, *_STRING["anyOf"]]}
-# Swagger UI generates an example with all required elements. For an image of 224 x 224 x 3 that
-# blocks a browser for minutes. So larger tensors have no required number of elements.
+# Swagger UI generates an example with all required elements, which blocks a browser for minutes for
+# an image of 224 x 224 x 3. So the schema of a larger tensor requires no number of elements.
 _MAX_REQUIRED_ELEMENTS = 4096
 _BITS = {"int8": 32, "int16": 32, "int32": 32, "uint8": 32, "int64": 64}
 

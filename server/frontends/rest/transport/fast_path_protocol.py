@@ -71,7 +71,8 @@ class FastPathProtocol(TimeoutProtocol):
             self._num_in_a_row += 1
             self._handler = handler
             self._buffered_body = b""
-            # A new list receives the trailers of a chunked body.
+            # The new list receives the trailers of a chunked body, which are not headers of the
+            # request.
             self._buffered_headers, self.headers = self.headers, []
             return
         self._buffered_headers = self.headers

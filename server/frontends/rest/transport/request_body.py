@@ -11,7 +11,7 @@ from tpuserve.errors import Cancelled, RequestTooLarge, TooManyRequests
 
 MAX_DECOMPRESSED_BYTES = 100_000_000
 """The largest decompressed body. TensorFlow Serving treats a larger body as empty."""
-# The window size that selects the gzip format, see zlib.decompressobj.
+# The value of wbits that selects the gzip format; see zlib.decompressobj.
 _GZIP_WINDOW = 31
 _CHUNK_BYTES = 1 << 20
 

@@ -12,7 +12,8 @@ JSON = b"application/json"
 TEXT = b"text/plain"
 HTML = b"text/html"
 
-# Larger bodies are sent in chunks, which are copied as the client receives them.
+# Larger bodies are sent in chunks of this size, so that only the chunk that is being sent is
+# copied.
 _CHUNK_BYTES = 1 << 20
 
 _NOT_FOUND = b"""<HTML><HEAD>

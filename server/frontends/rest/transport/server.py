@@ -70,7 +70,8 @@ class RestServer:
             lifespan="off",
             ws="none",
             server_header=False,
-            # Clients must not be able to choose the address that the access log shows.
+            # Ignore the headers of proxies: clients must not be able to choose the address in the
+            # access log.
             proxy_headers=False,
             timeout_graceful_shutdown=math.ceil(grace_seconds),
         )

@@ -11,9 +11,9 @@ from server.frontends.rest.transport.headers import Header
 from server.frontends.rest.transport.timeouts import ConnectionTimeouts
 from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, httptools
 
-# These headers tell where a request ends.
+# The headers that tell where the body of a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
-# The text of uvicorn's response.
+# uvicorn's text for an invalid request.
 _INVALID_REQUEST = "Invalid HTTP request received."
 
 
@@ -49,7 +49,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_in_head = True
         # Whether the fast path has sent a response, and no byte of the next request has arrived.
         self._is_idle = False
-        # The offset of the data behind a head that requests an upgrade.
+        # The offset of the data that follows a head with a request for an upgrade.
         self._upgrade_offset: int | None = None
         self._is_replaying_head = False
         self._framing_headers: list[Header] = []
@@ -92,13 +92,15 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_in_head = False
         self._remember_framing(self.headers)
         super().on_headers_complete()
-        # The application holds this list. Trailers of a chunked body must not extend it.
+        # Replace the list of headers: the application holds the old list, and the trailers of a
+        # chunked body must not extend it.
         self.headers = []
 
     def on_message_complete(self) -> None:
         """Handle the end of a request."""
         if self.parser.should_upgrade():
-            # The body follows, which the parser mistakes for data of the other protocol.
+            # The request is not complete: after a request for an upgrade, the parser mistakes the
+            # body for data of the other protocol.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
@@ -108,7 +110,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._request_started = self._last_received
 
     def _may_read_next_request(self) -> bool:
-        # Without queued requests, `cycle` is the request that is being answered.
+        # If no request is queued, `cycle` is the request that is being answered.
         cycle = self.cycle
         if self.pipeline:
             return False
@@ -119,8 +121,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._framing_headers = [header for header in headers if header[0] in _FRAMING_HEADERS]
 
     def _unsupported_upgrade_warning(self) -> None:
-        # uvicorn calls this where the parser stopped. No warning: some clients offer HTTP/2 with
-        # every request.
+        # uvicorn calls this method when the parser stops at an upgrade. No warning is logged,
+        # because some clients offer HTTP/2 with every request.
         error = sys.exc_info()[1]
         assert isinstance(error, httptools.HttpParserUpgrade)
         self._upgrade_offset = error.args[0]
@@ -129,7 +131,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Parse the data behind a head that requests an upgrade, as if it requested none."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # HttpToolsProtocol.__init__ sets this option, too.
+            # Set the same option of the parser as HttpToolsProtocol.__init__.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -150,10 +152,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if cycle is None or cycle.response_complete:
             super().send_400_response(msg)
         elif not cycle.more_body:
-            # All earlier requests are complete. Their last response ends the connection.
+            # All earlier requests are complete; close the connection after the response to the last
+            # request.
             cycle.keep_alive = False
         elif self.pipeline:
-            # The incomplete request is the latest in the queue, which is at index 0.
+            # The incomplete request is the latest request, which is at index 0 of the queue.
             self.pipeline[0] = (cycle, _refuse)
         else:
             # Stop the application that answers the incomplete request.
@@ -169,7 +172,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_idle = False
 
     def _await_next_request(self) -> None:
-        # Called after a response that bypassed uvicorn, which would start its keep-alive timer.
+        # This method is called after a response of the fast path, for which uvicorn starts no
+        # keep-alive timer.
         self._is_in_head = True
         self._head_bytes = 0
         self._is_idle = True
@@ -203,16 +207,17 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 and not self.flow.read_paused
                 or now - self._request_started > self.timeouts.body_seconds
             )
-        # A complete request is being answered. The server has its own time limit for that.
+        # No timeout applies while a complete request is answered: the time limit of the server
+        # applies.
         if self.cycle is not None and not self.cycle.response_complete:
             return False
-        # Between two requests the keep-alive timeout applies instead.
+        # Between two requests, the keep-alive timeout applies instead of these timeouts.
         is_kept_alive = self._is_idle or self.timeout_keep_alive_task is not None
         return now - self._request_started > self.timeouts.headers_seconds and not is_kept_alive
 
     def _abort(self) -> None:
         if self.cycle is not None:
-            # Stop the application: no further bytes may be sent.
+            # Stop the application that answers the request, because no further bytes can be sent.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.abort()

@@ -19,7 +19,7 @@ def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # Python loads a key and its certificate from files only.
+        # Write temporary files, because Python loads a key and its certificate from files only.
         with _write_file(tls.server_cert) as certificate, _write_file(tls.server_key) as key:
             context.load_cert_chain(certificate, key, password=_refuse_password)
         if tls.custom_ca:
@@ -37,7 +37,7 @@ def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _refuse_password() -> str:
-    # Without a callback OpenSSL would prompt on the terminal.
+    # Without this callback, OpenSSL would prompt for the password on the terminal.
     raise ValueError("the key is encrypted")
 
 

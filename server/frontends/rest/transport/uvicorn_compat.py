@@ -26,7 +26,7 @@ try:
 except ImportError:
     httptools = HttpToolsProtocol = FlowControl = ServerState = STATUS_LINE = None
 
-# Methods that are called or overridden, and their parameters after self.
+# The protocol's methods that this package calls or overrides, and their parameters after self.
 _PROTOCOL_METHODS: dict[str, tuple[str, ...]] = {
     "connection_made": ("transport",),
     "connection_lost": ("exc",),
@@ -44,7 +44,8 @@ _FLOW_CONTROL_METHODS: dict[str, tuple[str, ...]] = {
     "pause_reading": (),
     "resume_reading": (),
 }
-# Attributes of a protocol that is connected and has received a request.
+# The attributes of a protocol that is connected and has received a request, as this package uses
+# them.
 _PROTOCOL_ATTRIBUTES = (
     "client",
     "expect_100_continue",

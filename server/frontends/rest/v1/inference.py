@@ -56,7 +56,7 @@ def _predict(
             timeout_ms=timeout_ms,
         )
     except SignatureNotFound as error:
-        # TensorFlow Serving's text over REST differs from that over gRPC.
+        # Replace the error, because TensorFlow Serving has different texts over REST and over gRPC.
         name = model_spec.effective_signature_name
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'

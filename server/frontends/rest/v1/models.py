@@ -75,6 +75,6 @@ def _message_to_dict(message: Message) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> bytes:
-    # libprotobuf's layout: one space a level, and a newline at the end.
+    # Lay out the JSON as libprotobuf does: one space per level, and a newline at the end.
     text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     return text.encode(errors="replace")

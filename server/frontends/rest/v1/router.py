@@ -56,7 +56,7 @@ class V1Router:
             model_spec = ModelSpec(route.model, route.version, label=route.label)
             return models.encode_metadata(self._dataplane.metadata(model_spec, ["signature_def"]))
         if route.model:
-            # Like TensorFlow Serving, this ignores a label.
+            # A version label in the path is ignored, as in TensorFlow Serving.
             return models.encode_status(self._dataplane.status(route.model, route.version))
         if route.version is not None or route.label is not None:
             raise InvalidInput("Missing model name in request.")
