@@ -34,7 +34,8 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# How long a thread keeps the GIL. With Python's default of 5 ms a model load delays requests.
+# The time after which Python takes the GIL from a thread. With the default of 5 ms, the load of a
+# model delays requests.
 _SWITCH_INTERVAL_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
@@ -201,7 +202,8 @@ class Server:
         try:
             text = textproto.read_text(path)
             if text == self._config_text or model_file.is_empty(text):
-                # An editor may empty the file before it writes: do not unload every model then.
+                # Ignore an empty file, which an editor may leave before it writes: an empty
+                # configuration would unload every model.
                 self._last_config_error = ""
                 return
             self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
@@ -289,7 +291,8 @@ def run(
         is_closed = server.stop()
     logger.info("stopped")
     if not is_closed:
-        # The threads of the unfinished requests would keep the process alive.
+        # Exit at once: otherwise the threads of the unfinished requests would keep the process
+        # alive.
         logging.shutdown()
         os._exit(1 if failures else 0)
     if failures:

@@ -52,7 +52,8 @@ class _ServeCommand(click.Command):
 
 def _option(flag: Flag) -> click.Option:
     if flag.value_type == "bool":
-        # The bare flag means true; a value may follow as "--flag=value" or "--flag value".
+        # A boolean flag without a value means true; a value may follow as "--flag=value" or "--flag
+        # value".
         return click.Option(
             [f"--{flag.name}"],
             type=_parse_bool,
@@ -119,7 +120,7 @@ def _serve(**values: Any) -> None:
     try:
         _run_server(**values)
     except ModelsNotAvailable as error:
-        # For a single model, the error of the model is shorter and complete.
+        # For a single model, report the error of the model, which is shorter and complete.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise

@@ -22,7 +22,7 @@ def make_runner_factory(
 ) -> tuple[MakeRunner, Callable[[], None]]:
     """Return the factory of runners for versions, and the function that closes all runners."""
     if not settings.enable_batching:
-        # Without batching the model itself runs the requests.
+        # Without batching, the model itself is the runner of its requests.
         return (lambda model, directory, name: model), _close_nothing
     from server.batching.runner import BatchingRunnerFactory
     from server.config import batching_parameters

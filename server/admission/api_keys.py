@@ -60,9 +60,9 @@ class ApiKeys:
             return
         self._reload_if_changed(self._path)
         scheme, _, key = (authorization or "").strip().partition(" ")
-        # All digests have the same length, so the duration of a comparison reveals no key.
+        # Compare digests, which all have the same length, so that the duration reveals no key.
         sent = _digest(key.strip())
-        # All keys are compared, so the duration does not reveal which one matched.
+        # Compare all keys, so that the duration does not reveal which key matched.
         matches = [hmac.compare_digest(sent, digest) for digest in self._digests]
         if scheme.lower() != _SCHEME or not any(matches):
             raise Unauthenticated(_REFUSAL)

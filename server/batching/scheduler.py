@@ -64,7 +64,7 @@ class Scheduler:
         self._ready: deque[ReadyBatch] = deque()
         # The earliest time at which a sleeping thread wakes up.
         self._next_wakeup = math.inf
-        # Requests take the lock directly: entering the condition costs twice as much.
+        # Requests acquire the lock itself: acquiring the condition takes twice as long.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         self._threads: list[threading.Thread] = []
@@ -237,7 +237,7 @@ class Scheduler:
             except Exception:
                 # The error must not end the thread, because later batches need the thread.
                 logger.exception("a batch failed")
-            # The finished batch must not stay in memory while the thread waits.
+            # Drop the finished batch, which must not stay in memory while the thread waits.
             del run, batch
             ready = None
             ready = self._wait_for_batch(num_ended=1)

@@ -41,7 +41,7 @@ def parse_model_config(text: str, path: Path) -> ModelServerConfig:
     Raises:
       InvalidConfig: the text cannot be parsed, or a model's configuration is invalid.
     """
-    # Imported here because these messages import TensorFlow.
+    # The messages are imported here, because they import TensorFlow.
     from tensorflow_serving.config import model_server_config_pb2 as pb
 
     message = textproto.parse_text(text, pb.ModelServerConfig(), path)
@@ -120,7 +120,7 @@ def _version_policy(message: Any) -> VersionPolicy:
         return AllPolicy()
     if choice == "specific":
         return SpecificPolicy(tuple(policy.specific.versions))
-    # TensorFlow Serving takes 0 as 1.
+    # 0 versions mean 1 version, as in TensorFlow Serving.
     return LatestPolicy(policy.latest.num_versions or 1)
 
 

@@ -107,7 +107,7 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
                 f"line {_line_of(text, entry.key)}: the platform is {entry.key!r}, and only "
                 f'"{PLATFORM}" can be served. Leave the other out.'
             )
-        # In a protobuf map the last entry of a key counts.
+        # If a key has several entries, the last entry counts, as in any protobuf map.
         packed = entry.value.source_adapter_config
     if packed is None:
         raise InvalidConfig(
@@ -132,7 +132,7 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
 def _from_message(config: Any) -> PlatformConfig:
     """Convert a SessionBundleConfig message."""
     if config.experimental_fixed_input_tensors:
-        # Ignoring these inputs would change the model's answers.
+        # Refuse this field: ignoring the fixed input tensors would change the model's answers.
         raise InvalidConfig(
             "experimental_fixed_input_tensors are set, and this server does not support them. "
             "Export the model with these inputs as constants, or remove the field."

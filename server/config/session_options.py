@@ -23,7 +23,7 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     Raises:
       InvalidConfig: the file cannot be read or parsed.
     """
-    # Imported here because these messages import TensorFlow.
+    # The messages are imported here, because they import TensorFlow.
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
     config: Any = config_pb2.ConfigProto.FromString(base_config)

@@ -196,5 +196,5 @@ def _same_ports_message(port: int) -> str:
 
 
 def _format_path(path: Path) -> str:
-    # Path("") prints as ".", which the user did not type.
+    # An empty path is printed as "empty": Path("") prints as ".", which the user did not type.
     return "empty" if path == Path() else repr(str(path))

@@ -98,7 +98,8 @@ class DataPlane:
             if self._check_method_names:
                 method_names.check_predict(signature)
             request_inputs = read_inputs(signature)
-            # Nearly all requests name every input, and this comparison is cheaper than the call.
+            # Compare the names first: nearly all requests have every input, and `complete` takes
+            # longer.
             is_complete = request_inputs.keys() == signature.inputs.keys()
             inputs = request_inputs if is_complete else signature.complete(request_inputs)
             output_names = list(output_filter) or None

@@ -10,8 +10,8 @@ from server.metrics import exposition
 
 Labels: TypeAlias = tuple[str, ...]
 
-# Clients choose the model names in requests. Beyond this number of series, new label values are
-# counted in one common series.
+# The largest number of series of a metric, because clients choose the model names in requests.
+# Further label values are counted in one common series.
 MAX_SERIES = 2000
 _OTHER_VALUES = "(others)"
 

@@ -172,7 +172,7 @@ class ModelConfigManager:
                 if status.error is not None
             ]
         if not causes:
-            # No load failed: a later reload has cancelled the loads.
+            # Without a failed load, a later reload has cancelled the loads.
             superseded = Unavailable(
                 "another reload has replaced this configuration. Ask for the model's status."
             )

@@ -35,7 +35,7 @@ class FileSystemSource:
                 self._last_warnings.pop(name, None)
                 self._manager.set_aspired_versions(name, {})
             for model in models:
-                # The caller reports the errors of these models.
+                # Log no errors of this poll, because the caller reports them.
                 self._poll_model(model, lambda name, text: None)
 
     def poll_once(self) -> None:
@@ -100,5 +100,5 @@ class PeriodicFunction:
             try:
                 self._function()
             except Exception:
-                # One failed call must not end the polling.
+                # Log the exception and go on: a failed call must not end the periodic calls.
                 logger.exception("%s: failed, trying again later", self._name)

@@ -90,7 +90,8 @@ class Manager:
         self._during_move = during_move
         self._after_unload = after_unload
         self._aspired: dict[str, dict[int, Path]] = {}
-        # Newest version first. The tuples are replaced as a whole, so that requests need no lock.
+        # Model name → servables, newest version first. The tuples are replaced as a whole, so that
+        # requests need no lock.
         self._servables: dict[str, tuple[Servable, ...]] = {}
         self._labels: dict[str, Mapping[str, int]] = {}
         self._unavailable_reasons: dict[str, TpuserveError] = {}
@@ -124,10 +125,10 @@ class Manager:
                 timer.cancel()
                 del self._timers[timer]
                 if is_gone:
-                    # The version is no longer aspired: there is no further try.
+                    # Cancel the retry of a version that is no longer aspired.
                     servable.mark_cancelled()
                 else:
-                    # The files have changed: try again at once.
+                    # Retry at once if the files of the version have changed.
                     self._loads.submit(self._load, servable, self._retries.count)
             for version in sorted(versions, reverse=True):
                 directory = versions[version]
@@ -362,7 +363,8 @@ class Manager:
     def _add(self, name: str, version: int, directory: Path) -> Servable:
         servable = Servable(name, version, directory, self._note_change)
         ended = (State.END,)
-        # A version that has ended is replaced. A version that still runs requests stays listed.
+        # The new servable replaces a servable of the same version that has ended. A servable that
+        # still runs requests stays listed.
         others = [
             other
             for other in self._servables.get(name, ())
@@ -394,8 +396,8 @@ class Manager:
             for servable in servables:
                 if (version is None or version == servable.version) and servable.try_acquire():
                     return servable
-            # A version may have become available after its turn in this loop, before the version
-            # that it supersedes was unloaded.
+            # Try again if the list has changed or a version is available: a version may have become
+            # available after the loop has checked it.
             if servables is self._servables.get(name, ()) and not self.is_available(name, version):
                 break
         request = f"Latest({name})" if version is None else f"Specific({name}, {version})"

@@ -84,7 +84,7 @@ class Repository:
         return existing
 
     def _directory(self, number: int, versions: Mapping[int, Path]) -> Path | None:
-        # The name without leading zeros takes precedence over other names of the same number.
+        # Of several directories for a number, prefer the name without leading zeros.
         plain = self._base_path / str(number)
         return plain if plain.is_dir() else versions.get(number)
 

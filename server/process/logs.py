@@ -14,7 +14,8 @@ def configure_logging() -> None:
             "disable_existing_loggers": False,
             "formatters": {
                 "line": {"format": "%(asctime)s %(levelname).1s %(name)s: %(message)s"},
-                # The JSON lines of the access log contain the time.
+                # The access log's lines have no time in front, because their JSON contains the
+                # time.
                 "bare": {"format": "%(message)s"},
             },
             "handlers": {
@@ -22,7 +23,7 @@ def configure_logging() -> None:
                 "access": {"class": "logging.StreamHandler", "formatter": "bare"},
             },
             "root": {"level": "INFO", "handlers": ["stderr"]},
-            # The server logs its own start and stop.
+            # uvicorn logs only warnings, because the server itself logs its start and stop.
             "loggers": {
                 "uvicorn": {"level": "WARNING"},
                 "tensorflow": {"level": "WARNING"},

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-# TensorFlow reads this variable. Without it, oneDNN keeps the memory of unloaded models in a pool.
+# An environment variable that TensorFlow reads. Without it, oneDNN keeps the memory of unloaded
+# models in a pool.
 _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 
 # Parameters of mallopt. Source: malloc.h of glibc.
@@ -17,7 +18,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # The largest mmap threshold that glibc accepts. Blocks above the threshold get new pages for each
 # allocation, which cost more time than a request's tensors cost to fill.
 _MMAP_THRESHOLD_BYTES = 32 << 20
-# How much free memory a heap keeps: the tensors of one request serve the next request.
+# The free memory that a heap keeps, so that a request reuses the memory of the previous request's
+# tensors.
 _TRIM_THRESHOLD_BYTES = 256 << 20
 # Both thresholds while models load or unload. glibc takes blocks below the mmap threshold from any
 # heap, and every heap keeps free memory below the trim threshold, even after malloc_trim.

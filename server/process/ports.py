@@ -5,7 +5,7 @@ import socket
 
 from tpuserve.errors import InvalidSetting, PortInUse
 
-# "All addresses": one dual-stack socket serves IPv4 and IPv6.
+# The hosts that mean all addresses: one dual-stack socket serves IPv4 and IPv6.
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 _CONNECT_TIMEOUT_SECONDS = 1
 
@@ -51,7 +51,7 @@ def check_unix_socket_is_free(path: str, flag: str) -> None:
         try:
             probe.connect(path)
         except TimeoutError:
-            # The listener's queue of connections is full: a process listens.
+            # A timeout means that a process listens, and that its queue of connections is full.
             pass
         except OSError:
             return
@@ -87,7 +87,7 @@ def _bind_any_family(host: str, port: int) -> socket.socket:
         try:
             return _bind(socket.AF_INET6, "::", port)
         except OSError as error:
-            # Containers often have a kernel with IPv6 and no IPv6 address.
+            # Fall back to IPv4: containers often have a kernel with IPv6 and no IPv6 address.
             if host == "::" or error.errno == errno.EADDRINUSE:
                 raise
     return _bind(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)

@@ -48,7 +48,7 @@ class ThrottledExecutor:
         self._threads = ThreadPoolExecutor(threads, "background", initializer=_lower_priority)
         self._is_enabled = False
         self._clock, self._sleep = clock, sleep
-        # Seconds of pause per second of work.
+        # The number of seconds of pause for each second of work.
         self._pause_per_second = max(0.0, 1 / (_PROCESSOR_SHARE * processors) - 1)
 
     def enable(self) -> None:

@@ -65,7 +65,7 @@ def _dump(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line)
     except TypeError:
-        # A name that the client sent contains a lone surrogate.
+        # orjson refuses a lone surrogate, which a name from a client may contain.
         return orjson.dumps({key: _replace_surrogates(value) for key, value in line.items()})
 
 

@@ -88,7 +88,7 @@ class _RecordFile:
         self.bytes = 0
 
     def append(self, record: bytes) -> None:
-        # One unbuffered write per record: a crash cuts at most one record.
+        # Write each record with one unbuffered call, so that a crash truncates at most one record.
         framed = tfrecord.frame_record(record)
         try:
             written = self._file.write(framed)

@@ -157,7 +157,7 @@ class RequestLog:
         with self._condition:
             config = self._models.get(model)
             if config is None:
-                return  # A reload has turned the model's log off in the meantime.
+                return  # A reload has turned off the model's log.
             if (
                 self._is_closing
                 or len(self._queue) >= MAX_QUEUED
@@ -189,7 +189,7 @@ class RequestLog:
                 model, config, entry, time_seconds, size = self._queue.popleft()
             self._write_entry(model, config, entry, time_seconds)
             del entry
-            # The entry's bytes were held until here, while it was being written.
+            # Subtract the size only now, because the entry was in memory while it was written.
             with self._condition:
                 self._queued_bytes -= size
         self._files.close()
@@ -203,7 +203,7 @@ class RequestLog:
             self._files.write(model, config.filename_prefix, record)
         except Exception as error:
             self._metrics.request_logged(model, Code.UNKNOWN.name)
-            # One line until a write succeeds again: a full disk fails every request.
+            # Log the error once until a write succeeds again: with a full disk, every write fails.
             if not self._is_failing:
                 logger.error("request log of %s: cannot write: %s", model, error)
             self._is_failing = True

@@ -22,7 +22,7 @@ def directory_fingerprint(directory: Path) -> Fingerprint:
             try:
                 status = os.stat(path)
             except OSError:
-                # The file was removed after it was listed, or is a broken link.
+                # Skip a file that was removed after it was listed, or that is a broken link.
                 entries.append((path, -1, -1))
             else:
                 entries.append((path, status.st_size, status.st_mtime_ns))

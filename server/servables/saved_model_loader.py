@@ -89,7 +89,7 @@ class SavedModelLoader:
         return model
 
     def _prepare_runtime(self) -> None:
-        # Other loads wait: no model loads before the TPU system is initialised.
+        # The lock makes other loads wait until the TPU system is initialised.
         with self._runtime_lock:
             if self._is_runtime_ready:
                 return

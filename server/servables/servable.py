@@ -128,7 +128,7 @@ class Servable:
         self._model: Model | None = None
         self._runner: InferenceRunner | None = None
         self._num_users = 0
-        # Requests take the lock directly: entering the condition costs twice as much.
+        # Requests acquire the lock itself: acquiring the condition takes twice as long.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
 
@@ -221,7 +221,7 @@ class Servable:
             if self._state is not State.UNLOADING or model is None:
                 return
             self._model = self._runner = None
-        # A batching runner is closed before its model.
+        # Close a batching runner before its model.
         close = getattr(runner, "close", None)
         if runner is not model and close is not None:
             close()

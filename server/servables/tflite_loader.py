@@ -22,7 +22,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Si
 
 # The name of the metadata entry with a flexbuffer map: signature name → serialised SignatureDef.
 SIGNATURE_METADATA = b"signature_defs_metadata"
-# How the interpreter's error messages name TensorFlow ops.
+# The words for TensorFlow ops in the interpreter's error messages.
 _SELECT_OPS = "Select TensorFlow op"
 _SELECT_OP = re.compile(r"\(Flex(\w+)\)")
 
@@ -80,7 +80,8 @@ class TfLiteModel:
         try:
             return self._invoke(interpreter, feeds, signature, aliases)
         except (ValueError, RuntimeError) as error:
-            # The error has no code. A request's shapes are the only cause left.
+            # The interpreter's errors have no code. Names and types are already checked, so the
+            # shapes of the request are the cause.
             raise InvalidTensor(" ".join(str(error).split())) from error
         finally:
             self._idle.put(interpreter)
@@ -133,7 +134,7 @@ def load_tflite_model(path: Path, num_interpreters: int) -> TfLiteModel:
         content = path.read_bytes()
         interpreters = []
         with warnings.catch_warnings():
-            # TensorFlow announces that this module will move to another package.
+            # Ignore TensorFlow's warning that tf.lite will move to another package.
             warnings.simplefilter("ignore")
             for _ in range(num_interpreters):
                 interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
@@ -167,7 +168,7 @@ def _signatures_from_metadata(content: bytes) -> dict[str, Any]:
             continue
         data = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
         entries = flexbuffers.GetRoot(data).AsMap
-        # The values are serialised messages and not text.
+        # Read the values as bytes, because they are serialised messages and not text.
         return {
             key.AsKey: meta_graph_pb2.SignatureDef.FromString(_flexbuffer_bytes(value))
             for key, value in zip(entries.Keys, entries.Values, strict=True)

@@ -122,7 +122,7 @@ class WarmUp:
 
     def _find_run_record(self) -> RunRecord:
         if self._run_record is None:
-            # Imported here because the replayer imports TensorFlow.
+            # The replayer is imported here, because it imports TensorFlow.
             from server.warmup.replayer import WarmupReplayer
 
             self._run_record = WarmupReplayer(self._check_method_names)
