@@ -83,5 +83,5 @@ def _tensor_names(info: Any) -> Iterator[str]:
 
 
 def _node_name(reference: str) -> str:
-    """Return the node of a reference such as "y:0" or "^init"."""
+    """Return the name of the node in a reference such as "y:0" or "^init"."""
     return reference.removeprefix("^").partition(":")[0]

@@ -179,7 +179,7 @@ def _prerequisites(nodes: dict[str, Any], name: str) -> list[str]:
 
 
 def _split_reference(reference: str) -> tuple[str, int]:
-    """Return the node and output index of a node's input; the index is -1 for a control input."""
+    """Split a node's input into node name and output index, which is -1 for a control input."""
     if reference.startswith("^"):
         return reference[1:], -1
     name, _, output = reference.partition(":")

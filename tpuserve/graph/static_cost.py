@@ -78,5 +78,5 @@ def _called_function(node: Any) -> list[str]:
 
 
 def _node_name(reference: str) -> str:
-    """Return the node of a reference such as "y:0" or "^init"."""
+    """Return the name of the node in a reference such as "y:0" or "^init"."""
     return reference.removeprefix("^").partition(":")[0]

@@ -1,4 +1,4 @@
-"""Lowering of a computation while it is built: it is traced into a FuncGraph and lowered."""
+"""Lowers a TPU computation while it is built: traces it into a FuncGraph and lowers that graph."""
 
 from collections.abc import Callable
 from typing import Any

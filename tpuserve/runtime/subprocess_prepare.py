@@ -52,7 +52,7 @@ _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
 # milliseconds to plan.
 _SMALL_BYTES = 1 << 16
 
-# How long to wait for the exit code of a subprocess whose output has ended.
+# The longest wait for the exit code of a subprocess whose output has ended, in seconds.
 _EXIT_SECONDS = 5
 
 logger = logging.getLogger(__name__)

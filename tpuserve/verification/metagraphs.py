@@ -77,7 +77,7 @@ class MetaGraphPair:
     def signatures(self, names: tuple[str, ...]) -> dict[str, Signature]:
         """Return the signatures of the given names, sorted by name; no names mean all.
 
-        A signature that both metagraphs have is the baseline's.
+        If both metagraphs have a signature of a name, the baseline's signature is returned.
 
         Raises:
           SignatureNotFound: Neither metagraph has a signature of that name.

@@ -266,7 +266,7 @@ def _topological_order(
 
 
 def _producer(tensor: str) -> str:
-    """Return the node of a tensor name or of a control input."""
+    """Return the name of the node in a tensor name or a control input."""
     return tensor.lstrip("^").partition(":")[0]
 
 

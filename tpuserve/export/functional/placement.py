@@ -66,7 +66,7 @@ def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any
 
 
 def _trace_self_placed(signature: ExportSignature, batch_config: BatchConfig | None) -> Any:
-    """Trace a model that takes `use_tpu`; log a warning if it puts nothing on the TPU."""
+    """Trace a model that takes `use_tpu`; log a warning if the model puts nothing on the TPU."""
     if batch_config is not None:
         raise InvalidSetting(
             f"batch_config is set, and {signature.model.title} takes use_tpu and so places itself. "

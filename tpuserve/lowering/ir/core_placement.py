@@ -60,7 +60,8 @@ def target_core(host_op: "NodeDef") -> int:
     """Return the core whose infeed or outfeed a host op serves.
 
     Args:
-      host_op: an infeed enqueue or outfeed dequeue; its `device_ordinal` counts, else its device.
+      host_op: an infeed enqueue or outfeed dequeue. Its attribute `device_ordinal` names the core,
+        or else its device.
 
     Raises:
       LoweringError: the op has neither a device_ordinal nor a TPU device.

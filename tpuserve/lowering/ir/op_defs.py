@@ -1,4 +1,4 @@
-"""Facts about a node that TensorFlow's op registry or the called functions state."""
+"""Properties of nodes, from TensorFlow's op registry and from the functions that nodes call."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias

@@ -26,14 +26,14 @@ def fuse_replicas(
     library: "Library",
     unroll_function: "UnrollFunction",
 ) -> "tuple[NodeDef, list[Value], list[bool]]":
-    """Build the one loop or branch that does the work of all replicas.
+    """Build a single loop or branch that does the work of all replicas.
 
     Args:
       node: a While, an If or a Case in the graph of one replica.
       operands: operands[i][r] is the value that replica r passes to input i.
       invariant: the values that are the same on all replicas.
       library: function name → function.
-      unroll_function: makes a function of all replicas.
+      unroll_function: turns a function of one replica into a function of all replicas.
 
     Returns:
       The new node's definition; its inputs; and for each output of the original node whether it

@@ -51,7 +51,7 @@ class ReplicaContext:
 
 @dataclass
 class UnrolledGraph:
-    """The one graph that does the work of all replicas.
+    """The single graph that does the work of all replicas.
 
     Attributes:
       nodes: in the order in which they were added; not sorted.

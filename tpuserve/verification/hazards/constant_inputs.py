@@ -54,7 +54,7 @@ _SHAPE_OPS = ("Shape", "ShapeN", "Rank", "Size", "VariableShape", "ZerosLike", "
 def find_constant_inputs(
     meta_graph_def: Any, nodes: Sequence[PlacedNode], refusals: XlaRefusals
 ) -> Iterator[Hazard]:
-    """Find ops of TPU computations that take a shape from values instead of from a constant.
+    """Find ops of TPU computations whose shape arguments are computed values and not constants.
 
     Args:
       meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
