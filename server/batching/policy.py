@@ -31,7 +31,7 @@ class BatchingPolicy(Protocol):
         """
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the batch to run now; return None to wait for more tasks."""
+        """Dequeue the batch to run now; return None if the tasks should wait for more tasks."""
 
     def next_time(self) -> float | None:
         """Return when `take` will return a batch without a further task; None if no task waits."""

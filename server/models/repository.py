@@ -30,7 +30,7 @@ class Repository:
         self._policy = policy
 
     def versions(self) -> dict[int, Path]:
-        """Return version → directory for every directory whose name is a number: "000123" is 123.
+        """Return version → directory for each directory with a numeric name: "000123" is 123.
 
         Of two directories with the same number, the last in the order of names counts.
 

@@ -114,8 +114,8 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # The last reading belongs to this thread, and quick requests run in the event loop's
-        # thread.
+        # Forget the last reading of the run-queue wait: it belongs to this thread, and quick
+        # requests run in the event loop's thread.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf

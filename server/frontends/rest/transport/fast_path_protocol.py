@@ -80,7 +80,7 @@ class FastPathProtocol(TimeoutProtocol):
         self._pass_to_uvicorn()
 
     def on_body(self, body: bytes) -> None:
-        """Handle a part of a body."""
+        """Handle a part of a request's body."""
         if self._buffered_body is None:
             super().on_body(body)
             return

@@ -11,7 +11,7 @@ from tpuserve.errors import InvalidConfig
 
 
 def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
-    """Create the context of a listening socket.
+    """Create the TLS context of a listening socket.
 
     Raises:
       InvalidConfig: The key or a certificate cannot be parsed, or they do not belong together.
