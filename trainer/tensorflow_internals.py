@@ -223,7 +223,7 @@ def _missing_attributes(name: str, value: Any, attributes: Iterable[str]) -> lis
 
 
 def _make_objects() -> dict[str, Any]:
-    """Make an object of each type in `_OBJECT_ATTRIBUTES`."""
+    """Make an object of each type in `_OBJECT_ATTRIBUTES`, to check its attributes."""
     import tensorflow as tf
 
     v1_train = tf.compat.v1.train

@@ -1,1 +1,1 @@
-"""Execution backends: where the graph of a mode runs."""
+"""Execution backends, which build and run the graph of a mode on a kind of device."""

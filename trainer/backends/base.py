@@ -33,7 +33,7 @@ class TrainGraph:
 
 @dataclass(frozen=True)
 class EvalGraph:
-    """The graph of an evaluation.
+    """The graph of an evaluation run.
 
     Attributes:
       metrics: the metrics; run their update until a hook or the end of the input stops the session.
@@ -50,7 +50,7 @@ class EvalGraph:
 
 @dataclass(frozen=True)
 class PredictGraph:
-    """The graph of a prediction.
+    """The graph of a prediction run.
 
     Attributes:
       read_batches: takes a session and yields each batch of predictions until the input ends.

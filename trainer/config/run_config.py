@@ -39,7 +39,7 @@ _NOT_GIVEN: Any = None
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where a run writes, how often, with which session, and on which cluster.
+    """The settings of a run: its directory, intervals, session, devices and cluster.
 
     The constructor reads the environment variable TF_CONFIG.
 

@@ -110,7 +110,7 @@ class TPUConfig(NamedTupleMixin):
 
     @property
     def loop_secs(self) -> int | None:
-        """The target duration of one loop, in seconds; None if a loop has a number of steps."""
+        """The target duration of one loop, in seconds; None if the number of steps is fixed."""
         if not isinstance(self.iterations_per_loop, str):
             return None
         count, unit = self.iterations_per_loop[:-1], self.iterations_per_loop[-1]

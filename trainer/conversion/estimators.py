@@ -135,7 +135,7 @@ def _convert_keras_estimator(
     config: RunConfig | None,
     **options: Any,
 ) -> TPUEstimator:
-    """Convert an estimator of a Keras model that does not run on a TPU yet.
+    """Convert an estimator that model_to_estimator made from a Keras model to a TPU estimator.
 
     Raises:
       InvalidType: the estimator is not of a Keras model, or runs on a TPU already.

@@ -61,11 +61,12 @@ class MetricRecorder:
         """Record a call.
 
         Returns:
-          (value, update op), as the function would return. Both are scalar zeros, because the
-          same model_fn may use them in a summary.
+          (value, update op), like the result of the metric function. Both are scalar zeros, because
+          the same model_fn may use them in a summary.
         """
         pair = (tf.zeros([]), tf.zeros([]))
-        # A reference is stored, so that no later tensor can have the same id.
+        # Calls are stored by the ids of the returned tensors. A reference to the tensors is stored
+        # too, so that no later tensor can have the same id.
         self._returned.append(pair)
         self._calls[id(pair[0]), id(pair[1])] = call
         return pair
@@ -170,7 +171,7 @@ class HostMetrics:
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
-            # The mean over rows that all hold the scalar is the scalar.
+            # A mean of a scalar stays the same if each row holds the scalar.
             tensor = tf.fill([self.num_rows], tensor)
         if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-# Pixels that are not drawn on each side of an image.
+# The number of pixels at each side of an image that are not drawn.
 _MARGIN = 4
 # Pixels darker than this value, of 255, count as ink.
 _INK_THRESHOLD = 96

@@ -71,7 +71,7 @@ class _Demo:
         self._work = work
         self._steps = steps
         self._console = Console()
-        # (name of the step, result, seconds).
+        # (name, result, duration in seconds) of each finished step.
         self._summary: list[tuple[str, str, float]] = []
 
     def run(self, keep: bool) -> None:

@@ -1,1 +1,1 @@
-"""How batches and gradients spread over hosts, replicas and cores."""
+"""The distribution of batches and gradients over hosts, replicas and cores."""

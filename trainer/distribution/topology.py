@@ -59,7 +59,7 @@ class TpuSlice:
 
 
 class EmulatedTpuSlice(TpuSlice):
-    """The hosts and cores of an emulated TPU, all of which are this process.
+    """The hosts and cores of an emulated TPU, which all belong to this process.
 
     The emulated hosts share one process and its queues, which emulate infeed and outfeed. So the
     ordinal of a core is its number among the cores of all hosts.
@@ -74,7 +74,7 @@ class EmulatedTpuSlice(TpuSlice):
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
-        """Return None: each replica computes on the first of its cores, by number."""
+        """Return None: infeed ops find the first core of a replica by its number."""
 
     def __str__(self) -> str:
         return self._describe("emulated TPU core")

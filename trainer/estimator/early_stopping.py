@@ -381,7 +381,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         """Return the current time in seconds, or the current global step."""
         if not self._counts_steps:
             return self._clock()
-        # The fetch may have read the step before the run incremented it.
+        # The fetch may have read the global step before the run incremented the step.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest
@@ -395,7 +395,7 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
         self._has_stopped: Any = None
 
     def begin(self) -> None:
-        """Build the read of the chief's stop signal."""
+        """Build the op that reads the chief's stop signal."""
         signal = _stop_signal()
         # The chief may initialize the signal later than this worker starts.
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)

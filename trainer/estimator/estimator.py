@@ -454,7 +454,7 @@ class Estimator:
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:
-        """Return which metagraphs an export holds."""
+        """Return the selection of metagraphs that an export writes."""
         return ExportTargets(to_cpu=True, to_tpu=False)
 
     def _export(

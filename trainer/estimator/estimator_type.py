@@ -1,4 +1,4 @@
-"""The type check of functions that take an estimator."""
+"""The type check for functions that take an estimator as an argument."""
 
 from typing import Any
 

@@ -150,7 +150,8 @@ class TPUEstimator(Estimator):
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
-            # Checked before a TPU is searched for: the program is wrong on every machine.
+            # Checked before the search for a TPU, because such a program is invalid on every
+            # machine.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
@@ -178,7 +179,7 @@ class TPUEstimator(Estimator):
             )
 
     def _export_targets(self) -> ExportTargets:
-        """Return which metagraphs an export holds."""
+        """Return the selection of metagraphs that an export writes."""
         return ExportTargets(self._export_to_cpu, self._export_to_tpu, self._export_version)
 
 

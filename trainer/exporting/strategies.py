@@ -37,7 +37,7 @@ class ExportSavedModelApiVersion(IntEnum):
 
 @dataclass(frozen=True)
 class ExportTargets:
-    """Which metagraphs an export writes.
+    """The selection of the metagraphs that an export writes.
 
     Attributes:
       to_cpu: whether to write a metagraph for the CPU for each mode.

@@ -87,7 +87,7 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
-        # The fetch may have read the step before the run incremented it.
+        # The fetch may have read the global step before the run incremented the step.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

@@ -68,7 +68,7 @@ class ProgressBar:
         Args:
           name: the title of the bar.
           console: the terminal to draw on.
-          unit: the plural of what is counted, such as "steps".
+          unit: the plural of the counted unit, such as "steps".
         """
         self._name = name
         self._progress = Progress(
@@ -117,7 +117,8 @@ class LogReporter:
 
         Args:
           every_n_steps: the number of steps between two lines.
-          batch_size: the global batch size in rows, to report examples/s too; None to omit it.
+          batch_size: the global batch size in rows, to report examples/s too; None to omit
+            examples/s.
         """
         self._every_n_steps = every_n_steps
         self._batch_size = batch_size
@@ -165,7 +166,7 @@ class TimedLogReporter:
 
         Args:
           name: the name of the run, which starts each line.
-          unit: the plural of what is counted, such as "batches".
+          unit: the plural of the counted unit, such as "batches".
           every_secs: the minimum time between two lines, in seconds.
           clock: returns the current time in seconds.
         """

@@ -153,7 +153,8 @@ def _make_input_fn(
     def input_fn() -> Any:
         indices = tf.data.Dataset.range(rows)
         if shuffle:
-            # Row indices take little memory, so the buffer can hold all of them.
+            # Only row indices are shuffled. They take little memory, so the buffer can hold all
+            # indices.
             indices = indices.shuffle(rows)
         # If all batches are full, drop_remainder gives tensors the static shape that TPUs need.
         batches = indices.repeat(num_epochs).batch(batch_size, drop_remainder=is_whole)

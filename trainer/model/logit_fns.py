@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 def call_logit_fn(
     logit_fn: Callable[..., Any], features: Any, mode: str, params: Any, config: Any
 ) -> Any:
-    """Return the logits of features: a tensor, or a dict of tensors for several heads.
+    """Call a logit_fn; return its logits: a tensor, or a dict of tensors for several heads.
 
     Args:
       logit_fn: takes features, and any of mode, params and config by name.

@@ -94,7 +94,7 @@ def train(
         for hook in all_hooks:
             _set_steps_per_run(hook, train_graph.loop.max_iterations)
         with contextlib.ExitStack() as exit_stack:
-            # After a failed run, neither a progress bar nor a profiler may keep running.
+            # These callbacks stop the progress bar and the profiler even after a failed run.
             for closable in (reporter, *profile_hooks):
                 exit_stack.callback(closable.close)
             exit_stack.enter_context(backend.run_scope())

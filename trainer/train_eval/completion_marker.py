@@ -12,7 +12,7 @@ _FILE_NAME = "training_ended.json"
 
 
 def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
-    """Write the marker; the checkpoint of the last step must be written before.
+    """Write the marker. Save the checkpoint of the last step first.
 
     Args:
       model_dir: the directory of the checkpoints.
@@ -27,7 +27,7 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
 
 
 def remove_marker(model_dir: str) -> None:
-    """Remove the marker, because training goes on."""
+    """Remove the marker, because training continues."""
     if tf.io.gfile.exists(_path(model_dir)):
         tf.io.gfile.remove(_path(model_dir))
 

@@ -146,7 +146,8 @@ def evaluate_continuously(
     """
     unfinished = list(evaluators)
     while unfinished:
-        # The marker is read first, so that the newest checkpoint is at least as new as the marker.
+        # The marker is read before the checkpoint, so that the newest checkpoint is at least as new
+        # as the marker.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):

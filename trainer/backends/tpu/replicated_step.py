@@ -64,7 +64,7 @@ class ReplicatedStep:
         steps: int | None = None,
         outfeed_every_n_steps: int = 1,
     ) -> None:
-        """Build the infeed.
+        """Store the settings, and build the infeed of the step.
 
         Args:
           program: the model and its settings.

@@ -7,7 +7,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find attributes of local variables.
+    """Find attribute accesses on local variables, which are not names of TensorFlow.
 
     Returns:
       (line number, name as written) of each attribute: (12, "layers.append").

@@ -51,7 +51,7 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Return the ops and tensors to run in place of the given ones of the default graph."""
+        """Return the ops and tensors to run in place of these targets of the default graph."""
 
     @abstractmethod
     def session_config(self, proto: Any) -> Any:

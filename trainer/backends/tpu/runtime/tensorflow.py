@@ -130,8 +130,8 @@ class TensorFlowRuntime(TpuRuntime):
                     self.master, config, lambda: tf.compat.v1.tpu.shutdown_system(job=job)
                 )
             except tf.errors.OpError as error:
-                # The warning must not hide the error of the run. The next run initialises the
-                # system in any case.
+                # A failed shutdown is only logged, because an exception would hide the error of the
+                # run. The next run initialises the system in any case.
                 logger.warning("shutting the TPU system down failed: %s", error)
 
     def _configure(self, config: RunConfig) -> bytes:
@@ -170,7 +170,7 @@ def run_on_master(master: str, config: RunConfig, build: Callable[[], Any]) -> A
 
 
 def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
-    """Ask a master for the hosts and cores of its TPU system.
+    """Query a master for the hosts and cores of its TPU system.
 
     Raises:
       TpuNotFound: the master has no TPU cores.

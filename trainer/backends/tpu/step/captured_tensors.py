@@ -43,7 +43,7 @@ class TensorCapture:
         self._hook_tensors: list[tuple[Any, Any, Any]] = []
 
     def start(self) -> None:
-        """Note the summaries that exist before model_fn is called."""
+        """Record the summaries that exist before model_fn is called."""
         self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
 
     def capture_summaries(self) -> None:

@@ -79,7 +79,7 @@ class StepPart:
         return None
 
     def receive(self, values: Any) -> None:
-        """Take the values of one outfeed, in the thread of the outfeed.
+        """Process the values of one outfeed. Called in the outfeed thread.
 
         Args:
           values: numpy values of the result of `host_ops` or, if that is None, of the tensors

@@ -24,11 +24,11 @@ class Receiver(Protocol):
         """Build the host's ops for the tensors of one outfeed."""
 
     def receive(self, values: Any) -> None:
-        """Take the values of one outfeed."""
+        """Process the values of one outfeed."""
 
 
 class OutfeedReceiver(Protocol):
-    """Takes the outfeeds of a loop, one after the other.
+    """Receives the outfeeds of a loop, one at a time.
 
     Attributes:
       fetches: the ops and tensors that receive one outfeed; None if nothing is sent.
