@@ -1,1 +1,1 @@
-"""The model_fn: the call of the user's function, and the spec that the function returns."""
+"""The user's model_fn: the code that calls the function, and the specs that it returns."""

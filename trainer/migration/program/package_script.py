@@ -38,7 +38,7 @@ def find_package(script: SourceFile) -> PackageScript | None:
         for node in ast.walk(script.tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
-    # A package need not have an __init__.py.
+    # The script's package may lack an __init__.py, so compare the name of its directory.
     if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
     dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)

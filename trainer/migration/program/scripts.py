@@ -44,7 +44,7 @@ def find_scripts(path: Path) -> list[Path]:
 
 
 def _prune(subdirectories: list[str]) -> bool:
-    """Remove the directories that os.walk must not enter; always return True."""
+    """Remove from a list the directories that os.walk must not enter; always return True."""
     subdirectories[:] = sorted(
         name
         for name in subdirectories

@@ -53,7 +53,7 @@ class SourceFile:
 
 
 def read_source(path: Path, file: str) -> SourceFile:
-    """Read and parse a file; errors become the problem of the result."""
+    """Read and parse a file; an error is stored in `problem` of the result."""
     try:
         content = path.read_bytes()
     except OSError as error:
