@@ -55,7 +55,7 @@ def find_missing_jax_parts() -> list[str]:
 
 
 def describe_topology(name: str) -> CompileTarget | str:
-    """Return the target that a topology name means, or libtpu's error message."""
+    """Return the compile target of a topology name, or libtpu's error message."""
     try:
         devices = _topology_devices(name)
     except Exception as error:

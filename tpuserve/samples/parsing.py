@@ -129,7 +129,7 @@ def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """Return the strings of a constant, through arguments and Identity ops; else nothing."""
+    """Follow arguments and Identity ops to a constant; return its strings, or an empty list."""
     name = reference.partition(":")[0]
     while True:
         if name in scope.arguments:

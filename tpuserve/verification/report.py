@@ -1,4 +1,4 @@
-"""Results of a verification, as frozen dataclasses."""
+"""The report of a verification, as frozen dataclasses."""
 
 from dataclasses import dataclass
 from pathlib import Path

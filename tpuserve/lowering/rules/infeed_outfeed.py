@@ -99,7 +99,7 @@ def _core_queue(direction: str, core: int, types: Sequence[int]) -> "NodeDef":
 
 
 def _set_queue(node: "NodeDef", direction: str, core: int, types: Sequence[int]) -> None:
-    """Make a node the queue of a core and direction."""
+    """Turn a node into the op of the queue for a core and a direction."""
     node.op = "FIFOQueueV2"
     node.attr["component_types"].list.type.extend(types)
     node.attr["shapes"].list.SetInParent()

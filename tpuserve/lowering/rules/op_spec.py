@@ -85,12 +85,12 @@ ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
 def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Declare that the outputs of an op differ between replicas."""
+    """Return False: the outputs of the op always differ between replicas."""
     return False
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Declare that the outputs of an op differ between replicas if there are several."""
+    """Return whether there is one replica: the outputs of the op differ between several."""
     return num_replicas == 1
 
 

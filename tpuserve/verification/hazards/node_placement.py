@@ -15,7 +15,7 @@ from tpuserve.graph.graph_walk import (
 
 @dataclass(frozen=True)
 class PlacedNode:
-    """A node that a signature runs, and where.
+    """A node that a signature runs, its function, and whether the TPU runs it.
 
     Attributes:
       node: TensorFlow's NodeDef.
