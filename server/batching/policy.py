@@ -10,8 +10,8 @@ from server.config.batching_parameters import BatchingParameters
 class BatchingPolicy(Protocol):
     """Holds the waiting tasks of one queue and forms batches.
 
-    One thread at a time calls a policy, so it needs no lock. A policy never blocks and reads no
-    clock. A new policy is a class with this interface, passed to `BatchingRunnerFactory`.
+    Only one thread at a time calls a policy, so a policy needs no lock. A policy never blocks and
+    reads no clock. A new policy is a class with this interface, passed to `BatchingRunnerFactory`.
     """
 
     @property

@@ -67,7 +67,7 @@ class TimeoutPolicy:
             start += largest
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the oldest batch if it is full, followed by another batch, or timed out."""
+        """Dequeue the oldest batch if it is full, timed out, or not the last batch."""
         if not self._batches:
             return None
         oldest = self._batches[0]

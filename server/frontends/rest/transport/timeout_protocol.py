@@ -128,7 +128,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._upgrade_offset = error.args[0]
 
     def _continue_without_upgrade(self, data: bytes) -> None:
-        """Parse the data behind a head that requests an upgrade, as if it requested none."""
+        """Parse the data behind a head that requests an upgrade, as if the head requested none."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
             # Set the same option of the parser as HttpToolsProtocol.__init__.
