@@ -59,7 +59,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "run_config": _root_targets("RunConfig"),
     "training": _root_targets("EvalSpec TrainSpec train_and_evaluate"),
-    "util": {"fn_args": "tensorflow.python.util.function_utils:fn_args"},
+    "util": {"fn_args": "trainer.tensorflow_internals:fn_args"},
 }
 
 # The packages that hold these modules in the different versions of TensorFlow.
