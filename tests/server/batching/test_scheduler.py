@@ -56,7 +56,7 @@ def test_batches_come_from_one_queue_after_the_other(scheduler: Scheduler) -> No
     assert order == [3, 2, 1, 0]
 
 
-def test_queue_that_has_had_its_turn_comes_last(scheduler: Scheduler) -> None:
+def test_a_queue_moves_to_the_end_after_its_turn(scheduler: Scheduler) -> None:
     seen: list[str] = []
     for key in "aab":
         queue = timed(run=lambda batch, key=key: seen.append(key))  # type: ignore[misc]
@@ -80,7 +80,7 @@ def test_next_time_is_that_of_the_earliest_queue(scheduler: Scheduler, clock: Cl
     assert scheduler.next_time() == 0.5
 
 
-def test_empty_queue_is_let_go(scheduler: Scheduler) -> None:
+def test_an_empty_queue_is_removed(scheduler: Scheduler) -> None:
     made: list[BatchingQueue] = []
 
     def make() -> BatchingQueue:
@@ -93,7 +93,7 @@ def test_empty_queue_is_let_go(scheduler: Scheduler) -> None:
     assert len(made) == 2
 
 
-def test_policy_that_takes_whatever_waits_is_one_class(scheduler: Scheduler) -> None:
+def test_a_new_policy_is_one_class(scheduler: Scheduler) -> None:
     queue = BatchingQueue(Waiting(BatchingParameters()), ignore)
     for size in (1, 5, 2):
         scheduler.submit("a", lambda: queue, task(size))
@@ -146,6 +146,29 @@ def test_thread_that_takes_a_due_batch_wakes_another_for_the_next() -> None:
     scheduler.close()
 
 
+def test_batch_stays_open_while_every_thread_is_busy() -> None:
+    scheduler = Scheduler(1, "batch")
+    started, gate, sizes, is_done = threading.Event(), threading.Event(), [], threading.Event()
+
+    def run(batch: Batch) -> None:
+        sizes.append(batch.size)
+        if len(sizes) == 1:
+            started.set()
+            assert gate.wait(30)
+        else:
+            is_done.set()
+
+    scheduler.submit("busy", lambda: timed(0, run), task(1))
+    assert started.wait(30)
+    for _ in range(2):
+        # A batch that were handed over now could not take the second task.
+        scheduler.submit("later", lambda: timed(0, run), task(1))
+    gate.set()
+    assert is_done.wait(30)
+    scheduler.close()
+    assert sizes == [1, 2]
+
+
 def test_threads_do_not_keep_the_process_from_ending() -> None:
     scheduler = Scheduler(1, "batch-test")
     scheduler.submit("a", lambda: timed(60), task())
@@ -154,7 +177,7 @@ def test_threads_do_not_keep_the_process_from_ending() -> None:
     scheduler.close()
 
 
-def test_closed_scheduler_runs_what_waits_before_its_threads_end() -> None:
+def test_a_closed_scheduler_runs_waiting_tasks_before_its_threads_end() -> None:
     scheduler = Scheduler(1, "batch-test")
     gate, entered, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -187,7 +210,7 @@ def test_open_batch_is_run_in_time_while_another_runs() -> None:
     scheduler.close()
 
 
-def test_task_that_is_due_at_once_is_its_callers_as_long_as_a_thread_is_free() -> None:
+def test_a_task_that_is_due_at_once_runs_inline_while_a_thread_is_free() -> None:
     scheduler, done = Scheduler(1, "batch-test"), threading.Event()
     taken = scheduler.try_run_inline("a", lambda: timed(0), first := task())
     assert taken is not None
@@ -199,7 +222,7 @@ def test_task_that_is_due_at_once_is_its_callers_as_long_as_a_thread_is_free() -
     scheduler.close()
 
 
-def test_task_that_is_not_due_or_too_large_for_one_batch_is_run_by_threads() -> None:
+def test_a_task_that_is_not_due_or_too_large_for_a_batch_runs_in_the_threads() -> None:
     scheduler, sizes = Scheduler(1, "batch-test"), list[int]()
     splitting = BatchingParameters(
         max_batch_size=4, enable_large_batch_splitting=True, max_execution_batch_size=3
@@ -212,7 +235,7 @@ def test_task_that_is_not_due_or_too_large_for_one_batch_is_run_by_threads() -> 
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_who_may_not_wait_leaves_nothing_behind(seconds: float) -> None:
+def test_a_caller_that_may_not_block_leaves_no_task_behind(seconds: float) -> None:
     scheduler = Scheduler(1, "batch-test")
     if not seconds:
         assert (
@@ -226,7 +249,7 @@ def test_who_may_not_wait_leaves_nothing_behind(seconds: float) -> None:
     scheduler.close()
 
 
-def test_who_comes_anew_each_time_keeps_no_queue_from_its_turn() -> None:
+def test_a_client_with_a_new_queue_for_each_task_does_not_delay_other_queues() -> None:
     scheduler, done, turn = Scheduler(1, "batch-test"), threading.Event(), threading.Semaphore(0)
     scheduler.submit("open", lambda: timed(0.02, lambda batch: done.set()), task())
     end = time.monotonic() + 10
