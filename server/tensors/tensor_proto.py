@@ -98,13 +98,14 @@ def _typed_values(values: Any, element_type: ElementType) -> Array:
 def _numeric_array(values: Any, field: str, dtype: Any) -> Array:
     """Convert a repeated field of numbers to an array of shape [n] in the fastest available way."""
     if len(values) < 32:
-        # For few values a list is faster than NumPy's search for the array protocol.
+        # Convert few values through a list, which is faster than NumPy's search for the array
+        # protocol.
         return np.array(values[:], dtype)
     if _HAS_ARRAYS:
         return np.array(values, dtype)
     if field not in ("float_val", "double_val"):
         return np.fromiter(values, dtype, len(values))
-    # A message that holds only this field ends with the bytes of the array.
+    # Serialise a message that holds only this field: its last bytes are the bytes of the array.
     message = tensor_pb2.TensorProto()
     getattr(message, field).MergeFrom(values)
     size = len(values) * np.dtype(dtype).itemsize

@@ -57,8 +57,7 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_op=self._scaffold.ready_op,
             ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
             graph=tf.compat.v1.get_default_graph(),
-            # In seconds. TensorFlow's WorkerSessionCreator polls every 30 s, which is too slow
-            # here.
+            # Poll every second. TensorFlow's WorkerSessionCreator polls only every 30 s.
             recovery_wait_secs=1,
         )
         return manager.wait_for_session(

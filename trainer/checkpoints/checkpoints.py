@@ -35,7 +35,8 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
             defer_build=True,
         )
         set_scaffold_saver(scaffold, saver)
-        # A CheckpointSaverHook of the model looks the saver up in this collection.
+        # Add the saver to this collection, in which a CheckpointSaverHook of the model looks for
+        # it.
         savers.append(saver)
     return scaffold
 

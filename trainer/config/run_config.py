@@ -160,7 +160,8 @@ class RunConfig:
     @property
     def cluster_spec(self) -> Any:
         """The tf.train.ClusterSpec of the resolver or of TF_CONFIG; empty without a cluster."""
-        # Imported here, because a program that only configures a run does not need TensorFlow.
+        # TensorFlow is imported here, because a program that only configures a run does not need
+        # it.
         import tensorflow as tf
 
         if self.cluster is not None:
@@ -239,7 +240,8 @@ class RunConfig:
         for name in ("evaluation_master", "master"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                # In tf.estimator.RunConfig, tf_random_seed and save_summary_steps follow model_dir.
+                # Such a value was probably meant as tf_random_seed or save_summary_steps, which
+                # follow model_dir in tf.estimator.RunConfig.
                 raise InvalidType(
                     f"RunConfig {name} is {value!r}. Give an address, or None; what comes after "
                     f"a model_dir that is given first has to be given by name."
@@ -388,7 +390,7 @@ class RunConfig:
                 )
 
     def _check_session_config(self) -> None:
-        # The type is compared by name, because importing TensorFlow takes seconds.
+        # Compare the type by name, because importing TensorFlow takes seconds.
         descriptor = getattr(self.session_config, "DESCRIPTOR", None)
         if (
             self.session_config is not None
@@ -406,7 +408,8 @@ class RunConfig:
             raise InvalidType(
                 f"RunConfig device_fn is {self.device_fn!r}. Give a function of op, or None."
             )
-        # functools.partial turns an argument that is bound by name into a keyword-only argument.
+        # Ignore keyword-only arguments with a default, such as those that functools.partial has
+        # bound.
         names = [
             name
             for name, parameter in inspect.signature(self.device_fn).parameters.items()

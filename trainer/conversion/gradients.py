@@ -142,8 +142,8 @@ def _average(gradient: Any) -> Any:
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     if gradient is None or replicas == 1:
         return gradient
-    # CrossReplicaSum accepts dense tensors only. CrossShardOptimizer also converts gradients to
-    # dense tensors.
+    # Convert to a dense tensor, as CrossShardOptimizer does: CrossReplicaSum accepts no other
+    # tensors.
     return cross_replica_sum(tf.convert_to_tensor(gradient)) * (1.0 / replicas)
 
 

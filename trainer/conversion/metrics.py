@@ -171,7 +171,7 @@ class HostMetrics:
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
-            # A mean of a scalar stays the same if each row holds the scalar.
+            # Repeat a scalar in each row, which does not change its mean.
             tensor = tf.fill([self.num_rows], tensor)
         if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(

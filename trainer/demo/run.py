@@ -114,7 +114,7 @@ class _Demo:
     def _prepare_data(self, training_file: Path, test_file: Path) -> Digits:
         """Write the digits to files; return the test digits."""
         with self._step("1/5 data") as report:
-            # Imported before training, so that a missing package is reported early.
+            # Import httpx before training, so that a missing package is reported early.
             serving.import_httpx()
             training_digits, test_digits = digits.load_digits()
             digits.write_tfrecord(training_digits, training_file)

@@ -92,7 +92,7 @@ def _extended_model_fn(
         metrics = {**(spec.eval_metric_ops or {}), **metric_fn(**passed, **constants)}
         return spec._replace(eval_metric_ops=metrics)
 
-    # ModelProgram reads this attribute to find the arguments that functools.partial has bound.
+    # Copy the attribute in which ModelProgram finds the arguments that functools.partial has bound.
     extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 

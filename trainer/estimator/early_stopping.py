@@ -381,7 +381,8 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         """Return the current time in seconds, or the current global step."""
         if not self._counts_steps:
             return self._clock()
-        # The fetch may have read the global step before the run incremented the step.
+        # The fetch may have read the step before the run incremented it. Read the step again only
+        # if a call may be due.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest

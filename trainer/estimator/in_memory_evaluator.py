@@ -104,7 +104,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
-        # The fetch may have read the global step before the loop incremented the step.
+        # The fetch may have read the step before the loop incremented it. Read the step again only
+        # if an evaluation may be due.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:
@@ -122,7 +123,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         """Evaluate the values that the variables have in a training session."""
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
-        # A SIGTERM ends the evaluation; training then saves a checkpoint and stops.
+        # Suppress the exit after a SIGTERM that ends the evaluation: training saves a checkpoint,
+        # and then stops.
         with contextlib.suppress(graceful_shutdown.GracefulExit):
             self._estimator.evaluate(
                 self._input_fn,
@@ -144,7 +146,7 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
             for variable in tf.compat.v1.global_variables()
             if variable.op.name in self._values
         ]
-        # The second input of an initializer op is the initial value, which a feed can replace.
+        # Feed the second input of each initializer op, which is the initial value.
         session.run(
             [variable.initializer for variable in variables],
             {

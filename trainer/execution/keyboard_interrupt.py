@@ -39,8 +39,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._restore_handler()
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
-        # An evaluation within training has its own hook, which may replace the handler of the outer
-        # hook.
+        # The handler may be that of an outer hook: an evaluation within training has its own hook.
         is_ours = isinstance(getattr(handler, "__self__", None), KeyboardInterruptHook)
         if not is_main or not (is_ours or handler is signal.default_int_handler):
             return
@@ -89,7 +88,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
 
     def _handle_signal(self, number: int, frame: Any) -> None:
         if self._is_interrupted:
-            # The first Ctrl-C had no effect, because the main thread was not in session.run.
+            # Interrupt the main thread at the second Ctrl-C. The first had no effect, because the
+            # main thread was not in session.run.
             raise KeyboardInterrupt
         self._is_interrupted = True
 

@@ -50,7 +50,7 @@ def _replace_sums(definition: Any) -> Any:
     for node in copy.node_def:
         if node.op == _SUM:
             node.op = "Identity"
-            # The second input is the group assignment, which an Identity does not have. The control
-            # inputs stay.
+            # Remove the second input, the group assignment, which an Identity does not have. Keep
+            # the control inputs.
             del node.input[1]
     return copy

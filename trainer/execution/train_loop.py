@@ -139,7 +139,7 @@ def _definition(step: dict[str, Any]) -> Any:
             continue
         copy = definition.node.add()
         copy.CopyFrom(node)
-        # Variables stay outside the loop, so the loop has nothing to be colocated with.
+        # Remove the colocation: the variables, with which ops are colocated, stay outside the loop.
         copy.attr.pop("_class", None)
         _reseed(copy)
         inputs = [reference for reference in node.input if _is_data_or_in(reference, step)]
@@ -149,7 +149,7 @@ def _definition(step: dict[str, Any]) -> Any:
 
 
 def _reseed(node: Any) -> None:
-    # An op's random generator starts from the op's seeds. With the same seeds, the copy and the
+    # Give the copy another seed. With the same seeds, the random generators of the copy and of the
     # original would draw the same numbers in different steps.
     seeds = [node.attr[name].i for name in ("seed", "seed2") if name in node.attr]
     if len(seeds) == 2 and any(seeds):

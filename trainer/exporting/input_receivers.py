@@ -260,7 +260,7 @@ def _to_tensor_dict(receiver: Any, part: str, value: Any, default_name: str) -> 
     for name, tensor in value.items():
         if not isinstance(name, str):
             raise InvalidSetting(f"{title} has the key {name!r}. Keys must be strings.")
-        # A None among the features is allowed: a model may accept None for a feature that exists in
+        # Allow None among the features: a model may accept None for a feature that exists in
         # training only.
         if not tf.is_tensor(tensor) and (part != "features" or tensor is not None):
             raise InvalidSetting(

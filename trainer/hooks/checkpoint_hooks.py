@@ -87,7 +87,8 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
-        # The fetch may have read the global step before the run incremented the step.
+        # The fetch may have read the step before the run incremented it. Read the step again only
+        # if the run may have reached the last step.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

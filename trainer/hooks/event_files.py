@@ -22,7 +22,8 @@ def read_eval_events(directory: str) -> dict[int, dict[str, float]]:
       no event files.
     """
     results: dict[int, dict[str, float]] = {}
-    # The file names contain their creation time, so later files are read later.
+    # Later values replace earlier values: the files are read in the order of their names, which
+    # contain the creation time.
     for step, metrics in _read_scalars(os.path.join(directory, "*.tfevents.*")):
         results.setdefault(step, {}).update(metrics)
     return dict(sorted(results.items()))
@@ -65,5 +66,5 @@ def _read_events(path: str) -> Iterable[Any]:
     try:
         yield from tf.compat.v1.train.summary_iterator(path)
     except tf.errors.DataLossError:
-        # The writer was killed while it wrote the last record, or is still writing the record.
+        # Ignore a truncated last record: its writer was killed, or is still writing the record.
         return

@@ -103,6 +103,6 @@ def write_summary(directory: str, summary: Any, step: int) -> None:
 
 def _writer(directory: str) -> Any:
     """Return the cached FileWriter of a directory."""
-    # TensorFlow refuses to create a FileWriter in eager mode, although it needs no graph.
+    # Enter a graph: TensorFlow refuses to create a FileWriter in eager mode.
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(directory)

@@ -118,7 +118,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Set the number of steps of the next loop, and request the global step."""
         self._started = self._clock()
         if self._workers > 1:
-            # Other workers increment the step between two runs of this worker.
+            # Read the step again, because other workers increment the step between two runs of this
+            # worker.
             self._step = self._start.read(run_context.session)
         self._iterations = self._next_iterations()
         self._loop.before_run(self._iterations)
@@ -145,7 +146,7 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def _next_iterations(self) -> int:
         """Return the number of steps of the next loop, at least 1."""
         last_step = self._last_step()
-        # The workers share the remaining steps; the division rounds up.
+        # Divide the remaining steps among the workers, and round up.
         remaining = None if last_step is None else -(-(last_step - self._step) // self._workers)
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 

@@ -28,7 +28,8 @@ class TensorLeaf:
 
     def size(self, axis: int) -> int | None:
         """Return the size along an axis; None if unknown."""
-        # With TensorFlow 1's shape behaviour, shape[axis] is a Dimension, which is never None.
+        # Index a list: with TensorFlow 1's shape behaviour, shape[axis] is a Dimension and never
+        # None.
         size: int | None = self.spec.shape.as_list()[axis]
         return size
 

@@ -156,7 +156,8 @@ def _make_input_fn(
             # Only row indices are shuffled. They take little memory, so the buffer can hold all
             # indices.
             indices = indices.shuffle(rows)
-        # If all batches are full, drop_remainder gives tensors the static shape that TPUs need.
+        # If all batches are full, drop_remainder drops nothing, and gives tensors the static shape
+        # that TPUs need.
         batches = indices.repeat(num_epochs).batch(batch_size, drop_remainder=is_whole)
         return batches.map(batch_at).prefetch(tf.data.AUTOTUNE)
 
@@ -189,7 +190,7 @@ def _to_arrays(name: str, value: Any) -> Any:
         return _to_array(name, value)
     if not value:
         raise InvalidSetting(f"{name} cannot be an empty dict. Give at least one array.")
-    # A Dataset sorts the keys of a plain dict, and keeps the order of an OrderedDict.
+    # Keep the type of dict: a Dataset sorts the keys of a plain dict, but not of an OrderedDict.
     is_ordered = isinstance(value, collections.OrderedDict)
     arrays = collections.OrderedDict() if is_ordered else {}
     arrays.update({key: _to_array(f"{name}[{key!r}]", array) for key, array in value.items()})

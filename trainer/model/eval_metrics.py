@@ -77,7 +77,7 @@ def _rows(features: Any) -> Any:
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     if isinstance(first, tf.RaggedTensor):
         shape = [first.nrows()]
-    # The empty product of a scalar's shape is 1: a scalar counts as one row.
+    # A scalar counts as one row, because the product of an empty shape is 1.
     return tf.cast(tf.reduce_prod(shape[:1]), tf.float32)
 
 
@@ -85,7 +85,8 @@ def _value_and_update(metric: Any) -> tuple[Any, Any]:
     if not spec_validation.is_keras_metric(metric):
         value, update = metric
         return value, update
-    # Keras adds the variables of a metric to no collection, so no session would initialise them.
+    # Add the variables to a collection. Keras does not, and no session would initialise the
+    # variables.
     local = {variable.ref() for variable in tf.compat.v1.local_variables()}
     for variable in metric.variables:
         if variable.ref() not in local:

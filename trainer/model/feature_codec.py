@@ -91,7 +91,8 @@ def _narrow(tensor: Any) -> Any:
 
 
 def _count_rows(spec: Any) -> int | None:
-    # With TensorFlow 1's shape behaviour, shape[0] is a Dimension, which is not hashable.
+    # Index a list: with TensorFlow 1's shape behaviour, shape[0] is a Dimension, which is not
+    # hashable.
     return spec.shape.as_list()[0] if spec.shape.rank else None
 
 

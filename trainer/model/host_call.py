@@ -53,7 +53,7 @@ def _check_argument_count(name: str, function: Callable[..., Any], tensors: Any)
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
-        # Functions written in C may have no signature.
+        # Accept the function without a check: functions written in C may have no signature.
         return
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return

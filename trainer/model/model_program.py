@@ -217,8 +217,8 @@ def unbound_argument_names(function: Callable[..., Any]) -> list[str]:
         raise InvalidSetting(f"{function!r} cannot be called. Pass a function.")
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    # An argument that functools.partial has bound by name stays in the signature, as keyword-only
-    # with a default.
+    # Leave out arguments that functools.partial has bound by name. The signature still contains
+    # such an argument, as keyword-only with a default.
     bound = _bound(function)
     return [
         parameter.name

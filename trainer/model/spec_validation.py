@@ -195,7 +195,8 @@ def _check_operation(title: str, value: Any) -> None:
 
 
 def _check_default_graph(title: str, value: Any) -> None:
-    # The body of a function, such as a TPU computation, may use tensors of its outer graphs.
+    # Allow tensors of outer graphs: the body of a function, such as a TPU computation, may use
+    # them.
     allowed = [tf.compat.v1.get_default_graph()]
     while getattr(allowed[-1], "outer_graph", None) is not None:
         allowed.append(allowed[-1].outer_graph)
@@ -209,7 +210,7 @@ def _check_default_graph(title: str, value: Any) -> None:
 
 
 def _get_graph(value: Any) -> Any:
-    # The attribute `graph` of an eager tensor raises an error.
+    # Catch the error that the attribute `graph` of an eager tensor raises.
     try:
         return getattr(value, "graph", None)
     except AttributeError:

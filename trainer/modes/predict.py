@@ -97,8 +97,8 @@ def _generate_predictions(
             recovers_lost_session=False,
         )
         graph = session.graph
-    # Hooks expect their graph to be the default graph. While the generator is suspended, the
-    # default graph must be the caller's.
+    # Enter the graph only while hooks run, which expect their graph to be the default graph. While
+    # the generator is suspended, the default graph must be the caller's.
     with backend.run_scope(), contextlib.ExitStack() as exit_stack:
         exit_stack.push(_exit_in_graph(graph, session))
         batches = predict_graph.read_batches(session)

@@ -147,7 +147,7 @@ def _training_hooks(
         progress_hook,
     ]
     if config.is_chief:
-        # These follow the NanTensorHook, so that no checkpoint of a NaN loss is saved.
+        # Add these hooks after the NanTensorHook, so that no checkpoint of a NaN loss is saved.
         all_hooks += [
             *checkpoint_hooks,
             *chief_hooks,
@@ -210,8 +210,8 @@ def _checkpoint_hooks(
 
 
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
-    # TensorFlow's hooks that count steps have this method. They need the steps per loop to act at
-    # the right loop.
+    # Pass the steps per loop to TensorFlow's hooks that count steps, so that they act at the right
+    # loop.
     set_steps_per_run = getattr(hook, "_set_steps_per_run", None)
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)

@@ -62,7 +62,7 @@ def train_and_evaluate(
         for spec, delay in zip(specs, delays, strict=True)
     ]
     if role == tf_config.PS:
-        # A parameter server has no state to save at a SIGTERM.
+        # Do not handle SIGTERM: a parameter server has no state to save.
         distributed.run_parameter_server(estimator.config)
         return None
     with graceful_shutdown.sigterm_watcher():
@@ -87,7 +87,8 @@ def _resolve_role(config: Any) -> str | None:
         evaluator.
     """
     task_type = config.task_type
-    # The cluster of a cluster resolver consists of TPU workers, which this process controls.
+    # Ignore the cluster of a cluster resolver, which consists of TPU workers that this process
+    # controls.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None

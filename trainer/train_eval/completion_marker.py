@@ -20,7 +20,7 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
       max_steps: the max_steps of the training run that ended; None for no limit.
     """
     path = _path(model_dir)
-    # The rename is atomic, so a reader never sees an incomplete file.
+    # Rename a complete file. The rename is atomic, so a reader never sees an incomplete file.
     with tf.io.gfile.GFile(f"{path}.temp", "w") as file:
         file.write(json.dumps({"step": step, "max_steps": max_steps}))
     tf.io.gfile.rename(f"{path}.temp", path, overwrite=True)

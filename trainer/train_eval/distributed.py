@@ -146,8 +146,8 @@ def evaluate_continuously(
     """
     unfinished = list(evaluators)
     while unfinished:
-        # The marker is read before the checkpoint, so that the newest checkpoint is at least as new
-        # as the marker.
+        # Read the marker before the checkpoint, so that the newest checkpoint is at least as new as
+        # the marker.
         last_step = completion_marker.read_completed_step(model_dir, max_steps)
         for evaluator in list(unfinished):
             if evaluator.is_due() and _is_finished(evaluator, last_step, max_steps):
@@ -163,7 +163,8 @@ def _is_finished(
     try:
         evaluator.evaluate(is_final=False)
     except (CheckpointNotFound, tf.errors.NotFoundError) as error:
-        # Training keeps only a few checkpoints, and may remove a checkpoint while it is being read.
+        # Try again later: training keeps only a few checkpoints, and may remove a checkpoint while
+        # it is being read.
         logger.warning("the checkpoint was removed before it could be evaluated: %s", error)
         return False
     step = evaluator.global_step

@@ -93,7 +93,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._saves = 0
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        # The first saved checkpoint does not count: it is of the step from which training starts.
+        # Ignore the first saved checkpoint, which is of the step from which training starts.
         self._saves += 1
         self._has_new_checkpoint = self._saves > 1
 
@@ -130,7 +130,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # After SIGTERM, training stops after this loop and saves a checkpoint.
+                # End the evaluation after SIGTERM. Training stops after this loop and saves a
+                # checkpoint.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error

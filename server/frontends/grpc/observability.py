@@ -88,5 +88,5 @@ def _peer_address(peer: str) -> str:
     family, _, address = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
         return peer
-    # A dual-stack socket reports IPv4 clients as IPv4-mapped IPv6 addresses.
+    # Remove "::ffff:", which a dual-stack socket puts before the addresses of IPv4 clients.
     return unquote(address).rpartition(":")[0].strip("[]").removeprefix("::ffff:")

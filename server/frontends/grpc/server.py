@@ -73,7 +73,7 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # The data plane has the models. The base path of the default settings is not used.
+        # The default settings need a base path, which is not used: the data plane has the models.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
@@ -81,8 +81,8 @@ class GrpcServer:
             settings.grpc_max_threads, allow_direct_polling=allow_direct_polling
         )
         self._admin_pool = futures.ThreadPoolExecutor(_ADMIN_THREADS, "grpc-admin")
-        # Rejecting a call never blocks, so one thread is enough. No other calls run in the thread,
-        # so a rejection never waits for them.
+        # One thread that only rejects calls: a rejection never blocks, and never waits for other
+        # calls.
         self._rejection_pool = futures.ThreadPoolExecutor(1, "grpc-rejections")
         enabled = [service for service in service_types if service.is_enabled(settings)]
         self._observer = CallObserver(
@@ -94,8 +94,8 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.grpc_channel_arguments
             ),
-            # The admission controller counts a call from its arrival. Without the controller,
-            # gRPC must limit the calls that wait for a thread.
+            # Without an admission controller, which counts each call from its arrival, gRPC limits
+            # the calls that wait for a thread.
             maximum_concurrent_rpcs=(settings.max_requests_in_flight or None)
             if admission is None
             else None,

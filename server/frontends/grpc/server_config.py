@@ -12,7 +12,8 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # The limits of TensorFlow Serving: the largest message that protobuf allows.
     "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
     "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
-    # With SO_REUSEPORT, two servers on one port would share the clients without an error.
+    # Disable SO_REUSEPORT, with which two servers on one port would share the clients without an
+    # error.
     "grpc.so_reuseport": 0,
     # Keepalive pings detect clients that have disappeared, and cancel their calls.
     "grpc.keepalive_time_ms": 60_000,

@@ -128,8 +128,8 @@ def _check_variables_after(done: Any) -> list[Any]:
                 tf.debugging.check_numerics(
                     variable.read_value(),
                     nan_errors.MESSAGE.format(name=variable.op.name),
-                    # TensorFlow's error shows the name of the failed op, so the name contains the
-                    # variable's.
+                    # Name the op after the variable, because TensorFlow's error shows the name of
+                    # the failed op.
                     name=f"after_loop/{variable.op.name}/is_number",
                 )
                 for variable in tf.compat.v1.trainable_variables()

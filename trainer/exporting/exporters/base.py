@@ -80,8 +80,8 @@ class SavedModelExporter(Exporter):
         self._assets_extra = assets_extra
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
-        # warm_up is passed to the estimator only if set, because a user-defined estimator may not
-        # accept the argument.
+        # Pass warm_up to the estimator only if set, because a user-defined estimator may not accept
+        # the argument.
         self._optional_arguments = (
             {} if warm_up is None else {"warm_up": normalize_warm_up(warm_up)}
         )

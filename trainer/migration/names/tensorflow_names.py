@@ -85,7 +85,7 @@ def _classify_estimator_package(path: str) -> Classification:
 
 
 def _classify_private(use: NameReference, path: str) -> Classification | None:
-    """Classify a name in TensorFlow's private modules; return None for a name in the public API."""
+    """Classify a private name of TensorFlow; return None to look the name up in the public API."""
     if path in _SUPPLIED_INSIDE:
         return Classification(NameStatus.SUPPLIED, _SUPPLIED_INSIDE[path])
     if path.startswith("python.estimator"):

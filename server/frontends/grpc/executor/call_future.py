@@ -34,7 +34,8 @@ class CallFuture:
         try:
             self._function(*self._args)
         except BaseException:
-            # Even SystemExit must not end the thread, which runs other calls as well.
+            # Catch every exception: even SystemExit must not end the thread, which also runs other
+            # calls.
             logger.exception("a call has failed")
         finally:
             self._args = ()
@@ -42,7 +43,8 @@ class CallFuture:
             self._call_callbacks()
 
     def _call_callbacks(self) -> None:
-        # list.pop is atomic, so only one of two threads in this loop calls a callback.
+        # Two threads may run this loop at a time. list.pop is atomic, so only one of them gets each
+        # callback.
         while self._callbacks:
             try:
                 callback = self._callbacks.pop()

@@ -222,7 +222,7 @@ class CompletionQueueThreadPool(CallExecutor):
             while self._poll_once():
                 pass
         finally:
-            # The other threads must not wait for a poller that has ended.
+            # Let the other threads poll: they must not wait for a poller that has ended.
             self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:
@@ -246,7 +246,7 @@ class CompletionQueueThreadPool(CallExecutor):
     def _process(self, event: Any) -> None:
         try:
             if not _server._process_event_and_continue(self._server_state, event):
-                # This was the last event. The shutdown of the queue ends the other threads.
+                # After the last event, shut down the queue, which ends the other threads.
                 self._server_state.completion_queue.shutdown()
         except Exception:
             logger.exception("an event of gRPC cannot be handled")
@@ -265,7 +265,7 @@ class CompletionQueueThreadPool(CallExecutor):
             if state.stage is _server._ServerStage.STARTED and event.tag not in state.due:
                 _server._request_call(state)
         if event.success:
-            # No handler will answer the call.
+            # Cancel the new call, because no handler will answer it.
             event.call.cancel()
 
 

@@ -107,7 +107,8 @@ class DefaultThreadPool(CallExecutor):
             if future is None:
                 break
             future.run()
-            # The future holds a whole message, which must not stay in memory until the next call.
+            # Drop the future, which holds a whole message. The message must not stay in memory
+            # until the next call.
             del future
 
     def _leave_if_surplus(self) -> bool:

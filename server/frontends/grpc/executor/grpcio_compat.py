@@ -84,7 +84,7 @@ def supports_direct_polling() -> bool:
             and _has_names(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
         )
     except Exception:
-        # Any exception means that grpcio's internals differ.
+        # Treat any exception as a sign that grpcio's internals differ.
         return False
 
 

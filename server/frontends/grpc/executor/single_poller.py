@@ -80,8 +80,8 @@ class SinglePollerMode:
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
-            # The calls are too short for the watching thread to notice, but together they delay
-            # all other calls.
+            # End the mode after too many slow calls. Each is too short for the watching thread to
+            # notice, but together they delay all other calls.
             self.deactivate()
         else:
             self._quick_calls = 0

@@ -109,7 +109,8 @@ def build_unary_handler(
                 context, RequestTooLarge("out of memory. Send a smaller request.")
             )
         except grpc.RpcError:
-            # grpcio reports that the client has gone, and expects the exception to pass through.
+            # Raise the exception again. With it grpcio reports that the client has gone, and grpcio
+            # expects the exception from the handler.
             status = Code.CANCELLED.name
             raise
         except Exception:
@@ -143,7 +144,7 @@ def build_rejecting_handler(
         observer.record(name, CallContext(), error.code.name, time.perf_counter_ns(), context)
         errors.abort_with_error(context, error)
 
-    # `CallExecutor.register` would not do: its threads may wait for the message first.
+    # Run the handler in a separate pool: the executor's threads may wait for the message first.
     reject_call.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return grpc.stream_unary_rpc_method_handler(reject_call)
 

@@ -87,7 +87,7 @@ class HealthService(GrpcService):
             self._is_draining = True
             watchers, self._watchers = self._watchers, set()
         for watcher in watchers:
-            # The streams end in threads, because sending to a client that does not read may block.
+            # End the streams in threads, because sending to a client that does not read may block.
             self._context.admin_pool.submit(watcher.end)
 
     def _check(self, raw: bytes, call: CallContext) -> bytes:
@@ -99,8 +99,8 @@ class HealthService(GrpcService):
         return bytes(_Response(status=status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # grpcio calls `forget` in a thread that it needs for sending. So no thread may send while
-        # it holds the lock.
+        # No thread may send while it holds the lock: grpcio calls `forget`, which takes the lock,
+        # in a thread that grpcio needs for sending.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)

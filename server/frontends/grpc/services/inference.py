@@ -94,7 +94,7 @@ def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
 
 def _write_classification(proto: Any, result: Classification) -> None:
     """Write labels and scores, each of shape [examples, classes], to a ClassificationResult."""
-    # Even without examples the response has a result, which is then an empty message.
+    # Set the result, which is an empty message if there are no examples.
     proto.SetInParent()
     labels = None if result.classes is None else result.classes.tolist()
     scores = None if result.scores is None else result.scores.tolist()
@@ -103,7 +103,8 @@ def _write_classification(proto: Any, result: Classification) -> None:
         for column in range(len(columns)):
             class_proto = classes.add()
             if labels is not None:
-                # The field `label` must be UTF-8, but a model may return any bytes.
+                # Replace invalid bytes: the field `label` must be UTF-8, but a model may return any
+                # bytes.
                 class_proto.label = labels[row][column].decode("utf-8", "replace")
             if scores is not None:
                 class_proto.score = scores[row][column]

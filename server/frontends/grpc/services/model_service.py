@@ -60,8 +60,7 @@ class GetModelMetadata:
         call.version = metadata.version
         signatures = get_model_metadata_pb2.SignatureDefMap()
         for name, signature_def in metadata.signature_defs.items():
-            # The message is serialised and parsed again, because its class may not be the API's
-            # SignatureDef.
+            # Serialise the message and parse it again: its class may not be the API's SignatureDef.
             serialized = (
                 signature_def
                 if isinstance(signature_def, bytes)

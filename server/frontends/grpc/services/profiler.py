@@ -93,7 +93,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
                 grpc.StatusCode.UNAVAILABLE, "the profiler cannot be started, see the server's log"
             )
         call = stub.future(message, timeout=_remaining_seconds(context), wait_for_ready=True)
-        # A client that cancels its call also ends the capture.
+        # When the client cancels its call, cancel the capture as well.
         context.add_callback(call.cancel)
         try:
             return bytes(call.result())

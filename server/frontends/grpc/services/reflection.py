@@ -61,7 +61,7 @@ class ReflectionService(GrpcService):
     def drain(self) -> None:
         """End all open streams, and each later stream as soon as it begins."""
         self._is_draining = True
-        # Other threads change the set during the iteration. set.copy is atomic.
+        # Iterate over a copy, because other threads change the set meanwhile. set.copy is atomic.
         for context in self._open_streams.copy():
             context.cancel()
 
@@ -85,7 +85,7 @@ def _import_descriptors(service_types: Iterable[type[GrpcService]]) -> None:
     for service_type in service_types:
         if service_type.descriptor_module is None:
             continue
-        # The generated modules of tensorflow-serving-api 2.20 raise AttributeError under protobuf
-        # 6, but only after they have registered their descriptors.
+        # Ignore AttributeError: under protobuf 6 the generated modules of tensorflow-serving-api
+        # 2.20 raise the error, but only after they have registered their descriptors.
         with contextlib.suppress(AttributeError):
             importlib.import_module(service_type.descriptor_module)

@@ -32,8 +32,8 @@ class SourceLocations:
                 for operation in tf.compat.v1.get_default_graph().get_operations():
                     self._tracebacks[operation.name] = operation.traceback
 
-        # `unbound_argument_names` reads this attribute: the arguments that functools.partial has
-        # bound.
+        # Copy the attribute in which `unbound_argument_names` finds the arguments that
+        # functools.partial has bound.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
@@ -42,7 +42,7 @@ class SourceLocations:
         traceback = self._tracebacks.get(node)
         if traceback is None:
             return None
-        # A user's line that calls a library is more helpful than a line inside the library.
+        # Prefer a line of the user that calls a library to a line inside the library.
         user_frames = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
         frame = user_frames[-1] if user_frames else traceback.last_user_frame()
         source = linecache.getline(frame.filename, frame.lineno).strip()

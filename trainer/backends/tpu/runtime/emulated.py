@@ -52,7 +52,8 @@ class EmulatedRuntime(TpuRuntime):
         """Lower the part of the default graph that the targets need."""
         lowered = lower_in_place(targets, compiled=self.is_compiled)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
-            # Queues replace infeed and outfeed, and their outputs have no static shapes.
+            # Set the static shapes again: queues replace infeed and outfeed, and have no static
+            # shapes.
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)

@@ -130,8 +130,8 @@ class TensorFlowRuntime(TpuRuntime):
                     self.master, config, lambda: tf.compat.v1.tpu.shutdown_system(job=job)
                 )
             except tf.errors.OpError as error:
-                # A failed shutdown is only logged, because an exception would hide the error of the
-                # run. The next run initialises the system in any case.
+                # Log a failed shutdown instead of raising, because an exception would hide the
+                # error of the run. The next run initialises the system in any case.
                 logger.warning("shutting the TPU system down failed: %s", error)
 
     def _configure(self, config: RunConfig) -> bytes:
@@ -176,7 +176,8 @@ def query_slice(master: str, config: RunConfig, mode: str) -> TpuSlice:
       TpuNotFound: the master has no TPU cores.
     """
     cluster = config.session_config.cluster_def if config.session_config is not None else None
-    # In eager mode TensorFlow would ignore the master, and describe this process.
+    # Query in graph mode: in eager mode TensorFlow would ignore the master, and describe this
+    # process.
     with tf.Graph().as_default():
         metadata = tpu_system_metadata._query_tpu_system_metadata(
             master, cluster_def=cluster, query_topology=False

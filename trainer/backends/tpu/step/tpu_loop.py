@@ -59,8 +59,8 @@ def build_tpu_loop(
 
 
 def _remove_step_tensors_from_collections(graph: Any) -> None:
-    # The step adds to the collections of the host graph. Code that reads the collections later,
-    # such as a summary saver, cannot run tensors of the computation.
+    # Remove the tensors that the step has added to the collections of the host graph. Code that
+    # reads the collections later, such as a summary saver, cannot run tensors of the computation.
     for name in graph.get_all_collection_keys():
         members = graph.get_collection_ref(name)
         members[:] = [member for member in members if getattr(member, "graph", graph) is graph]

@@ -83,7 +83,8 @@ class ErrorRendezvous:
         for function in self._exit_callbacks:
             function()
         if error is not None and not isinstance(error, Exception):
-            # Ctrl-C, an exit and the end of a generator are not errors of the run.
+            # Raise no other error: Ctrl-C, an exit and the end of a generator are not errors of the
+            # run.
             return
         # A MonitoredSession treats some errors as the end of the input, so the block may end
         # without an error although a thread has failed.
@@ -92,5 +93,5 @@ class ErrorRendezvous:
             if other is not first:
                 logger.debug("%s failed too: %s", source, other)
         if first is not None and first is not error:
-            # The main thread's error is only a consequence, so it is not chained.
+            # Do not chain the main thread's error, which is only a consequence.
             raise first from None

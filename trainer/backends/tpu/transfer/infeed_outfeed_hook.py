@@ -109,8 +109,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
 
     def end(self, session: Any) -> None:
         """Receive the results that are still to come, and end the threads."""
-        # No further loop takes a batch or sends a result. A thread that still waits at a queue must
-        # be woken, or it would wait forever.
+        # Wake the threads that still wait at a queue. They would wait forever, because no further
+        # loop takes a batch or sends a result.
         for name, end_op, secs in (
             ("infeed", self._end_infeed, _JOIN_SECS),
             ("outfeed", self._end_outfeed, None),
@@ -225,7 +225,8 @@ class _Worker:
 
     def join(self, secs: float | None) -> None:
         """Wait until the thread has ended, for at most `secs` seconds; None waits without limit."""
-        # A garbage-collected generator is closed in an arbitrary thread, which may be this one.
+        # A thread cannot join itself. A garbage-collected generator is closed in an arbitrary
+        # thread, which may be this thread.
         if self._thread is not threading.current_thread():
             self._thread.join(secs)
 

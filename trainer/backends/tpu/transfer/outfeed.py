@@ -67,8 +67,7 @@ class Outfeed:
         received = self.dequeue()
         with tf.device(self._topology.host_device(self._topology.host_of(0))):
             if self._topology.input_mode == InputPipelineConfig.BROADCAST:
-                # The host must receive the unused tensors as well, or the other replicas would
-                # block.
+                # Receive the unused tensors as well, or the other replicas would block.
                 all_tensors = [tensor for tensors in received for tensor in tensors]
                 with tf.control_dependencies(all_tensors):
                     return [tf.identity(tensor) for tensor in received[0]]
