@@ -25,7 +25,8 @@ def _importer_globals() -> dict[str, Any]:
     return frame.f_globals if frame else {}
 
 
-# Our commands and tests also import parts of this package. They are not programs.
+# The tpuserve commands and the tests also import modules of this package. For them there is no
+# program, and nothing is installed.
 _program = programs.find_running_program(_importer_globals())
 if _program is not None:
     from trainer.compat import install

@@ -11,7 +11,7 @@ from tpuserve.errors import InvalidSetting
 def _validate_topology(
     context: click.Context, option: click.Parameter, value: str | None
 ) -> str | None:
-    """Return the value of --emulate-tpu.
+    """Check the value of --emulate-tpu and return it unchanged.
 
     Raises:
       click.BadParameter: the value is not a topology.

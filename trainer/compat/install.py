@@ -38,7 +38,7 @@ class _Installation:
     def prepare_tensorflow(self) -> None:
         """Change the imported TensorFlow: patches, names, and the behaviour of TensorFlow 1."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
-        # tf.contrib.tpu takes its functions from TensorFlow, so these are patched before.
+        # tf.contrib.tpu copies functions of TensorFlow, so the functions are patched first.
         importlib.import_module("trainer.compat.emulation").install_emulation()
         install_names.add_names_to_tensorflow()
         if self.uses_tf1:
@@ -70,8 +70,8 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
         return
     uses_tf1 = _decide_tf1(program, tf1, tf1_option)
     if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
-        # Cloud TPU machines set this variable, and programs read it. With an emulated TPU, every
-        # name resolves to this machine.
+        # On Cloud TPU machines TPU_NAME is set, and programs read it. With an emulated TPU, every
+        # TPU name resolves to this machine.
         os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:

@@ -19,10 +19,10 @@ _OUR_GRAPH_BUILDERS = (
 
 
 def find_active_emulated_tpu() -> TpuSystem | None:
-    """Return the emulated TPU for which the calling code builds a graph of its own session.
+    """Return the emulated TPU if the caller builds a TPU graph for its own session, else None.
 
-    Returns None if no TPU is emulated, inside a TPU computation, in our own graph builders, and in
-    eager programs, which have no sessions.
+    The result is None if no TPU is emulated. It is also None inside the body of a TPU computation,
+    in the modules in `_OUR_GRAPH_BUILDERS`, and in eager programs, which have no sessions.
     """
     tpu_system = find_tpu_system()
     if not tpu_system.is_emulated or _is_in_tpu_computation() or _is_called_by_our_builders():

@@ -17,11 +17,11 @@ from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# What runs in place of a patched function while a TPU is emulated. Takes the emulated TPU and a
-# function that calls the original with its arguments.
+# The type of functions that run in place of a patched function while a TPU is emulated. The
+# arguments are the emulated TPU and a call of the original function, bound to its arguments.
 _Replacement = Callable[[TpuSystem, "functools.partial[Any]"], Any]
 
-# The attribute that marks a patched function.
+# Name of the attribute that marks a TensorFlow function as patched.
 _PATCHED = "_builds_for_emulated_tpu"
 _HOST_DEVICE = "/device:CPU:0"
 
@@ -117,8 +117,8 @@ def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
     return topology.make_system_metadata(tpu_system)
 
 
-# Module, name of the function in the module, and the function's replacement. rewrite, replicate,
-# shard, batch_parallel and their split_compile variants all call split_compile_and_replicate.
+# The patches: a module, the name of a function in the module, and the replacement of the function.
+# tpu.rewrite, replicate, shard and batch_parallel all call split_compile_and_replicate.
 PATCHES: tuple[tuple[ModuleType, str, _Replacement], ...] = (
     (tpu, "split_compile_and_replicate", _build_replicated),
     (tpu_ops, "configure_distributed_tpu", _build_initialization),

@@ -9,9 +9,9 @@ from trainer.tensorflow_internals import tpu_cluster_resolver
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The attribute that marks the patched constructor.
+# Name of the attribute that marks the constructor of TPUClusterResolver as patched.
 _PATCHED = "_finds_emulated_tpu"
-# The name by which TPUClusterResolver means a TPU of this machine.
+# The TPU name that makes TPUClusterResolver resolve to this machine.
 _LOCAL = "local"
 
 
@@ -28,7 +28,7 @@ def patch_cluster_resolver() -> None:
         if tpu_system.is_emulated and tpu != _LOCAL:
             logger.info("TPUClusterResolver(tpu=%r) resolves to this machine: %s", tpu, tpu_system)
             tpu = _LOCAL
-            # The coordinator serves workers on other machines, and there are none.
+            # A coordinator is needed only for workers on other machines. The emulated TPU has none.
             named_arguments.pop("coordinator_name", None)
         original(self, tpu, *arguments, **named_arguments)
 

@@ -31,7 +31,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "estimator": {
         **_root_targets("Estimator VocabInfo WarmStartSettings"),
-        # A private function that the TPU samples call to find the step to resume from.
+        # Google's TPU sample programs call this private function to find the step to resume from.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
     },
     "estimator_lib": _ROOT,
@@ -62,12 +62,12 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "util": {"fn_args": "trainer.tensorflow_internals:fn_args"},
 }
 
-# The packages that hold these modules in the different versions of TensorFlow.
+# The packages that contain the modules of tf.estimator, in different versions of TensorFlow.
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 
 def register_estimator_aliases(tpu_modules: Mapping[str, str]) -> None:
-    """Register the modules so that they can be imported.
+    """Register the modules of tensorflow_estimator so that programs can import them.
 
     Args:
       tpu_modules: name of a module in the subpackage `tpu`, such as "tpu_config" → the name of the

@@ -27,7 +27,8 @@ _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
 _ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
-# Packages below tensorflow whose modules are imported from TensorFlow's own files.
+# Subpackages of tensorflow whose modules Python imports by their file paths. Modules of other
+# names, such as tensorflow.train, are attributes of the proxy.
 _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
@@ -67,7 +68,7 @@ class ImportHook(MetaPathFinder):
             aliased_module = module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
             )
-            # If TensorFlow still has the module, Python imports it.
+            # If today's TensorFlow has the module, Python imports the module from there.
             if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _make_alias_spec(fullname, aliased_module)
         if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
@@ -81,7 +82,7 @@ class ImportHook(MetaPathFinder):
         target: ModuleType | None,
         callback: Callable[[ModuleType], None],
     ) -> ModuleSpec | None:
-        """Return the spec that the other finders find, with a callback after the execution.
+        """Return the spec that the other finders find, with a callback added to its loader.
 
         Args:
           name: the full name of the module.
@@ -105,10 +106,10 @@ class ImportHook(MetaPathFinder):
 
 
 def _find_estimator_spec(name: str) -> ModuleSpec:
-    """Return the spec of a module inside tensorflow_estimator that is not registered yet.
+    """Return the spec of a module in the subpackage `tpu` of tensorflow_estimator.
 
     Raises:
-      ModuleNotFoundError: tpuserve does not supply the module.
+      ModuleNotFoundError: the module is in another package, or tpuserve does not supply it.
     """
     package, _, module = name.rpartition(".")
     aliased_module = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
@@ -140,9 +141,10 @@ class _AliasLoader(Loader):
         if isinstance(aliased_module, str):
             aliased_module = importlib.import_module(aliased_module)
         if not hasattr(aliased_module, "__path__"):
-            # Programs import submodules of this module, and Python then demands a package.
+            # Programs import submodules of the module. Python allows that only for packages, which
+            # have a __path__.
             aliased_module.__path__ = []
-        # Python's import system takes the module from sys.modules after this call.
+        # After exec_module returns, Python's import system takes the module from sys.modules.
         sys.modules[module.__name__] = aliased_module
 
 
@@ -228,7 +230,7 @@ class ProgramImportFunction:
             if proxy is not None and module is sys.modules.get("tensorflow"):
                 module = proxy
         elif not fromlist:
-            # `import tensorflow.X` binds the root.
+            # A statement `import tensorflow.X` binds the name `tensorflow`.
             module = self._get_proxy()
         _check_names_exist(module, fromlist or ())
         return module

@@ -53,7 +53,7 @@ def add_names_to_tensorflow() -> None:
         # TensorFlow's own resolver looks the TPU up by its name and cannot find an emulated TPU.
         cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
         cluster_resolver.replace_tensorflow_resolver()
-    # Without these entries, importing the modules by name would load their files a second time.
+    # Without these entries, `import tensorflow.compat.v1.tpu` would load the module a second time.
     sys.modules.setdefault(f"{_V1}.tpu", v1.tpu)
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)
 
@@ -70,7 +70,7 @@ def enable_tf1() -> TensorFlow1Proxy:
         tensorflow.compat.v1.disable_v2_behavior()
     # Suppress TensorFlow's advice to replace the names of TensorFlow 1.
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
-    # TensorFlow 1 programs read checkpoints with the class in this module.
+    # TensorFlow 1 programs read checkpoints with pywrap_tensorflow.NewCheckpointReader.
     pywrap_tensorflow.NewCheckpointReader = tensorflow.compat.v1.train.NewCheckpointReader
     return TensorFlow1Proxy(tensorflow, import_contrib())
 

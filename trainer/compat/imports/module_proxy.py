@@ -25,8 +25,8 @@ class TensorFlow1Proxy(ModuleType):
         self.__spec__ = tensorflow.__spec__
         self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
-        # tf.compat.v1 has a `compat` of its own, whose modules lack the names that
-        # `install_names` adds to these.
+        # tf.compat.v1.compat is a different module, which lacks the names that `install_names` adds
+        # to tf.compat.
         self.compat = tensorflow.compat
         self._v1: ModuleType = tensorflow.compat.v1
         self._tensorflow = tensorflow
@@ -37,7 +37,7 @@ class TensorFlow1Proxy(ModuleType):
                 value = getattr(module, name)
             except AttributeError:
                 continue
-            # From now on Python finds the attribute without calling this method.
+            # Stored as an attribute, the value is found without __getattr__ the next time.
             setattr(self, name, value)
             return value
         matches = difflib.get_close_matches(name, dir(self), n=3)

@@ -33,7 +33,7 @@ _KERAS_MODULES: dict[Version, dict[str, str]] = {
 
 
 def is_public_name(name: str, version: Version) -> bool:
-    """Return whether TensorFlow has a public name.
+    """Return whether a name is public in a version of TensorFlow's API.
 
     A name below a public class or function counts as public: "train.Saver.save". The names of
     tf.estimator count if tpuserve supplies them.
@@ -51,13 +51,16 @@ def is_public_name(name: str, version: Version) -> bool:
             return False
         module = f"{module}.{part}".lstrip(".")
         if _find_module_file(module, version) is None:
-            # The name is a class or a function. Names below it are not checked.
+            # The path has reached a class or a function. Names below that are not checked.
             return True
     return True
 
 
 def list_sibling_names(name: str, version: Version) -> list[str]:
-    """Return the sorted names of the innermost existing module on a name's path."""
+    """Return the sorted public names of the module that contains a name.
+
+    If that module does not exist, the names are those of its innermost existing parent.
+    """
     module = name.rpartition(".")[0]
     while module and _find_module_file(module, version) is None:
         module = module.rpartition(".")[0]
@@ -133,7 +136,7 @@ def _list_module_names(module: str, version: Version) -> frozenset[str]:
 
 def _find_bound_names(tree: ast.Module) -> Iterator[str]:
     """Yield the names that a generated API module binds, by import or by setattr."""
-    # Dunder names such as tf.__version__ are bound elsewhere, and the same in both versions.
+    # Dunder names such as tf.__version__ are not bound here. Both TensorFlow versions have them.
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             yield from (alias.asname or alias.name for alias in node.names)

@@ -66,7 +66,8 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
     root = alias.name.split(".")[0]
     yield NameReference(line, root, root, is_import=True), root
     if root != alias.name:
-        # The statement imports this module but binds only the root, hence the impossible variable.
+        # `import a.b` imports a.b but binds only `a`. The pair needs a variable; this one can never
+        # occur in a source file.
         yield reference, f"import {alias.name}"
 
 
@@ -94,7 +95,7 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
             continue
         name = ".".join([root, *chain[1:]])
         if name == _V1:
-            # `tf = tf.compat.v1` replaces the meaning of an imported variable.
+            # After `import tensorflow as tf; tf = tf.compat.v1`, tf stands for the second module.
             bound_names[target] = name
         else:
             bound_names.setdefault(target, name)

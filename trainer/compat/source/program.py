@@ -15,7 +15,7 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import is_library_file
 
-# In processes that multiprocessing starts, the main module has the second name.
+# The names of a main module: the second is used in processes that multiprocessing starts.
 _MAIN_NAMES = ("__main__", "__mp_main__")
 
 

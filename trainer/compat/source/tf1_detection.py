@@ -62,11 +62,14 @@ def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
 
 
 def is_tf1_only(reference: NameReference) -> bool:
-    """Return whether TensorFlow 1 has the referenced name and TensorFlow 2 lacks it."""
+    """Return whether TensorFlow 1 has the referenced name and TensorFlow 2 lacks it.
+
+    Names below tf.compat.v1 are names of TensorFlow 2.
+    """
     root, _, name = reference.name.partition(".")
     if reference.name.startswith(_V1):
         name = reference.name[len(_V1) + 1 :]
-        # TensorFlow 2 has tf.compat.v1, but without tf.contrib.
+        # TensorFlow 2 has all of tf.compat.v1 except tf.contrib.
         return name.split(".")[0] == "contrib"
     if root != "tensorflow" or not name:
         return False
