@@ -1,10 +1,10 @@
-"""The blocks of a document: read, run from top to bottom, and compared with what they show.
+"""Runs the code blocks of a document, and compares their output with the output in the document.
 
-A block of Python is followed by what it prints, in a block of text. A block of a console has
-commands, each with its output. All run in one directory, those of Python in one process.
+A Python block is followed by its output, in a text block. A console block contains commands, each
+with its output. All blocks run in one directory, and all Python blocks run in one process.
 
 $ python -m tests.document_blocks docs/export.md DIRECTORY
-prints what the blocks of a document give, so that it can be written into it.
+prints the current output of all blocks, for an update of the document.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ _BLOCK = re.compile(
 )
 _COMMAND = re.compile(r"^\$ (?P<command>.*(?:\\\n.*)*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
-# What another run may find otherwise: times, sizes, estimates, versions.
+# Numbers with a unit differ between runs: times, sizes, estimates, versions.
 _NUMBER = re.compile(
     r"\d+(?:\.\d+)*(?:e[+-]?\d+)?(?: ?(?:ns|us|ms|s|B|kB|MB|GB)\b|[kMGTP]\b)?", re.ASCII
 )
 _VERSION = re.compile(r"\b\d{10}\b")
 _FRAME = re.compile("[─│╭╮╰╯]+")
 
-# Of what hangs: nothing that works comes near, on a machine that others keep busy either.
+# Seconds. No command takes nearly as long, even on a busy machine.
 TIME_LIMIT = 600
 
 
@@ -45,10 +45,10 @@ class Block:
     """Code or a command of a document.
 
     Attributes:
-      line: its first, from 1.
-      is_command: whether a shell runs it; else it is Python.
-      text: what is run.
-      output: what it shows; None where it shows nothing.
+      line: The number of the first line, from 1.
+      is_command: Whether the text is a shell command. Otherwise the text is Python code.
+      text: The command or the code.
+      output: The output in the document, or None if the document shows no output.
     """
 
     line: int
@@ -60,72 +60,85 @@ class Block:
         return f"line_{self.line}"
 
 
-def read(document: Path) -> list[Block]:
-    """The blocks of a document, in order."""
+def read_blocks(document: Path) -> list[Block]:
+    """Return the blocks of a document in order."""
     text = document.read_text()
     blocks = []
-    for each in _BLOCK.finditer(text):
-        if each["code"] is not None:
-            blocks.append(Block(_line(text, each.start("code")), False, each["code"], each[2]))
+    for match in _BLOCK.finditer(text):
+        if match["code"] is not None:
+            line = _line_number(text, match.start("code"))
+            blocks.append(Block(line, False, match["code"], match["output"]))
             continue
-        start = each.start("console")
+        start = match.start("console")
         blocks += [
-            Block(_line(text, start + command.start()), True, command["command"], command["output"])
-            for command in _COMMAND.finditer(each["console"])
+            Block(
+                _line_number(text, start + command.start()),
+                True,
+                command["command"],
+                command["output"],
+            )
+            for command in _COMMAND.finditer(match["console"])
         ]
     return blocks
 
 
-def run(document: Path, directory: Path) -> dict[str, str]:
-    """What each block prints and logs, by its name; if it has raised, that comes last.
+def run_blocks(document: Path, directory: Path) -> dict[str, str]:
+    """Run all blocks, and return the output and the log lines of each block by its name.
 
-    The working directory has to be the one given, for the Python in this process.
+    The output of a block that raises an exception ends with the exception.
+
+    Args:
+      document: The document.
+      directory: The working directory of this process.
     """
-    blocks = read(document)
+    blocks = read_blocks(document)
     source = directory / f"{document.stem}.py"
-    source.write_text(_source(blocks))
+    source.write_text(_python_source(blocks))
     program: dict[str, Any] = {}
     environment = _environment(directory)
-    printed = {}
+    outputs = {}
     running = {}
-    # A command is a process of its own, and needs nothing of the blocks that come after it.
+    # Each command is a process, and does not depend on later blocks.
     with ThreadPoolExecutor(2) as commands:
-        for each in blocks:
-            if each.is_command:
-                running[str(each)] = commands.submit(_run_command, each, directory, environment)
+        for block in blocks:
+            if block.is_command:
+                running[str(block)] = commands.submit(_run_command, block, directory, environment)
             else:
-                printed[str(each)] = _run_code(each, source, program)
-    return printed | {name: each.result() for name, each in running.items()}
+                outputs[str(block)] = _run_code(block, source, program)
+    return outputs | {name: future.result() for name, future in running.items()}
 
 
-def shows_all(block: Block, found: str) -> bool:
-    """Whether a command has printed what stands below it, in the same words; see `_NUMBER`.
+def shows_all(block: Block, output: str) -> bool:
+    """Return whether a block shows exactly the output of its command.
 
-    Lines may be broken elsewhere. "..." stands for any text.
+    Numbers (see `_NUMBER`) and line breaks may differ. "..." in the block matches any text.
     """
-    return bool(re.fullmatch(_pattern(_masked(block.output or "")), " ".join(_masked(found))))
+    return bool(re.fullmatch(_pattern(_masked(block.output or "")), " ".join(_masked(output))))
 
 
-def shows_some(block: Block, found: str) -> bool:
-    """Whether code has printed and logged the lines below it, maybe with others between them.
+def shows_some(block: Block, output: str) -> bool:
+    """Return whether the output of code contains the lines of the block in order.
 
-    A line that begins with spaces goes on with the one before. "..." stands for any text.
+    A line that begins with spaces continues the previous line. "..." in the block matches any text.
     """
     lines = re.sub(r"\n +", " ", _VERSION.sub("#", block.output or "")).splitlines()
-    shown = ".*?".join(f"^{_pattern(each.split())}" for each in lines)
-    return bool(re.search(shown, _VERSION.sub("#", found), re.DOTALL | re.MULTILINE))
+    shown = ".*?".join(f"^{_pattern(line.split())}" for line in lines)
+    return bool(re.search(shown, _VERSION.sub("#", output), re.DOTALL | re.MULTILINE))
 
 
-def _line(text: str, position: int) -> int:
+def _line_number(text: str, position: int) -> int:
     return text[:position].count("\n") + 1
 
 
-def _source(blocks: list[Block]) -> str:
-    """All the Python, at the lines that it has in the document: errors name these."""
+def _python_source(blocks: list[Block]) -> str:
+    """Return all Python code, each line at its line number in the document.
+
+    Errors therefore name the lines of the document.
+    """
     source = ""
-    for each in blocks:
-        if not each.is_command:
-            source += "\n" * (each.line - 1 - source.count("\n")) + each.text
+    for block in blocks:
+        if not block.is_command:
+            source += "\n" * (block.line - 1 - source.count("\n")) + block.text
     return source
 
 
@@ -135,10 +148,10 @@ def _run_code(block: Block, source: Path, program: dict[str, Any]) -> str:
     handler = logging.StreamHandler(out)
     handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
     logger.addHandler(handler)
-    placed = "\n" * (block.line - 1) + block.text
+    code = "\n" * (block.line - 1) + block.text
     try:
         with contextlib.redirect_stdout(out):
-            exec(compile(placed, str(source), "exec"), program)
+            exec(compile(code, str(source), "exec"), program)
     except Exception as error:
         out.write(f"{type(error).__module__}.{type(error).__name__}: {error}")
     finally:
@@ -147,7 +160,7 @@ def _run_code(block: Block, source: Path, program: dict[str, Any]) -> str:
 
 
 def _run_command(block: Block, directory: Path, environment: Mapping[str, str]) -> str:
-    done = subprocess.run(
+    finished = subprocess.run(
         ["bash", "-c", block.text],
         cwd=directory,
         env=environment,
@@ -157,14 +170,16 @@ def _run_command(block: Block, directory: Path, environment: Mapping[str, str]) 
         timeout=TIME_LIMIT,
         check=False,
     )
-    return done.stdout
+    return finished.stdout
 
 
 def _environment(directory: Path) -> dict[str, str]:
-    """A terminal of 100 columns, with no TPU, and with what was compiled here alone."""
-    kept = {name: each for name, each in os.environ.items() if not name.startswith("TPUSERVE_")}
+    """Return an environment with 100 columns, without a TPU and with an empty cache."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("TPUSERVE_")
+    }
     return {
-        **kept,
+        **inherited,
         "COLUMNS": "100",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(directory / "cache"),
@@ -172,23 +187,24 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 def _masked(text: str) -> list[str]:
-    # A line may have been broken between a number and its unit.
+    # A line break may separate a number from its unit.
     on_one_line = " ".join(_FRAME.sub(" ", text).split())
     return _NUMBER.sub("#", on_one_line).split()
 
 
 def _pattern(words: list[str]) -> str:
-    return r"\s+".join(re.escape(each).replace(r"\.\.\.", ".*?") for each in words)
+    return r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*?") for word in words)
 
 
 def _print_all(document: Path, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
-    found = run(document, directory)
-    for each in read(document):
-        print(f"---- {each}: {'$ ' if each.is_command else ''}{each.text.splitlines()[0]}")
-        print(found[str(each)])
+    outputs = run_blocks(document, directory)
+    for block in read_blocks(document):
+        prompt = "$ " if block.is_command else ""
+        print(f"---- {block}: {prompt}{block.text.splitlines()[0]}")
+        print(outputs[str(block)])
 
 
 if __name__ == "__main__":
-    _print_all(*(Path(each).resolve() for each in sys.argv[1:]))
+    _print_all(*(Path(argument).resolve() for argument in sys.argv[1:]))

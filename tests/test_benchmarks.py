@@ -1,9 +1,9 @@
-"""The benchmarks compute what they say; how fast anything is, no test says."""
+"""The figures that the benchmarks compute. No test checks a speed."""
 
 import pytest
 
 from benchmarks.serve.turns import compare_in_turns
-from benchmarks.train.ratios import Comparison, ratio
+from benchmarks.train.ratios import Comparison, compute_ratio
 
 FASTER = Comparison("steps_per_second", "original", "here", target=3, at_least=True)
 ROUNDS = [
@@ -13,35 +13,35 @@ ROUNDS = [
 ]
 
 
-def test_the_ratio_is_of_medians_and_its_spread_of_single_rounds() -> None:
-    found = ratio("softmax", FASTER, ROUNDS)
-    assert found is not None
-    assert (found.baseline, found.candidate, found.value) == (20, 60, 3)
-    assert (found.lowest, found.highest) == (1.5, 4)
+def test_the_ratio_divides_medians_and_the_range_is_that_of_single_rounds() -> None:
+    result = compute_ratio("softmax", FASTER, ROUNDS)
+    assert result is not None
+    assert (result.baseline, result.candidate, result.value) == (20, 60, 3)
+    assert (result.lowest, result.highest) == (1.5, 4)
 
 
-def test_a_round_that_lacks_a_side_does_not_count() -> None:
-    found = ratio("softmax", FASTER, [*ROUNDS[:1], {"original": {"steps_per_second": 9}}])
-    assert found is not None
-    assert (found.baseline, found.value) == (10, 2)
-    assert ratio("softmax", FASTER, [{}]) is None
+def test_a_round_without_one_of_the_sides_is_ignored() -> None:
+    result = compute_ratio("softmax", FASTER, [*ROUNDS[:1], {"original": {"steps_per_second": 9}}])
+    assert result is not None
+    assert (result.baseline, result.value) == (10, 2)
+    assert compute_ratio("softmax", FASTER, [{}]) is None
 
 
 @pytest.mark.parametrize(("target", "at_least", "is_met"), [(3, True, True), (3.1, True, False)])
-def test_at_least_is_met_from_the_target_on(target: float, at_least: bool, is_met: bool) -> None:
+def test_a_minimum_is_met_at_the_target(target: float, at_least: bool, is_met: bool) -> None:
     comparison = Comparison("steps_per_second", "original", "here", target, at_least)
-    found = ratio("softmax", comparison, ROUNDS)
-    assert found is not None
-    assert found.is_met is is_met
+    result = compute_ratio("softmax", comparison, ROUNDS)
+    assert result is not None
+    assert result.is_met is is_met
 
 
-def test_at_most_is_met_up_to_the_target() -> None:
+def test_a_maximum_is_met_at_the_target() -> None:
     rounds = [{"CPU": {"ms_per_step": 4}, "emulated": {"ms_per_step": 5}}]
     for target, is_met in ((1.25, True), (1.2, False)):
         comparison = Comparison("ms_per_step", "CPU", "emulated", target, at_least=False)
-        found = ratio("emulated", comparison, rounds)
-        assert found is not None
-        assert found.is_met is is_met
+        result = compute_ratio("emulated", comparison, rounds)
+        assert result is not None
+        assert result.is_met is is_met
 
 
 def test_variants_are_measured_in_alternating_order() -> None:

@@ -32,16 +32,16 @@ def test_code_and_commands_are_run_in_order_and_compared(
 ) -> None:
     (tmp_path / "page.md").write_text(DOCUMENT)
     monkeypatch.chdir(tmp_path)
-    code, echo, where = document_blocks.read(tmp_path / "page.md")
-    found = document_blocks.run(tmp_path / "page.md", tmp_path)
-    assert [each.line for each in (code, echo, where)] == [4, 14, 17]
-    assert document_blocks.shows_some(code, found[str(code)])
-    assert document_blocks.shows_all(echo, found[str(echo)])
-    assert found[str(where)].strip() == str(tmp_path)
+    code, echo, pwd = document_blocks.read_blocks(tmp_path / "page.md")
+    outputs = document_blocks.run_blocks(tmp_path / "page.md", tmp_path)
+    assert [block.line for block in (code, echo, pwd)] == [4, 14, 17]
+    assert document_blocks.shows_some(code, outputs[str(code)])
+    assert document_blocks.shows_all(echo, outputs[str(echo)])
+    assert outputs[str(pwd)].strip() == str(tmp_path)
 
 
-def shows_all(shown: str, found: str) -> bool:
-    return document_blocks.shows_all(Block(1, True, "", shown), found)
+def shows_all(shown: str, output: str) -> bool:
+    return document_blocks.shows_all(Block(1, True, "", shown), output)
 
 
 def test_numbers_and_line_breaks_may_differ_and_words_may_not() -> None:

@@ -1,4 +1,4 @@
-"""The documents say what is so."""
+"""The documents agree with the code, the examples and each other."""
 
 import re
 from pathlib import Path
@@ -40,95 +40,96 @@ def test_the_program_in_the_readme_is_the_tested_example() -> None:
 def test_the_request_in_the_readme_is_the_tested_one() -> None:
     docstring = text("examples/half_plus_two.py").split('"""')[1]
     for pattern in (r"-d '(.*?)'", r'\{\s+"predictions".*?\}'):
-        found = re.findall(pattern, text("README.md"), re.DOTALL)
-        assert found == re.findall(pattern, docstring, re.DOTALL)
-        assert found
+        quoted = re.findall(pattern, text("README.md"), re.DOTALL)
+        assert quoted == re.findall(pattern, docstring, re.DOTALL)
+        assert quoted
 
 
 def commands(document: str) -> list[str]:
-    """The commands that a document quotes, each with the output below it."""
+    """Return the commands of the examples in a document, each with its output."""
     blocks = re.findall(r"^    \$ python .*\n(?:    .*\n)*", text(document), re.MULTILINE)
-    split = [each for block in blocks for each in re.split(r"(?=^    \$ )", block, flags=re.M)]
-    return [each for each in split if each.startswith(("    $ python", "    $ TPUSERVE"))]
+    parts = [part for block in blocks for part in re.split(r"(?=^    \$ )", block, flags=re.M)]
+    return [part for part in parts if part.startswith(("    $ python", "    $ TPUSERVE"))]
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/export.md", "docs/train.md"])
-def test_what_an_example_prints_is_quoted_from_its_tested_docstring(document: str) -> None:
+def test_the_output_of_an_example_is_quoted_from_its_tested_docstring(document: str) -> None:
     quoted = commands(document)
     assert quoted
-    for each in quoted:
-        (example,) = re.findall(r"examples/\w+\.py", each)
-        assert each.strip() in text(example), each
+    for command in quoted:
+        (example,) = re.findall(r"examples/\w+\.py", command)
+        assert command.strip() in text(example), command
 
 
-def test_what_the_readme_shows_of_a_command_stands_in_the_tested_document() -> None:
-    quoted = document_blocks.read(ROOT / "README.md")
-    commands = [each for each in quoted if each.is_command]
+def test_the_commands_of_the_readme_are_those_of_the_tested_document() -> None:
+    quoted = document_blocks.read_blocks(ROOT / "README.md")
+    commands = [block for block in quoted if block.is_command]
     assert len(commands) == 2
-    tested = {each.text: each for each in document_blocks.read(ROOT / "docs/export.md")}
-    for each in commands:
-        assert document_blocks.shows_all(each, tested[each.text].output or ""), each.text
+    tested = {block.text: block for block in document_blocks.read_blocks(ROOT / "docs/export.md")}
+    for block in commands:
+        assert document_blocks.shows_all(block, tested[block.text].output or ""), block.text
 
 
 def test_every_example_is_named_in_a_document() -> None:
     documents = "".join(map(text, DOCUMENTS))
-    for each in (ROOT / "examples").glob("*.py"):
-        assert f"examples/{each.name}" in documents, each
+    for example in (ROOT / "examples").glob("*.py"):
+        assert f"examples/{example.name}" in documents, example
 
 
 def batch_sizes() -> list[list[str]]:
-    """The cells of the table of batch sizes."""
+    """Return the cells of the table of batch sizes, without its header."""
     table = text("docs/train.md").split("### Batch sizes")[1].split("###")[0]
     rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
 def topology(row: list[str], mode: str) -> BatchTopology:
-    """What a row of the table is about."""
+    """Return the topology of a row of the table in a mode."""
     cores, hosts = row[0].split(", ")
-    way, _, more = row[1].partition(", ")
+    input_mode, _, variant = row[1].partition(", ")
     settings: dict[str, Any] = {}
-    if more == "SLICED in evaluation":
+    if variant == "SLICED in evaluation":
         settings["eval_training_input_configuration"] = InputPipelineConfig.SLICED
-    elif more:
-        settings["num_cores_per_replica"] = int(more.removesuffix(" cores per replica"))
-    config = TPUConfig(per_host_input_for_training=InputPipelineConfig[way], **settings)
+    elif variant:
+        settings["num_cores_per_replica"] = int(variant.removesuffix(" cores per replica"))
+    config = TPUConfig(per_host_input_for_training=InputPipelineConfig[input_mode], **settings)
     return BatchTopology(TpuSlice(int(hosts), int(cores)), config, mode, 64)
 
 
-def answer(asked: BatchTopology, name: str) -> str:
+def batch_size_text(batch_topology: BatchTopology, name: str) -> str:
+    """Return an attribute of a topology as text, or "refused" for an invalid topology."""
     try:
-        asked.check()
+        batch_topology.check()
     except InvalidSetting:
         return "refused"
-    return str(getattr(asked, name))
+    return str(getattr(batch_topology, name))
 
 
 @pytest.mark.parametrize("row", batch_sizes()[1:], ids=lambda row: f"{row[0]}-{row[1]}")
-def test_a_row_of_the_table_of_batch_sizes_is_what_the_topology_says(row: list[str]) -> None:
+def test_a_row_of_the_table_of_batch_sizes_agrees_with_the_topology(row: list[str]) -> None:
     modes = [topology(row, mode) for mode in ("train", "eval", "infer")]
     for column, name in ((2, "batch_size_for_input_fn"), (3, "batch_size_for_model_fn")):
-        assert row[column] == ", ".join(answer(each, name) for each in modes)
+        assert row[column] == ", ".join(batch_size_text(mode, name) for mode in modes)
     pipelines = modes[0].pipelines
     assert row[4] == f"{len(pipelines)} × {len(pipelines[0].replicas)}"
 
 
 def test_the_picture_shows_the_batch_sizes_that_the_topology_gives() -> None:
-    drawn = BatchTopology(TpuSlice(hosts=2, cores=8), TPUConfig(), "train", 16)
+    expected = BatchTopology(TpuSlice(hosts=2, cores=8), TPUConfig(), "train", 16)
     picture = text("docs/pictures/sharding.svg")
-    assert picture.count(f">batch_size {drawn.batch_size_for_model_fn}<") == drawn.replicas
-    for pipeline in drawn.pipelines:
-        rows = drawn.batch_size_for_input_fn
+    assert picture.count(f">batch_size {expected.batch_size_for_model_fn}<") == expected.replicas
+    for pipeline in expected.pipelines:
+        rows = expected.batch_size_for_input_fn
         assert f">host {pipeline.host}: its input_fn gives {rows} rows, split in 4<" in picture
 
 
 def anchor(heading: str) -> str:
-    """What a link to a heading is spelled as."""
+    """Return the anchor of a heading, as in a link."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document: str) -> None:
+def test_every_link_has_a_target(document: str) -> None:
     for link in re.findall(r"\]\((?!https?:|#)([^)]+)\)", text(document)):
         name, _, heading = link.partition("#")
         target = (ROOT / document).parent / name
@@ -138,12 +139,12 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_make_target_that_is_named_is_there(document: str) -> None:
+def test_every_make_target_in_a_document_exists(document: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     assert set(re.findall(r"(?:^    |`)make ([a-z-]+)", text(document), re.MULTILINE)) <= targets
 
 
-def test_the_two_commands_come_right_after_what_it_is_and_is_not() -> None:
+def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:
     first_screen = text("README.md").splitlines()[:25]
     commands = [line.split()[:2] for line in first_screen if line.startswith("    ")]
     assert commands == [["make", "demo"], ["make", "test"]]
@@ -160,7 +161,7 @@ def test_ci_runs_make_check_which_lints_type_checks_and_tests() -> None:
     assert re.search(r"^check: lint types test\b", text("Makefile"), re.MULTILINE)
 
 
-def test_no_package_imports_another_it_must_not_know() -> None:
+def test_no_package_imports_a_forbidden_package() -> None:
     forbidden = {"tpuserve": ("trainer", "server"), "trainer": ("server",), "server": ("trainer",)}
     for package, others in forbidden.items():
         for path in (ROOT / package).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The code and the commands in docs/export.md run, and print what stands below them."""
+"""The code and the commands in docs/export.md run, and print the output in the document."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.document_blocks import Block
 pytestmark = pytest.mark.slow
 
 DOCUMENT = document_blocks.ROOT / "docs/export.md"
-BLOCKS = document_blocks.read(DOCUMENT)
+BLOCKS = document_blocks.read_blocks(DOCUMENT)
 PNG_HEADER = 24
 
 
@@ -29,37 +29,37 @@ def printed(directory: Path) -> Iterator[dict[str, str]]:
     verbosity = tf.compat.v1.logging.get_verbosity()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        yield document_blocks.run(DOCUMENT, directory)
+        yield document_blocks.run_blocks(DOCUMENT, directory)
     tf.compat.v1.logging.set_verbosity(verbosity)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_prints_what_stands_below_it(block: Block, printed: dict[str, str]) -> None:
-    found = printed[str(block)]
+def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
+    output = printed[str(block)]
     shows = document_blocks.shows_all if block.is_command else document_blocks.shows_some
-    assert shows(block, found), found
+    assert shows(block, output), output
     if not block.is_command:
-        assert "Error: " not in found
+        assert "Error: " not in output
 
 
-def test_the_picture_is_of_the_kind_that_the_command_draws(
+def test_the_picture_has_the_format_and_size_that_the_command_draws(
     printed: dict[str, str], directory: Path
 ) -> None:
     (name,) = re.findall(r"--plot (\S+)", DOCUMENT.read_text())
     pictures = (directory / name, DOCUMENT.parent / "pictures" / name)
-    # Its signature, and its size in pixels.
-    drawn, shown = (each.read_bytes()[:PNG_HEADER] for each in pictures)
+    # The header contains the signature, and the size in pixels.
+    drawn, shown = (picture.read_bytes()[:PNG_HEADER] for picture in pictures)
     assert drawn == shown
     assert drawn.startswith(b"\x89PNG")
 
 
 def test_all_blocks_are_found() -> None:
     text = DOCUMENT.read_text()
-    assert sum(not each.is_command for each in BLOCKS) == text.count("```python")
-    assert sum(each.is_command for each in BLOCKS) == text.count("```console")
+    assert sum(not block.is_command for block in BLOCKS) == text.count("```python")
+    assert sum(block.is_command for block in BLOCKS) == text.count("```console")
 
 
-def test_the_server_has_the_flags_that_are_shown() -> None:
-    flags = {name for each in serve.params for name in each.opts}
+def test_the_server_has_the_flags_in_the_document() -> None:
+    flags = {name for param in serve.params for name in param.opts}
     (shown,) = re.findall(r"^    \$ tpuserve serve (.*)", DOCUMENT.read_text(), re.MULTILINE)
     assert set(re.findall(r"--\w+", shown)) <= flags

@@ -1,4 +1,4 @@
-"""The programs and the commands in docs/migrate.md run, and print what stands below them."""
+"""The programs and the commands in docs/migrate.md run, and print the output in the document."""
 
 import re
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 DOCUMENT = document_blocks.ROOT / "docs/migrate.md"
 REFERENCE = document_blocks.ROOT / "docs/migrate_reference.md"
-BLOCKS = document_blocks.read(DOCUMENT)
+BLOCKS = document_blocks.read_blocks(DOCUMENT)
 PROGRAMS = re.findall(r"^```python (\S+)\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
 
 
@@ -22,13 +22,13 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     directory = tmp_path_factory.mktemp("migrate")
     for name, program in PROGRAMS:
         (directory / name).write_text(program)
-    return document_blocks.run(DOCUMENT, directory)
+    return document_blocks.run_blocks(DOCUMENT, directory)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_command_prints_what_stands_below_it(block: Block, printed: dict[str, str]) -> None:
-    found = printed[str(block)]
-    assert document_blocks.shows_all(block, found), found
+def test_a_command_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
+    output = printed[str(block)]
+    assert document_blocks.shows_all(block, output), output
 
 
 def test_all_programs_are_named_and_all_commands_are_run() -> None:
@@ -38,7 +38,7 @@ def test_all_programs_are_named_and_all_commands_are_run() -> None:
 
 
 def test_every_program_is_run_or_read() -> None:
-    commands = "".join(each.text for each in BLOCKS)
+    commands = "".join(block.text for block in BLOCKS)
     assert all(name in commands for name, _ in PROGRAMS)
 
 
@@ -47,9 +47,9 @@ def test_the_tables_are_those_of_the_code() -> None:
     assert shown == tables.tables(), "python -m tests.trainer.migration.tables writes them"
 
 
-def test_the_options_that_are_named_are_there() -> None:
+def test_the_document_names_all_options() -> None:
     (section,) = re.findall(
         r"## The report of `tpuserve migrate`\n(.*)", DOCUMENT.read_text(), re.S
     )
-    options = {name for each in migrate.params for name in each.opts if name.startswith("--")}
+    options = {name for param in migrate.params for name in param.opts if name.startswith("--")}
     assert options <= set(re.findall(r"--[\w-]+", section))

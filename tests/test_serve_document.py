@@ -1,4 +1,4 @@
-"""The commands in docs/serve.md give what stands below them, with real servers."""
+"""The commands in docs/serve.md run with real servers, and print the output in the document."""
 
 import os
 import re
@@ -29,7 +29,7 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.M)
 
-# What the other sections ask is made in the first; of these, one below another goes on with it.
+# The first section creates the model of all sections. The sections of a lane run in order.
 FIRST = [""]
 LANES = [
     ["Several models", "Which metagraph runs"],
@@ -37,29 +37,29 @@ LANES = [
 ]
 
 Shown: TypeAlias = tuple[str, str]
-"""What a server has said, and what a command has printed."""
+"""The new lines of the server's log, and the output of a command."""
 
-# What is otherwise in another run: times, versions, process ids, and what takes part in a name.
+# Times, versions and process IDs differ between runs, also in file names.
 MASKS = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", "TIME"),
     (r"-\d{8}-\d{6}-\d+-", "-TIME-"),
     (r"\b\d{10}\b", "VERSION"),
 )
-# Of what hangs: nothing that works comes near, on a machine that others keep busy either.
+# Seconds. No command takes nearly as long, even on a busy machine.
 TIME_LIMIT = 300
-# What a poll has to find is there soon, and not at once.
-PATIENCE = 120
+# Seconds until a poll of the server must have taken effect.
+POLL_TIMEOUT = 120
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command, or a file that is to be there for those after it.
+    """A command, or a file for later commands.
 
     Attributes:
-      line: its first, from 1.
-      file: its name; empty for a command.
-      text: the command, or what is in the file.
-      output: what stands below the command.
+      line: The number of the first line, from 1.
+      file: The name of the file, or "" for a command.
+      text: The command, or the content of the file.
+      output: The output of the command in the document.
     """
 
     line: int
@@ -72,82 +72,83 @@ class Step:
 
 
 def sections() -> dict[str, list[Step]]:
-    """The steps of each section, by its heading; "" is what comes before the first."""
-    found: dict[str, list[Step]] = {"": []}
-    steps = found[""]
-    for each in BLOCK.finditer(TEXT):
-        if each["heading"]:
-            steps = found[each["heading"]] = []
-        elif each["kind"] == "console":
-            start = each.start("content")
-            for command in COMMAND.finditer(each["content"]):
-                line = line_of(start + command.start())
+    """Return the steps of each section by its heading; "" stands for the introduction."""
+    by_heading: dict[str, list[Step]] = {"": []}
+    steps = by_heading[""]
+    for block in BLOCK.finditer(TEXT):
+        if block["heading"]:
+            steps = by_heading[block["heading"]] = []
+        elif block["kind"] == "console":
+            start = block.start("content")
+            for command in COMMAND.finditer(block["content"]):
+                line = line_number(start + command.start())
                 steps.append(Step(line, "", command["command"], command["output"]))
-        elif each["file"]:
-            steps.append(Step(line_of(each.start()), each["file"], each["content"]))
-    return {heading: steps for heading, steps in found.items() if steps}
+        elif block["file"]:
+            steps.append(Step(line_number(block.start()), block["file"], block["content"]))
+    return {heading: steps for heading, steps in by_heading.items() if steps}
 
 
-def line_of(position: int) -> int:
+def line_number(position: int) -> int:
     return TEXT[:position].count("\n") + 1
 
 
 SECTIONS = sections()
-COMMANDS = [each for steps in SECTIONS.values() for each in steps if not each.file]
+COMMANDS = [step for steps in SECTIONS.values() for step in steps if not step.file]
 
 
 class Terminal:
-    """A shell of its own, with ports of its own; what the document has in /tmp is elsewhere."""
+    """A shell with its own ports and its own directory in place of /tmp."""
 
     def __init__(self, heading: str, directory: Path, ports: Sequence[int]) -> None:
-        self._here = dict(zip(("8500", "8501"), map(str, ports), strict=True))
+        self._port_numbers = dict(zip(("8500", "8501"), map(str, ports), strict=True))
         self._directory = directory
         name = re.sub(r"\W", "_", heading) or "first"
-        self._log, self._printed = (directory / f"{name}.{each}" for each in ("log", "out"))
+        self._log, self._printed = (directory / f"{name}.{suffix}" for suffix in ("log", "out"))
         self._log.touch()
-        self._told = 0
+        self._log_position = 0
         self._shell = subprocess.Popen(
             ["bash"], stdin=subprocess.PIPE, cwd=directory, env=environment(directory), text=True
         )
 
     def write(self, name: str, content: str) -> None:
-        """A file as an editor leaves it."""
-        (self._directory / name).write_text(self._placed(content))
+        """Write a file of the document."""
+        (self._directory / name).write_text(self._localize(content))
 
     def show(self, command: str, expected: str) -> Shown:
-        """What a server says meanwhile and what the command prints, in the document's words.
+        """Run a command, and return the new log lines and the output, with the document's names.
 
-        A question to a server that is answered otherwise is asked again for a while.
+        A query whose output differs from the expected output is repeated for a while, because the
+        server polls its files.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + POLL_TIMEOUT
         while True:
-            found = self._run(command)
-            is_question = command.startswith("curl") and " -d " not in command
-            if not is_question or shows(expected, *found) or time.monotonic() > deadline:
-                return found
+            shown = self._run(command)
+            is_query = command.startswith("curl") and " -d " not in command
+            if not is_query or shows(expected, *shown) or time.monotonic() > deadline:
+                return shown
             time.sleep(0.1)
 
     def close(self) -> None:
-        """Ends the shell and its servers."""
+        """End the shell and its servers."""
         self._execute("kill -KILL $(jobs -p) 2> /dev/null; wait")
         self._shell.communicate("exit\n", timeout=TIME_LIMIT)
 
     def _run(self, command: str) -> Shown:
         is_server = re.match(r"(\w+=\w+ )*tpuserve", command) is not None
-        placed = self._placed(command)
+        localized = self._localize(command)
         if is_server:
-            ports = f"--port={self._here['8500']}"
+            ports = f"--port={self._port_numbers['8500']}"
             if "tpuserve serve" in command:
-                ports += f" --rest_api_port={self._here['8501']}"
-            placed = f"{placed.removesuffix('&')} {ports}"
+                ports += f" --rest_api_port={self._port_numbers['8501']}"
+            localized = f"{localized.removesuffix('&')} {ports}"
         if is_server and command.endswith("&"):
-            self._execute(f"{placed} >> {self._log} 2>&1 &")
+            self._execute(f"{localized} >> {self._log} 2>&1 &")
             self._wait_until_ready()
-            return self._news(), ""
-        # What TensorFlow says for itself is of no interest, and goes there.
+            return self._read_new_log_lines(), ""
+        # The document does not show TensorFlow's own log lines.
         errors = "/dev/null" if command.startswith("python") else "&1"
-        printed = self._execute(f"{{ {placed}\n}} > {self._printed} 2>{errors}", self._printed)
-        return self._news(), self._original(printed)
+        printed = self._execute(f"{{ {localized}\n}} > {self._printed} 2>{errors}", self._printed)
+        return self._read_new_log_lines(), self._restore_names(printed)
 
     def _execute(self, line: str, printed: Path | None = None) -> str:
         done = self._directory / f"{self._log.stem}.done"
@@ -160,56 +161,61 @@ class Terminal:
 
     def _wait_until_ready(self) -> None:
         def is_ready() -> bool:
-            said = self._log.read_text()[self._told :]
-            return bool(re.search(r" ready\n|^Error: |^Failed", said, re.M))
+            log = self._log.read_text()[self._log_position :]
+            return bool(re.search(r" ready\n|^Error: |^Failed", log, re.M))
 
         wait_for(is_ready, "ready")
 
-    def _news(self) -> str:
-        said = self._log.read_text()
-        news, self._told = said[self._told :], len(said)
-        return self._original(news)
+    def _read_new_log_lines(self) -> str:
+        log = self._log.read_text()
+        new_lines, self._log_position = log[self._log_position :], len(log)
+        return self._restore_names(new_lines)
 
-    def _placed(self, text: str) -> str:
-        for shown, real in self._here.items():
+    def _localize(self, text: str) -> str:
+        for shown, real in self._port_numbers.items():
             text = re.sub(rf"\b{shown}\b", real, text)
         return text.replace("/tmp/", f"{self._directory}/tmp/")
 
-    def _original(self, text: str) -> str:
-        for shown, real in self._here.items():
+    def _restore_names(self, text: str) -> str:
+        for shown, real in self._port_numbers.items():
             text = re.sub(rf"\b{real}\b", shown, text)
         return text.replace(f"{self._directory}/tmp/", "/tmp/")
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """That of a user: with the commands on the path, and a curl that shows no progress."""
-    kept = {name: each for name, each in os.environ.items() if not name.startswith("TPUSERVE_")}
-    path = f"{directory / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    """Return an environment with the commands on the path and a curl without progress output."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("TPUSERVE_")
+    }
+    directories = (str(directory / "bin"), str(Path(sys.executable).parent), inherited["PATH"])
     return {
-        **kept,
-        "PATH": path,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])]),
+        **inherited,
+        "PATH": os.pathsep.join(directories),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]),
         "CURL_HOME": str(directory),
         "no_proxy": "*",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + TIME_LIMIT
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
+        assert time.monotonic() < deadline, f"timed out: {description}"
         time.sleep(0.01)
 
 
-def shows(expected: str, said: str, printed: str) -> bool:
-    """Whether just that was said and printed, in whichever order; "..." stands for any text."""
+def shows(expected: str, log: str, printed: str) -> bool:
+    """Return whether the document shows the log lines and the output, in either order.
+
+    "..." in the document matches any text.
+    """
     shown = ".*?".join(
         r"\s+".join(map(re.escape, part.split())) for part in masked(expected).split("...")
     )
-    both = (f"{said}\n{printed}", f"{printed}\n{said}")
+    both = (f"{log}\n{printed}", f"{printed}\n{log}")
     return any(
-        re.fullmatch(rf"\s*{shown}\s*", " ".join(masked(each).split()), re.S) for each in both
+        re.fullmatch(rf"\s*{shown}\s*", " ".join(masked(text).split()), re.S) for text in both
     )
 
 
@@ -221,7 +227,7 @@ def masked(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
-    """What each command has shown, by its step's name."""
+    """The log lines and the output of each command, by the name of its step."""
     directory = tmp_path_factory.mktemp("serve")
     (directory / "tmp").mkdir()
     (directory / ".curlrc").write_text("silent\nshow-error\n")
@@ -232,12 +238,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
         command = directory / "bin" / name
         command.write_text(f'#!/bin/sh\nexec {sys.executable} {run} "$@"\n')
         command.chmod(0o755)
-    found: dict[str, Shown] = {}
+    results: dict[str, Shown] = {}
 
     numbers = iter(free_ports(2 * len(SECTIONS)))
     ports = {heading: (next(numbers), next(numbers)) for heading in SECTIONS}
 
-    def work(headings: Sequence[str]) -> None:
+    def run_sections(headings: Sequence[str]) -> None:
         for heading in headings:
             terminal = Terminal(heading, directory, ports[heading])
             try:
@@ -245,20 +251,20 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
                     if step.file:
                         terminal.write(step.file, step.text)
                     else:
-                        found[str(step)] = terminal.show(step.text, step.output)
+                        results[str(step)] = terminal.show(step.text, step.output)
             finally:
                 terminal.close()
 
-    work(FIRST)
+    run_sections(FIRST)
     with ThreadPoolExecutor(len(LANES)) as threads:
-        list(threads.map(work, LANES))
-    return found
+        list(threads.map(run_sections, LANES))
+    return results
 
 
 @pytest.mark.parametrize("step", COMMANDS, ids=str)
-def test_a_command_shows_what_stands_below_it(step: Step, shown: dict[str, Shown]) -> None:
-    said, printed = shown[str(step)]
-    assert shows(step.output, said, printed), f"{step.text}\n{said}{printed}"
+def test_a_command_prints_the_output_in_the_document(step: Step, shown: dict[str, Shown]) -> None:
+    log, printed = shown[str(step)]
+    assert shows(step.output, log, printed), f"{step.text}\n{log}{printed}"
 
 
 def test_all_commands_are_found() -> None:
@@ -266,25 +272,25 @@ def test_all_commands_are_found() -> None:
     assert sorted(SECTIONS) == sorted(sum(LANES, FIRST))
 
 
-def test_every_flag_that_is_named_is_there() -> None:
+def test_every_flag_in_the_document_exists() -> None:
     known = {*flags.FLAGS, "help", "cacert"}
     assert set(re.findall(r"(?<![\w-])--([a-z_]+)\b", TEXT)) <= known
 
 
-def test_the_flags_that_are_told_to_have_no_effect_have_none() -> None:
-    (told,) = re.findall(r"accepted without effect, with a log line: (.*?) \|", TEXT)
-    without = {name for name, each in flags.FLAGS.items() if not each.has_effect}
-    assert set(re.findall(r"--(\w+)", told)) == without
+def test_the_flags_without_effect_are_those_of_the_document() -> None:
+    (listed,) = re.findall(r"accepted without effect, with a log line: (.*?) \|", TEXT)
+    without = {name for name, flag in flags.FLAGS.items() if not flag.has_effect}
+    assert set(re.findall(r"--(\w+)", listed)) == without
 
 
-def test_the_defaults_that_are_told_are_those_of_the_flags() -> None:
+def test_the_defaults_in_the_document_are_those_of_the_flags() -> None:
     rows = re.findall(r"^\| `--(\w+)` \| ([\d,]+)", TEXT, re.M)
     assert len(rows) == 3
     for name, value in rows:
         assert int(value.replace(",", "")) == flags.FLAGS[name].default
 
 
-def test_the_links_lead_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     headings = {
         document: {
             re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

@@ -1,4 +1,4 @@
-"""The code in docs/train.md runs, from top to bottom, and prints what stands below it."""
+"""The code in docs/train.md runs from top to bottom, and prints the output in the document."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ from trainer.model.model_program import TPUModelProgram
 pytestmark = pytest.mark.slow
 
 DOCUMENT = document_blocks.ROOT / "docs/train.md"
-BLOCKS = document_blocks.read(DOCUMENT)
+BLOCKS = document_blocks.read_blocks(DOCUMENT)
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +26,16 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     directory = tmp_path_factory.mktemp("train")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
-        yield document_blocks.run(DOCUMENT, directory)
+        yield document_blocks.run_blocks(DOCUMENT, directory)
     tf.compat.v1.logging.set_verbosity(verbosity)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_prints_what_stands_below_it(block: Block, printed: dict[str, str]) -> None:
-    found = printed[str(block)]
-    assert document_blocks.shows_some(block, found), found
+def test_a_block_prints_the_output_in_the_document(block: Block, printed: dict[str, str]) -> None:
+    output = printed[str(block)]
+    assert document_blocks.shows_some(block, output), output
     if "tpuserve.errors." not in (block.output or ""):
-        assert "Error: " not in found
+        assert "Error: " not in output
 
 
 def test_the_first_row_of_the_table_of_batch_sizes_is_the_run_off_the_tpu() -> None:
@@ -43,17 +43,17 @@ def test_the_first_row_of_the_table_of_batch_sizes_is_the_run_off_the_tpu() -> N
     sizes = dict.fromkeys(("train", "eval", "infer"), 64)
     program = TPUModelProgram(lambda features: features, {}, RunConfig(), "", batch_sizes=sizes)
     for column, params in ((3, program.input_params), (4, program.model_params)):
-        found = ", ".join(str(params(mode)["batch_size"]) for mode in sizes)
-        assert row.split("|")[column].strip() == found
+        shown = ", ".join(str(params(mode)["batch_size"]) for mode in sizes)
+        assert row.split("|")[column].strip() == shown
 
 
-def test_the_picture_is_what_its_script_draws(tmp_path: Path) -> None:
+def test_the_script_of_the_picture_draws_the_same_text(tmp_path: Path) -> None:
     pictures = DOCUMENT.parent / "pictures"
     drawn = tmp_path / "sharding.svg"
     script = [sys.executable, str(pictures / "sharding.py"), str(drawn)]
     subprocess.run(script, check=True, timeout=120)
     files = (drawn, pictures / drawn.name)
-    words = [re.findall(r">([^<>]+)</text>", each.read_text()) for each in files]
+    words = [re.findall(r">([^<>]+)</text>", file.read_text()) for file in files]
     assert words[0] == words[1]
     assert words[0]
 

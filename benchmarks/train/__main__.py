@@ -1,4 +1,4 @@
-"""The command of `make bench-train`."""
+"""Implements the command of `make bench-train`."""
 
 import json
 import sys
@@ -19,21 +19,28 @@ DEFAULT_PLOT = Path("build/bench-train.png")
     "--only",
     multiple=True,
     type=click.Choice(sorted(CASES)),
-    help="Run this case alone; may be given again.",
+    help="Run only this case (repeatable).",
 )
-@click.option("--rounds", "count", default=5, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--rounds",
+    "round_count",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of measurements of each side.",
+)
 @click.option(
     "--seconds",
     default=2.5,
     show_default=True,
     type=click.FloatRange(0.1),
-    help="How long each process is watched after its warm-up.",
+    help="Seconds to measure in each process, after the warm-up.",
 )
 @click.option(
     "--json",
     "json_path",
     type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
-    help="Write all numbers here; - for standard output.",
+    help="Write all measurements to this file; - means standard output.",
 )
 @click.option(
     "--plot",
@@ -41,30 +48,32 @@ DEFAULT_PLOT = Path("build/bench-train.png")
     default=DEFAULT_PLOT,
     show_default=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw the ratios here, if matplotlib is installed.",
+    help="Draw the ratios to this file, if matplotlib is installed.",
 )
 def bench(
-    only: tuple[str, ...], count: int, seconds: float, json_path: Path | None, plot_path: Path
+    only: tuple[str, ...], round_count: int, seconds: float, json_path: Path | None, plot_path: Path
 ) -> None:
-    """Train the same programs with TensorFlow's TPUEstimator and with ours, in turns.
+    """Train the same programs with TensorFlow 2.15's TPUEstimator and with tpuserve, in turns.
 
-    Each measurement is a process of its own; sides alternate within a round, so that a noisy
-    machine is noisy for both. Prints medians, their ratio, and the ratios of single rounds.
-    Takes about eight minutes, and the first time as long as installing TensorFlow 2.15 takes.
+    Each measurement runs in its own process. The sides alternate within a round, so that other
+    programs of the machine affect both sides. The command prints the medians, their ratio, and the
+    ratios of single rounds. The command takes about eight minutes. The first call also installs
+    TensorFlow 2.15.
     """
     console = Console(stderr=json_path == Path("-"))
     cases = [case for name, case in CASES.items() if not only or name in only]
     try:
-        python = original.python(console) if any(each.needs_original for each in cases) else None
+        needs_original = any(case.needs_original for case in cases)
+        python = original.install_original(console) if needs_original else None
     except OriginalNotFound as error:
         raise click.ClickException(str(error)) from error
-    results = rounds.run(cases, count, seconds, python, Console(stderr=True))
-    report.show(console, results)
+    results = rounds.measure_cases(cases, round_count, seconds, python, Console(stderr=True))
+    report.print_results(console, results)
     ratios = [ratio for result in results for ratio in result.ratios]
     if json_path is not None:
-        text = json.dumps([each.as_json() for each in results], indent=2)
+        text = json.dumps([result.as_json() for result in results], indent=2)
         click.open_file(str(json_path), "w").write(text + "\n")
-    if ratios and plot.draw(ratios, plot_path):
+    if ratios and plot.draw_ratios(ratios, plot_path):
         console.print(f"plot: {plot_path}")
     if any(result.failures for result in results):
         sys.exit(1)

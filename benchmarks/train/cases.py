@@ -1,4 +1,4 @@
-"""What is measured, on which sides, and what the ratios should be."""
+"""The cases of the training benchmark: programs, sides, and target ratios."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ EMULATED_CORES = 8
 
 @dataclass(frozen=True)
 class Side:
-    """One way to run the program.
+    """One way to run the program of a case.
 
     Attributes:
-      is_original: in the original's environment, not in this one.
-      arguments: of the program, beside those of the case.
-      environment: variables that are set.
+      is_original: Whether the program runs with TensorFlow 2.15 instead of tpuserve.
+      arguments: Arguments of the program, in addition to the arguments of the case.
+      environment: Environment variables of the program.
     """
 
     is_original: bool = False
@@ -25,7 +25,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the sides it runs on in turns, and what to compare."""
+    """A program that runs on several sides in turns, and the comparisons of the sides.
+
+    Attributes:
+      title: The title of the table.
+      arguments: Arguments of the program.
+      sides: The sides by name.
+      comparisons: The ratios to compute.
+    """
 
     title: str
     arguments: tuple[str, ...]
@@ -34,8 +41,8 @@ class Case:
 
     @property
     def needs_original(self) -> bool:
-        """Whether a side runs in the original's environment."""
-        return any(each.is_original for each in self.sides.values())
+        """Whether a side runs with TensorFlow 2.15."""
+        return any(side.is_original for side in self.sides.values())
 
 
 _BOTH = {"original": Side(is_original=True), "here": Side()}

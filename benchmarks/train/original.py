@@ -1,4 +1,4 @@
-"""The environment of the original: the last TensorFlow that has a TPUEstimator."""
+"""Installs TensorFlow 2.15, the last TensorFlow with a TPUEstimator, in its own environment."""
 
 import os
 import shutil
@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-original"
-# The newest Python that TensorFlow 2.15 has wheels for.
+# The newest Python for which TensorFlow 2.15 has wheels.
 PYTHON = "3.11"
-# TensorFlow 2.15 is compiled against NumPy 1. Keras, in both environments, imports pandas and
-# SciPy where they are installed, as they are in the one for development: half a second.
+# TensorFlow 2.15 is compiled against NumPy 1. Keras imports pandas and SciPy if they are installed,
+# which takes half a second. Both environments contain pandas and SciPy.
 REQUIREMENTS = (
     "tensorflow==2.15.1",
     "tensorflow-estimator==2.15.0",
@@ -24,69 +24,73 @@ REQUIREMENTS = (
 
 
 class OriginalNotFound(Exception):
-    """The environment is not there and cannot be made."""
+    """The environment does not exist and cannot be created."""
 
 
-def python(console: Console) -> Path:
-    """The Python of the original's environment, which is made where it is not there yet.
+def install_original(console: Console) -> Path:
+    """Create the environment of TensorFlow 2.15 if the environment does not exist.
+
+    Returns:
+      The Python executable of the environment.
 
     Raises:
-      OriginalNotFound: there is no Python 3.11, or the packages cannot be installed.
+      OriginalNotFound: There is no Python 3.11, or the packages cannot be installed.
     """
     executable = ENVIRONMENT / "bin" / "python"
-    # Written last: half an environment has none.
+    # The file is written last, so an incomplete environment does not contain the file.
     stamp = ENVIRONMENT / "requirements.txt"
-    wanted = "\n".join(REQUIREMENTS) + "\n"
-    if stamp.exists() and stamp.read_text() == wanted and _is_wanted([str(executable)]):
+    requirements = "\n".join(REQUIREMENTS) + "\n"
+    is_current = stamp.exists() and stamp.read_text() == requirements
+    if is_current and _has_required_version([str(executable)]):
         return executable
     console.print(f"Setting up {ENVIRONMENT.name}, once: {', '.join(REQUIREMENTS)}.")
-    base = _find_base()
+    base = _find_base_python()
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     _run([*base, "-m", "venv", str(ENVIRONMENT)])
     pip = [str(executable), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run([*pip, *REQUIREMENTS])
-    stamp.write_text(wanted)
+    stamp.write_text(requirements)
     return executable
 
 
-def _find_base() -> list[str]:
-    for command in _candidates():
-        if _is_wanted(command):
+def _find_base_python() -> list[str]:
+    for command in _candidate_commands():
+        if _has_required_version(command):
             return command
     raise OriginalNotFound(
-        f"TensorFlow 2.15 needs Python {PYTHON}, and there is none: not python{PYTHON} on PATH, "
-        f"not this Python ({sys.version.split()[0]}), not in pyenv's or uv's. Install one, for "
-        f"example with `pyenv install {PYTHON}` or `uv python install {PYTHON}`, or name it in "
-        f"PYTHON311=/path/to/python{PYTHON}; or leave it out with --only=emulated."
+        f"TensorFlow 2.15 needs Python {PYTHON}, but no Python {PYTHON} was found. Searched: PATH, "
+        f"this Python ({sys.version.split()[0]}), pyenv and uv. Install Python {PYTHON}, for "
+        f"example with `pyenv install {PYTHON}` or `uv python install {PYTHON}`, set "
+        f"PYTHON311=/path/to/python{PYTHON}, or skip TensorFlow 2.15 with --only=emulated."
     )
 
 
-def _candidates() -> Iterator[list[str]]:
+def _candidate_commands() -> Iterator[list[str]]:
     if named := os.environ.get("PYTHON311"):
         yield [named]
     yield [sys.executable]
-    # A shim of pyenv's is on PATH even where the version it is for is not chosen.
+    # pyenv puts a shim on PATH even if its version is not selected, so the version is checked.
     yield [f"python{PYTHON}"]
     roots = [os.environ.get("PYENV_ROOT"), str(Path.home() / ".pyenv")]
     for root in filter(None, roots):
         for installed in sorted(Path(root, "versions").glob(f"{PYTHON}.*/bin/python")):
             yield [str(installed)]
     if shutil.which("uv"):
-        asked = subprocess.run(["uv", "python", "find", PYTHON], capture_output=True, text=True)
-        if asked.returncode == 0:
-            yield [asked.stdout.strip()]
+        finished = subprocess.run(["uv", "python", "find", PYTHON], capture_output=True, text=True)
+        if finished.returncode == 0:
+            yield [finished.stdout.strip()]
 
 
-def _is_wanted(command: list[str]) -> bool:
+def _has_required_version(command: list[str]) -> bool:
     program = "import sys, venv, ensurepip; print('.'.join(map(str, sys.version_info[:2])))"
     try:
-        answer = subprocess.run([*command, "-c", program], capture_output=True, text=True)
+        finished = subprocess.run([*command, "-c", program], capture_output=True, text=True)
     except OSError:
         return False
-    return answer.returncode == 0 and answer.stdout.strip() == PYTHON
+    return finished.returncode == 0 and finished.stdout.strip() == PYTHON
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise OriginalNotFound(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+    finished = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if finished.returncode != 0:
+        raise OriginalNotFound(f"{' '.join(command)} failed: {finished.stderr.strip()[-500:]}")

@@ -1,4 +1,4 @@
-"""The ratios as a picture."""
+"""Draws the ratios of the training benchmark."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,16 @@ from benchmarks.train.ratios import Ratio
 from benchmarks.train.report import UNITS
 
 
-def draw(ratios: Sequence[Ratio], path: Path) -> bool:
-    """Draws each ratio with its spread and its target; False where matplotlib is not installed."""
+def draw_ratios(ratios: Sequence[Ratio], path: Path) -> bool:
+    """Draw each ratio with its range and its target as a picture.
+
+    Args:
+      ratios: The ratios.
+      path: The file of the picture.
+
+    Returns:
+      False if matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -19,17 +27,17 @@ def draw(ratios: Sequence[Ratio], path: Path) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, axes = pyplot.subplots(figsize=(9, 1 + 0.6 * len(ratios)), layout="constrained")
     labels = []
-    for row, each in enumerate(ratios):
-        color = "tab:green" if each.is_met else "tab:red"
-        axes.plot([each.lowest, each.highest], [row, row], color=color, linewidth=3, alpha=0.4)
-        axes.plot(each.value, row, "o", color=color)
-        axes.plot(each.comparison.target, row, "k|", markersize=16)
-        # The words stay above the bar, which may reach past either end.
-        axes.annotate(f"{each.value:.2f}", (each.value, row), (0, 6), textcoords="offset points")
-        comparison = each.comparison
+    for row, ratio in enumerate(ratios):
+        color = "tab:green" if ratio.is_met else "tab:red"
+        axes.plot([ratio.lowest, ratio.highest], [row, row], color=color, linewidth=3, alpha=0.4)
+        axes.plot(ratio.value, row, "o", color=color)
+        axes.plot(ratio.comparison.target, row, "k|", markersize=16)
+        # The text is above the bar, because the bar may extend beyond the text.
+        axes.annotate(f"{ratio.value:.2f}", (ratio.value, row), (0, 6), textcoords="offset points")
+        comparison = ratio.comparison
         sign = "≥" if comparison.at_least else "≤"
         labels.append(
-            f"{each.case}\n{UNITS[comparison.quantity]}, {comparison.candidate} over "
+            f"{ratio.case}\n{UNITS[comparison.quantity]}, {comparison.candidate} over "
             f"{comparison.baseline} ({sign} {comparison.target:g})"
         )
     axes.set_yticks(range(len(ratios)), labels, fontsize=8)

@@ -1,9 +1,9 @@
-"""One training program for both sides of the benchmark: TensorFlow's TPUEstimator and ours.
+"""Trains one model, with TensorFlow 2.15's TPUEstimator or with tpuserve's TPUEstimator.
 
     python program.py --model=cnn --batch_size=32 --iterations_per_loop=20
 
-Prints one line of JSON: see `measurements`. Which TPUEstimator it is depends on nothing but the
-environment that it runs in.
+The program prints one line of JSON: see `measure_training`. The environment of the program decides
+the TPUEstimator: an environment with tensorflow_estimator is TensorFlow 2.15's.
 """
 
 import argparse
@@ -29,12 +29,26 @@ CLASSES = 10
 
 
 def softmax_regression(image: Any) -> Any:
-    """Logits of a single layer."""
+    """Return the logits of a single layer.
+
+    Args:
+      image: Shape [n, 784], float32.
+
+    Returns:
+      Shape [n, 10], float32.
+    """
     return tf.layers.dense(image, CLASSES)
 
 
 def cnn(image: Any) -> Any:
-    """Logits of the documented MNIST network, without its dropout."""
+    """Return the logits of the MNIST CNN of TensorFlow's documentation, without its dropout.
+
+    Args:
+      image: Shape [n, 784], float32.
+
+    Returns:
+      Shape [n, 10], float32.
+    """
     image = tf.reshape(image, [-1, 28, 28, 1])
     conv1 = tf.layers.conv2d(image, 32, 5, padding="same", activation=tf.nn.relu)
     pool1 = tf.layers.max_pooling2d(conv1, 2, 2)
@@ -48,7 +62,7 @@ MODELS = {"softmax": softmax_regression, "cnn": cnn}
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    """Either model with gradient descent."""
+    """Build a training step of the model `params["model"]` with gradient descent."""
     logits = MODELS[params["model"]](features)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
     step = tf.train.get_global_step()
@@ -56,17 +70,17 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
         tf.train.exponential_decay(0.05, step, 100_000, 0.96)
     )
     if params["use_tpu"]:
-        # Off the TPU the original's makes an op that no CPU runs.
+        # Off the TPU, TensorFlow 2.15's optimizer would create an op without a CPU kernel.
         optimizer = tpu.CrossShardOptimizer(optimizer)
     train_op = optimizer.minimize(loss, global_step=step)
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """Batches that tf.data keeps in memory: its own work is not what is compared.
+    """Return a Dataset of cached random batches, so that tf.data takes little time.
 
-    They are drawn from a seed within the graph. As constants of it they would be megabytes of
-    graph.pbtxt, and writing those is all that the start of a run would measure.
+    The graph draws the batches from a seed. Constants would add megabytes to graph.pbtxt, and the
+    start of a run would mostly write that file.
     """
     batch_size = params["batch_size"]
 
@@ -80,10 +94,19 @@ def input_fn(params: dict[str, Any]) -> Any:
 
 
 class Stopwatch(tf.train.SessionRunHook):  # type: ignore[misc]
-    """Notes global step and time after each session.run; stops when the window has gone by."""
+    """Measures the steps per second in a window after a warm-up, and then stops the training.
+
+    Attributes:
+      first_run: The time.monotonic() after the first session.run, or None.
+    """
 
     def __init__(self, warmup_steps: int, seconds: float) -> None:
-        """The window opens once the warm-up is over."""
+        """Create the hook.
+
+        Args:
+          warmup_steps: The number of steps before the window.
+          seconds: The length of the window.
+        """
         self._warmup_steps = warmup_steps
         self._seconds = seconds
         self.first_run: float | None = None
@@ -91,11 +114,11 @@ class Stopwatch(tf.train.SessionRunHook):  # type: ignore[misc]
         self._last: tuple[int, float] | None = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the step."""
+        """Request the global step."""
         return tf.train.SessionRunArgs(tf.train.get_global_step())
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Notes one run."""
+        """Record the global step and the time of a session.run."""
         now, step = time.monotonic(), int(run_values.results)
         if self.first_run is None:
             self.first_run = now
@@ -106,19 +129,20 @@ class Stopwatch(tf.train.SessionRunHook):  # type: ignore[misc]
             run_context.request_stop()
 
     def steps_per_second(self) -> float | None:
-        """The speed within the window, or None where training ended before it."""
+        """Return the speed within the window, or None if the training ended before the window."""
         if self._opened is None or self._last is None or self._last == self._opened:
             return None
         (opened_step, opened), (last_step, last) = self._opened, self._last
         return (last_step - opened_step) / (last - opened)
 
 
-def measurements(flags: argparse.Namespace) -> dict[str, Any]:
-    """Trains once, and says how it went.
+def measure_training(flags: argparse.Namespace) -> dict[str, Any]:
+    """Train once, and return the measurements.
 
     Returns:
-      steps_per_second and ms_per_step, in the window; first_step_seconds, from the start of the
-      process to the end of the first session.run; peak_memory_mb of the process.
+      steps_per_second and ms_per_step of the window; first_step_seconds, from the start of the
+      process to the end of the first session.run; peak_memory_mb of the process; the versions
+      tensorflow and python.
     """
     tf.logging.set_verbosity(tf.logging.INFO)
     options = {} if flags.compile is None else {"compile_emulated": flags.compile == "yes"}
@@ -150,8 +174,8 @@ def measurements(flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has held, in MB."""
-    # ru_maxrss counts what the parent held before the exec; Linux has a number without that.
+    """Return the peak resident memory of this process in MiB."""
+    # ru_maxrss includes the parent's memory before the exec. VmHWM of Linux does not.
     if os.path.exists("/proc/self/status"):
         with open("/proc/self/status") as status:
             for line in status:
@@ -162,18 +186,20 @@ def peak_memory_mb() -> float:
 
 
 def main() -> None:
-    """Parses, trains, prints."""
+    """Parse the flags, train, and print the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=sorted(MODELS), default="cnn")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--iterations_per_loop", type=int, default=20)
     parser.add_argument("--warmup_steps", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=3, help="length of the window")
+    parser.add_argument("--seconds", type=float, default=3, help="length of the window in seconds")
     parser.add_argument("--max_steps", type=int)
     parser.add_argument("--use_tpu", action="store_true")
     parser.add_argument("--compile", choices=["yes", "no"], help="emulated TPU only")
-    parser.add_argument("--started", type=float, help="time.monotonic() of whoever started it")
-    print(json.dumps(measurements(parser.parse_args())))
+    parser.add_argument(
+        "--started", type=float, help="time.monotonic() before the start of this process"
+    )
+    print(json.dumps(measure_training(parser.parse_args())))
 
 
 if __name__ == "__main__":

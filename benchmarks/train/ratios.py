@@ -1,4 +1,4 @@
-"""From measurements in rounds to ratios with a target."""
+"""Computes ratios of measurements, and compares the ratios with targets."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,14 @@ Measurements = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, and what the ratio should be.
+    """A comparison of two sides with a target ratio.
 
     Attributes:
-      quantity: a key of the measurements.
-      baseline, candidate: names of two sides; the ratio is candidate over baseline.
-      target: the ratio aimed at.
-      at_least: whether the target is the least or the most the ratio should be.
+      quantity: A key of the measurements.
+      baseline: The name of the side in the denominator.
+      candidate: The name of the side in the numerator.
+      target: The target ratio.
+      at_least: Whether the target is the minimum or the maximum of the ratio.
     """
 
     quantity: str
@@ -28,13 +29,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A comparison with its numbers.
+    """The result of a comparison.
 
     Attributes:
-      case: which case it is of.
-      baseline, candidate: medians over all rounds, in the quantity's unit.
-      value: candidate over baseline.
-      lowest, highest: of the ratios of single rounds.
+      case: The title of the case.
+      comparison: The comparison.
+      baseline: The median of the baseline over all rounds, in the quantity's unit.
+      candidate: The median of the candidate over all rounds, in the quantity's unit.
+      value: candidate / baseline.
+      lowest: The lowest ratio of a single round.
+      highest: The highest ratio of a single round.
     """
 
     case: str
@@ -52,32 +56,38 @@ class Ratio:
         return self.value >= target if self.comparison.at_least else self.value <= target
 
 
-def ratio(
+def compute_ratio(
     case: str, comparison: Comparison, rounds: Sequence[Mapping[str, Measurements]]
 ) -> Ratio | None:
-    """The ratio of medians, with the spread of the ratios of single rounds.
+    """Compute the ratio of the medians, and the range of the ratios of single rounds.
 
     Args:
-      case: name of the case.
-      comparison: what to compare.
-      rounds: each side → measurements; a round that lacks one of the two sides is left out.
+      case: The title of the case.
+      comparison: The comparison.
+      rounds: Side → measurements, for each round. A round without one of the two sides is ignored.
 
     Returns:
-      None where no round has both.
+      The ratio, or None if no round has both sides.
     """
     pairs = [
         (
-            each[comparison.baseline][comparison.quantity],
-            each[comparison.candidate][comparison.quantity],
+            measured[comparison.baseline][comparison.quantity],
+            measured[comparison.candidate][comparison.quantity],
         )
-        for each in rounds
-        if comparison.baseline in each and comparison.candidate in each
+        for measured in rounds
+        if comparison.baseline in measured and comparison.candidate in measured
     ]
     if not pairs:
         return None
     baseline = statistics.median(pair[0] for pair in pairs)
     candidate = statistics.median(pair[1] for pair in pairs)
-    of_rounds = [pair[1] / pair[0] for pair in pairs]
+    round_ratios = [pair[1] / pair[0] for pair in pairs]
     return Ratio(
-        case, comparison, baseline, candidate, candidate / baseline, min(of_rounds), max(of_rounds)
+        case,
+        comparison,
+        baseline,
+        candidate,
+        candidate / baseline,
+        min(round_ratios),
+        max(round_ratios),
     )

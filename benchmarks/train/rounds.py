@@ -1,4 +1,4 @@
-"""Runs the sides of each case in turns, every one in a process of its own."""
+"""Runs the sides of each case in turns, each run in its own process."""
 
 import json
 import os
@@ -14,23 +14,24 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.train.cases import Case, Side
-from benchmarks.train.ratios import Measurements, Ratio, ratio
+from benchmarks.train.ratios import Measurements, Ratio, compute_ratio
 
 PROGRAM = Path(__file__).with_name("program.py")
-LONGEST_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 class RunFailed(Exception):
-    """A process did not give its measurements; the message is what it said last."""
+    """A process failed. The message is the last line of its standard error."""
 
 
 @dataclass
 class Result:
-    """What came of one case.
+    """The results of a case.
 
     Attributes:
-      rounds: each side → measurements, for the sides that ran.
-      failures: side → what it said when it failed; it is not run again.
+      case: The case.
+      rounds: Side → measurements, for each round. Failed sides are missing.
+      failures: Side → error message. A failed side does not run again.
     """
 
     case: Case
@@ -39,43 +40,49 @@ class Result:
 
     @property
     def ratios(self) -> list[Ratio]:
-        """The comparisons that have numbers."""
-        found = (ratio(self.case.title, each, self.rounds) for each in self.case.comparisons)
-        return [each for each in found if each is not None]
+        """The ratios of all comparisons whose two sides were measured."""
+        ratios = (
+            compute_ratio(self.case.title, comparison, self.rounds)
+            for comparison in self.case.comparisons
+        )
+        return [ratio for ratio in ratios if ratio is not None]
 
     def as_json(self) -> dict[str, Any]:
-        """All numbers."""
+        """Return all measurements and ratios as a JSON object."""
         return {
             "case": self.case.title,
             "ratios": [
                 {
-                    "quantity": each.comparison.quantity,
-                    "of": each.comparison.candidate,
-                    "over": each.comparison.baseline,
-                    "medians": [each.candidate, each.baseline],
-                    "ratio": each.value,
-                    "of_rounds": [each.lowest, each.highest],
-                    "at_least" if each.comparison.at_least else "at_most": each.comparison.target,
-                    "is_met": each.is_met,
+                    "quantity": ratio.comparison.quantity,
+                    "of": ratio.comparison.candidate,
+                    "over": ratio.comparison.baseline,
+                    "medians": [ratio.candidate, ratio.baseline],
+                    "ratio": ratio.value,
+                    "of_rounds": [ratio.lowest, ratio.highest],
+                    "at_least" if ratio.comparison.at_least else "at_most": ratio.comparison.target,
+                    "is_met": ratio.is_met,
                 }
-                for each in self.ratios
+                for ratio in self.ratios
             ],
             "rounds": self.rounds,
             "failures": self.failures,
         }
 
 
-def run(
-    cases: Sequence[Case], count: int, seconds: float, original: Path | None, console: Console
+def measure_cases(
+    cases: Sequence[Case], round_count: int, seconds: float, original: Path | None, console: Console
 ) -> list[Result]:
-    """Measures all cases, round by round, and shows how far it is.
+    """Measure all cases in rounds, and show the progress.
 
     Args:
-      cases: what to measure.
-      count: how many rounds.
-      seconds: how long each process is watched.
-      original: the Python of the original's environment, if a case needs it.
-      console: where progress is shown.
+      cases: The cases.
+      round_count: The number of rounds.
+      seconds: The measured time of each process, in seconds.
+      original: The Python executable with TensorFlow 2.15, or None if no case needs it.
+      console: The console of the progress bar.
+
+    Returns:
+      A result for each case.
     """
     results = [Result(case) for case in cases]
     columns = (
@@ -85,28 +92,36 @@ def run(
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        total = count * sum(len(case.sides) for case in cases)
+        total = round_count * sum(len(case.sides) for case in cases)
         task = progress.add_task("", total=total)
-        for number in range(count):
+        for number in range(round_count):
             for result in results:
                 result.rounds.append({})
                 sides = list(result.case.sides.items())
-                # Whatever going first costs is shared out.
+                # The order changes with each round, so that no side always runs first.
                 for name, side in sides if number % 2 == 0 else reversed(sides):
-                    told = f"round {number + 1} of {count}: {result.case.title}: {name}"
-                    progress.update(task, description=told)
+                    description = (
+                        f"round {number + 1} of {round_count}: {result.case.title}: {name}"
+                    )
+                    progress.update(task, description=description)
                     if not console.is_terminal:
-                        console.print(told)
+                        console.print(description)
                     if name not in result.failures:
                         try:
-                            result.rounds[-1][name] = _measure(result.case, side, seconds, original)
+                            measured = _measure_side(result.case, side, seconds, original)
+                            result.rounds[-1][name] = measured
                         except RunFailed as error:
                             result.failures[name] = str(error)
                     progress.advance(task)
     return results
 
 
-def _measure(case: Case, side: Side, seconds: float, original: Path | None) -> Measurements:
+def _measure_side(case: Case, side: Side, seconds: float, original: Path | None) -> Measurements:
+    """Run the program of a case on a side.
+
+    Raises:
+      RunFailed: The program failed or exceeded the time limit.
+    """
     assert original is not None or not side.is_original
     python = str(original) if side.is_original else sys.executable
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
@@ -120,12 +135,12 @@ def _measure(case: Case, side: Side, seconds: float, original: Path | None) -> M
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=LONGEST_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"not done after {LONGEST_SECONDS} s") from error
+        raise RunFailed(f"exceeded the time limit of {TIMEOUT_SECONDS} s") from error
     if process.returncode != 0:
-        said = process.stderr.strip().splitlines() or [f"exit status {process.returncode}"]
-        raise RunFailed(said[-1])
+        lines = process.stderr.strip().splitlines() or [f"exit status {process.returncode}"]
+        raise RunFailed(lines[-1])
     measured: Measurements = json.loads(process.stdout.splitlines()[-1])
     return measured
