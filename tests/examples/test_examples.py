@@ -1,4 +1,4 @@
-"""Every example runs, and prints what its docstring says."""
+"""Every example runs, and prints the output in its docstring."""
 
 import json
 import re
@@ -18,46 +18,46 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, *arguments: str) -> str:
-    done = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 @pytest.fixture(scope="module")
 def half_plus_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The base path of what the example exports."""
+    """Return the base path of the example's export."""
     directory = tmp_path_factory.mktemp("half")
     version = Path(run("half_plus_two.py", str(directory)).strip())
     assert version.parent == directory / "export"
     return version.parent
 
 
-def test_what_is_exported_can_be_inspected(half_plus_two: Path) -> None:
-    done = processes.run("inspect", *map(str, half_plus_two.iterdir()))
-    assert done.returncode == 0
-    assert "metagraph {serve, tpu}" in done.stdout
+def test_the_export_can_be_inspected(half_plus_two: Path) -> None:
+    finished = processes.run("inspect", *map(str, half_plus_two.iterdir()))
+    assert finished.returncode == 0
+    assert "metagraph {serve, tpu}" in finished.stdout
 
 
 def example(name: str) -> str:
-    """The docstring of an example."""
+    """Return the docstring of an example."""
     return (EXAMPLES / name).read_text().split('"""')[1]
 
 
 def documented(name: str, start: str) -> str:
-    """The line of an example's docstring that starts so, once stripped."""
+    """Return the stripped line of an example's docstring that begins with `start`."""
     lines = example(name).splitlines()
-    (found,) = (line.strip() for line in lines if line.strip().startswith(start))
-    return found
+    (documented_line,) = (line.strip() for line in lines if line.strip().startswith(start))
+    return documented_line
 
 
 @pytest.mark.parametrize("tag_set", [tags.SERVE, tags.SERVE_TPU], ids=tags.format_tags)
 @pytest.mark.numeric
-def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
+def test_half_plus_two_trains_exports_and_answers_as_documented(
     half_plus_two: Path, tag_set: tags.TagSet
 ) -> None:
     request = re.search(r"-d '(.*)'", documented("half_plus_two.py", "$ curl"))
@@ -69,13 +69,13 @@ def test_half_plus_two_is_learnt_exported_and_answers_as_documented(
         expected = json.loads(shown)["predictions"]
         assert [pytest.approx(row, abs=1e-5) for row in expected] == answer
         line = run("ask_grpc.py", server.rpc, "half", "1", "2", "5")
-    version = next(each.name for each in half_plus_two.iterdir())
+    version = next(version.name for version in half_plus_two.iterdir())
     assert line == f"half version {version}: [[2.5], [3.0], [4.5]]\n"
     assert line.split(": ")[1].strip() in documented("ask_grpc.py", "half_plus_two version")
 
 
 @pytest.mark.numeric
-def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
+def test_a_program_that_disables_tensorflow_2_behavior_trains_and_exports(
     tmp_path: Path,
 ) -> None:
     program = (EXAMPLES / "half_plus_two.py").read_text()
@@ -95,8 +95,8 @@ def test_a_program_that_disables_version_2_trains_and_exports_all_the_same(
 def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
     from trainer.demo import digits
 
-    for name, each in zip(("train", "test"), digits.load_digits(), strict=True):
-        digits.write_tfrecord(each, tmp_path / f"{name}.tfrecord")
+    for name, examples in zip(("train", "test"), digits.load_digits(), strict=True):
+        digits.write_tfrecord(examples, tmp_path / f"{name}.tfrecord")
     directories = [f"--{name}_dir={tmp_path / name}" for name in ("model", "export")]
     printed = run("mnist.py", f"--data_dir={tmp_path}", *directories, "--steps=20")
     metrics, version = printed.splitlines()
@@ -106,7 +106,7 @@ def test_mnist_trains_evaluates_and_exports(tmp_path: Path) -> None:
 
 
 def test_every_example_is_short_and_has_a_test() -> None:
-    tested = "".join(each.read_text() for each in Path(__file__).parent.glob("test_*.py"))
-    for each in EXAMPLES.glob("*.py"):
-        assert len(each.read_text().splitlines()) <= 110, each
-        assert f'"{each.name}"' in tested
+    tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
+    for example in EXAMPLES.glob("*.py"):
+        assert len(example.read_text().splitlines()) <= 110, example
+        assert f'"{example.name}"' in tests

@@ -1,4 +1,4 @@
-"""Every command in the docstring of an export example prints what stands below it."""
+"""Every command in the docstring of an export example prints the output in the docstring."""
 
 import runpy
 import sys
@@ -14,7 +14,7 @@ NAMES = ["export_function.py", "export_keras.py"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_prints_what_its_docstring_says_and_leaves_one_version(
+def test_an_example_prints_the_output_in_its_docstring_and_writes_one_version(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""Every command in the docstring of a training example prints what stands below it."""
+"""Every command in the docstring of a training example prints the output in the docstring."""
 
 import re
 import runpy
@@ -25,16 +25,16 @@ NAMES = [
 
 
 def documented(name: str) -> Iterator[tuple[list[str], str]]:
-    """The commands of an example's docstring, each with the output that it shows."""
+    """Yield the commands of an example's docstring, each with its output."""
     docstring = (EXAMPLES / name).read_text().split('"""')[1]
     (block,) = re.findall(r"(?:^    .*\n)+", docstring, re.MULTILINE)
-    for each in re.split(r"^    \$ ", block, flags=re.MULTILINE)[1:]:
-        command, *output = each.splitlines()
+    for part in re.split(r"^    \$ ", block, flags=re.MULTILINE)[1:]:
+        command, *output = part.splitlines()
         yield shlex.split(command), "\n".join(line.removeprefix("    ") for line in output)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_prints_what_its_docstring_says(
+def test_an_example_prints_the_output_in_its_docstring(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -46,7 +46,7 @@ def test_an_example_prints_what_its_docstring_says(
                 patch.setenv(*words.pop(0).split("="))
             python, script, *arguments = words
             assert (python, script) == ("python", f"examples/{name}")
-            arguments = [each.replace("/tmp", str(tmp_path)) for each in arguments]
+            arguments = [argument.replace("/tmp", str(tmp_path)) for argument in arguments]
             patch.setattr(sys, "argv", [script, *arguments])
             runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         assert capsys.readouterr().out.rstrip("\n") == output
