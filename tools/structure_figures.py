@@ -1,6 +1,6 @@
 """Prints figures of the code's structure, to compare two states of the repository.
 
-    python -m tools.house_figures [DIRECTORY]
+    python -m tools.structure_figures [DIRECTORY]
 
 Generated files are left out. A function's length is the number of lines of its body, without its
 signature and docstring. A line counts as code if it holds more than a comment or a docstring.
