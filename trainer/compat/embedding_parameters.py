@@ -5,6 +5,9 @@ with their order and defaults, the checks and the attributes are those of
 tf.compat.v1.tpu.experimental in TensorFlow 2.15 (tensorflow/python/tpu/tpu_embedding.py).
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 from tpuserve.errors import InvalidSetting
 
 __all__ = [
@@ -16,7 +19,10 @@ __all__ = [
 
 
 class _OptimizerParameters:
-    """The parameters that all four optimizers have.
+    """The base class of the parameters of an optimizer.
+
+    The subclasses declare the fields, because the order of the fields is the order of the
+    arguments. All subclasses have the following attributes.
 
     Attributes:
       learning_rate: the step size; a number, or a function from the global step to a number.
@@ -31,30 +37,10 @@ class _OptimizerParameters:
       clip_gradient_max: the upper bound of the gradients; None for no bound.
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        use_gradient_accumulation: bool,
-        clip_weight_min: float | None,
-        clip_weight_max: float | None,
-        weight_decay_factor: float | None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None,
-        clip_gradient_min: float | None,
-        clip_gradient_max: float | None,
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.use_gradient_accumulation = use_gradient_accumulation
-        self.clip_weight_min = clip_weight_min
-        self.clip_weight_max = clip_weight_max
-        self.weight_decay_factor = weight_decay_factor
-        self.multiply_weight_decay_factor_by_learning_rate = (
-            multiply_weight_decay_factor_by_learning_rate
-        )
-        self.clip_gradient_min = clip_gradient_min
-        self.clip_gradient_max = clip_gradient_max
-        clips = clip_gradient_min is not None or clip_gradient_max is not None
+    def __post_init__(self: Any) -> None:
+        clips = self.clip_gradient_min is not None or self.clip_gradient_max is not None
         self._require(
-            use_gradient_accumulation or not clips,
+            self.use_gradient_accumulation or not clips,
             "use_gradient_accumulation is False, and clip_gradient_min or clip_gradient_max is "
             "set. Clipping needs use_gradient_accumulation=True",
         )
@@ -69,11 +55,8 @@ class _OptimizerParameters:
         if not is_met:
             raise InvalidSetting(f"{type(self).__name__}: {problem}.")
 
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({values})"
 
-
+@dataclass(eq=False)
 class AdagradParameters(_OptimizerParameters):
     """The parameters of Adagrad.
 
@@ -81,35 +64,25 @@ class AdagradParameters(_OptimizerParameters):
       initial_accumulator: the initial value of the sums of squared gradients; greater than 0.
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        initial_accumulator: float = 0.1,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._require(
-            initial_accumulator > 0,
-            f"initial_accumulator is {initial_accumulator}; it must be positive",
+            self.initial_accumulator > 0,
+            f"initial_accumulator is {self.initial_accumulator}; it must be positive",
         )
-        self.initial_accumulator = initial_accumulator
 
 
+@dataclass(eq=False)
 class AdamParameters(_OptimizerParameters):
     """The parameters of Adam.
 
@@ -121,46 +94,35 @@ class AdamParameters(_OptimizerParameters):
       sum_inside_sqrt: whether to add epsilon before the square root is taken and not afterwards.
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-08,
-        lazy_adam: bool = True,
-        sum_inside_sqrt: bool = True,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
-        self._require(0 <= beta1 < 1, f"beta1 is {beta1}; it must be at least 0 and less than 1")
-        self._require(0 <= beta2 < 1, f"beta2 is {beta2}; it must be at least 0 and less than 1")
-        self._require(epsilon > 0, f"epsilon is {epsilon}; it must be positive")
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            self._require(
+                0 <= value < 1, f"{name} is {value}; it must be at least 0 and less than 1"
+            )
+        self._require(self.epsilon > 0, f"epsilon is {self.epsilon}; it must be positive")
         self._require(
-            use_gradient_accumulation or lazy_adam,
+            self.use_gradient_accumulation or self.lazy_adam,
             "lazy_adam and use_gradient_accumulation are both False; set one of them to True",
         )
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        self.lazy_adam = lazy_adam
-        self.sum_inside_sqrt = sum_inside_sqrt
 
 
+@dataclass(eq=False)
 class FtrlParameters(_OptimizerParameters):
     """The parameters of FTRL ("follow the regularized leader").
 
@@ -177,76 +139,48 @@ class FtrlParameters(_OptimizerParameters):
       allow_zero_accumulator: whether the accumulated squares may be 0.
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        learning_rate_power: float = -0.5,
-        initial_accumulator_value: float = 0.1,
-        l1_regularization_strength: float = 0.0,
-        l2_regularization_strength: float = 0.0,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        multiply_linear_by_learning_rate: bool = False,
-        beta: float = 0,
-        allow_zero_accumulator: bool = False,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
+    learning_rate: float
+    learning_rate_power: float = -0.5
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    multiply_linear_by_learning_rate: bool = False
+    beta: float = 0
+    allow_zero_accumulator: bool = False
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.initial_linear_value = 0.0
         self._require(
-            learning_rate_power <= 0,
-            f"learning_rate_power is {learning_rate_power}; it must be at most 0",
+            self.learning_rate_power <= 0,
+            f"learning_rate_power is {self.learning_rate_power}; it must be at most 0",
         )
         # As in TensorFlow 2.15, initial_accumulator_value may be 0 without allow_zero_accumulator.
-        for name, value in (
-            ("initial_accumulator_value", initial_accumulator_value),
-            ("l1_regularization_strength", l1_regularization_strength),
-            ("l2_regularization_strength", l2_regularization_strength),
+        for name in (
+            "initial_accumulator_value",
+            "l1_regularization_strength",
+            "l2_regularization_strength",
         ):
+            value = getattr(self, name)
             self._require(value >= 0, f"{name} is {value}; it must be at least 0")
-        self.learning_rate_power = learning_rate_power
-        self.initial_accumulator_value = initial_accumulator_value
-        self.initial_linear_value = 0.0
-        self.l1_regularization_strength = l1_regularization_strength
-        self.l2_regularization_strength = l2_regularization_strength
-        self.multiply_linear_by_learning_rate = multiply_linear_by_learning_rate
-        self.beta = beta
-        self.allow_zero_accumulator = allow_zero_accumulator
 
 
+@dataclass(eq=False)
 class StochasticGradientDescentParameters(_OptimizerParameters):
     """The parameters of stochastic gradient descent."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        use_gradient_accumulation: bool = True,
-        clip_weight_min: float | None = None,
-        clip_weight_max: float | None = None,
-        weight_decay_factor: float | None = None,
-        multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        clip_gradient_min: float | None = None,
-        clip_gradient_max: float | None = None,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            clip_gradient_min,
-            clip_gradient_max,
-        )
+    learning_rate: float
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
