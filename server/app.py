@@ -23,7 +23,7 @@ from server.models.config_manager import ModelConfigManager
 from server.models.file_system_source import FileSystemSource, PeriodicFunction
 from server.models.manager import Manager
 from server.models.repository import Repository
-from server.models.servable_loader import Retries
+from server.models.servable_loader import MakeRunner, Retries, WarmUp
 from server.process import logs, malloc, ports
 from server.process.signals import StopSignals
 from server.request_log import RequestLog
@@ -80,20 +80,8 @@ class Server:
         make_runner, self._close_batching = runner_factory.make_runner_factory(
             settings, platform, self._metrics
         )
-        self._manager = Manager(
-            load,
-            make_runner=make_runner,
-            warm_up=runner_factory.make_warm_up(
-                settings, platform, self._metrics, warm_up_executor
-            ),
-            retries=Retries(
-                settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6
-            ),
-            load_threads=settings.num_load_threads,
-            unload_threads=settings.num_unload_threads,
-            during_move=malloc.large_tensor_allocation,
-            after_unload=malloc.trim_heap,
-        )
+        warm_up = runner_factory.make_warm_up(settings, platform, self._metrics, warm_up_executor)
+        self._manager = _create_manager(settings, load, make_runner, warm_up)
         self._source = FileSystemSource(self._manager)
         self._config_manager = ModelConfigManager(
             self._manager,
@@ -121,16 +109,7 @@ class Server:
         )
         self._config_text = ""
         self._last_config_error = ""
-        self._pollers = [
-            PeriodicFunction(
-                "base paths", self._source.poll_once, settings.file_system_poll_wait_seconds
-            ),
-            PeriodicFunction(
-                "model config file",
-                self.reload_config_file,
-                settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
-            ),
-        ]
+        self._pollers = self._create_pollers()
 
     def start(self, before_serving: Callable[[], None] = lambda: None) -> None:
         """Bind the ports, load the models and then accept connections.
@@ -218,6 +197,19 @@ class Server:
             self._config_text, self._last_config_error = text, ""
             logger.info("applied the new %s", path)
 
+    def _create_pollers(self) -> list[PeriodicFunction]:
+        settings = self._settings
+        return [
+            PeriodicFunction(
+                "base paths", self._source.poll_once, settings.file_system_poll_wait_seconds
+            ),
+            PeriodicFunction(
+                "model config file",
+                self.reload_config_file,
+                settings.model_config_file_poll_wait_seconds if settings.model_config_file else 0,
+            ),
+        ]
+
     def _first_config(self) -> ModelServerConfig:
         settings = self._settings
         if not settings.model_config_file:
@@ -230,6 +222,21 @@ class Server:
         self._request_log.configure(
             {model.name: model.logging for model in config.models if model.logging is not None}
         )
+
+
+def _create_manager(
+    settings: Settings, load: Load, make_runner: MakeRunner, warm_up: WarmUp | None
+) -> Manager:
+    return Manager(
+        load,
+        make_runner=make_runner,
+        warm_up=warm_up,
+        retries=Retries(settings.max_num_load_retries, settings.load_retry_interval_micros / 1e6),
+        load_threads=settings.num_load_threads,
+        unload_threads=settings.num_unload_threads,
+        during_move=malloc.large_tensor_allocation,
+        after_unload=malloc.trim_heap,
+    )
 
 
 def run(
