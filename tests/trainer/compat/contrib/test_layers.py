@@ -152,7 +152,7 @@ def test_norms_are_those_of_their_axes() -> None:
         (np.array([[0, 10], [2, 30]]) - 10.5) / math.sqrt(140.75),
         rtol=1e-4,
     )
-    with pytest.raises(InvalidSetting, match="groups that divide the channels"):
+    with pytest.raises(InvalidSetting, match="groups must divide the number of channels"):
         layers.group_norm(y, 3)
 
 
@@ -220,7 +220,7 @@ def test_regularizers_add_up() -> None:
     np.testing.assert_allclose(_run(layers.apply_regularization(both, [w, w])), 3.1, rtol=1e-6)
     layers.fully_connected(tf.ones([1, 2]), 2, weights_regularizer=both)
     assert len(v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)) == 2
-    with pytest.raises(InvalidSetting, match="Give a float of at least 0"):
+    with pytest.raises(InvalidSetting, match="Pass a float of at least 0"):
         layers.l2_regularizer(1)
 
 
@@ -305,5 +305,5 @@ def test_update_ops_come_before_the_loss_and_summaries_are_made() -> None:
         "OptimizeLoss/loss",
         "OptimizeLoss/global_norm/gradient_norm",
     }
-    with pytest.raises(InvalidSetting, match="Give one of Adagrad, Adam"):
+    with pytest.raises(InvalidSetting, match="Use one of Adagrad, Adam"):
         layers.optimize_loss(loss, None, 0.1, "Sgd")

@@ -43,9 +43,9 @@ def test_sizes_may_be_unknown() -> None:
     rows = v1.placeholder(tf.float32, [None, 4, 5])
     assert layers.flatten(rows).shape.as_list() == [None, 20]
     assert layers.fully_connected(rows, 2).shape.as_list() == [None, 4, 2]
-    with pytest.raises(InvalidSetting, match="Set its channels"):
+    with pytest.raises(InvalidSetting, match="number of channels is unknown"):
         layers.batch_norm(v1.placeholder(tf.float32, [2, None]))
-    with pytest.raises(InvalidSetting, match="needs to know dimension -1, the channels"):
+    with pytest.raises(InvalidSetting, match=r"dimension -1 \(the channels\) is unknown"):
         layers.conv2d(v1.placeholder(tf.float32, [2, 4, 4, None]), 4, 3)
     with pytest.raises(InvalidSetting, match="the last of a known size"):
         layers.fully_connected(v1.placeholder(tf.float32, [2, None]), 3)
@@ -189,12 +189,14 @@ def test_layers_of_fewer_programs() -> None:
         found = [each.ravel().tolist() for each in session.run(made)]
     assert found == [[5.0, 3.0], [7.0], [3.5], [1.0, 5.0, 2.0, 3.0]]
     assert layers.elu(row, 2).op.type == "Elu"
-    with pytest.raises(InvalidSetting, match="Give a divisor of dimension 1"):
+    with pytest.raises(
+        InvalidSetting, match="dimension 1 must be known and a multiple of num_units"
+    ):
         layers.maxout(row, 3)
 
 
 def test_shapes_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InvalidSetting, match=r"Give \[batch, ...\]"):
+    with pytest.raises(InvalidSetting, match=r"Pass \[batch, ...\]"):
         layers.flatten(tf.constant(1.0))
-    with pytest.raises(InvalidSetting, match="Give NHWC or NCHW"):
+    with pytest.raises(InvalidSetting, match="Use 'NHWC' or 'NCHW'"):
         layers.batch_norm(tf.ones([2, 2]), data_format="HWC")

@@ -1,4 +1,4 @@
-"""tf.contrib.layers: layers with the original's variable names, scopes and defaults."""
+"""tf.contrib.layers: layers with tf.contrib's variable names, scopes and defaults."""
 
 from tensorflow.compat.v1.nn import safe_embedding_lookup_sparse
 

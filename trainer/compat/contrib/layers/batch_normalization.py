@@ -1,5 +1,9 @@
-"""Normalisation over the examples of a batch."""
+"""Batch normalization.
 
+Source: Ioffe and Szegedy, "Batch Normalization", 2015.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +15,7 @@ from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.layer_builder import (
     LayerBuilder,
     is_channels_first,
+    layer_scope,
     static_shape,
 )
 
@@ -43,163 +48,264 @@ def batch_norm(
     renorm_decay: float = 0.99,
     adjustment: Any = None,
 ) -> Any:
-    """Each channel with a mean of 0 and a variance of 1 over the batch, then scaled and moved.
+    """Normalize each channel over the batch to mean 0 and variance 1, then scale and shift it.
 
-    Outside of training, mean and variance are moving averages of those of the batches. Their
-    updates have to be run: they are in tf.GraphKeys.UPDATE_OPS unless updates_collections is None.
-    Source: Ioffe and Szegedy, "Batch Normalization", 2015.
+    Outside of training, the moving averages of the batches' means and variances replace the mean
+    and variance of the batch. The program has to run the update ops of the moving averages; they
+    are in tf.GraphKeys.UPDATE_OPS by default.
 
     Args:
-      inputs: [b, ..., c]; [b, c, ...] with data_format "NCHW".
-      decay: how much of the moving averages each step keeps.
-      center, scale: whether "beta" is added, and "gamma" multiplied with.
-      epsilon: added to the variance.
-      param_initializers: "beta", "gamma", "moving_mean", "moving_variance" → initializer.
-      param_regularizers: "beta", "gamma" → regularizer.
-      updates_collections: where the updates go; None makes them before the result is there.
-      is_training: a bool, or a tensor of one.
-      batch_weights: [b] weights of the examples in mean and variance.
-      fused: whether TensorFlow's one op does it all, as it does for [b, h, w, c] and [b, c]
-        unless this is False or there are batch_weights. Its moving variance is that of a sample:
-        n / (n - 1) times that of the batch.
+      inputs: float [b, ..., c]; [b, c, ...] with data_format "NCHW".
+      decay: factor of the previous moving average in each update, from 0 to 1.
+      center: whether to add "beta".
+      scale: whether to multiply by "gamma".
+      epsilon: number added to the variance.
+      param_initializers: "beta", "gamma", "moving_mean" or "moving_variance" → initializer.
+      param_regularizers: "beta" or "gamma" → regularizer.
+      updates_collections: collections for the update ops; None runs the updates before the output
+        is available.
+      is_training: a bool, or a bool scalar tensor.
+      batch_weights: float [b], weights of the examples in mean and variance.
+      fused: False, or batch_weights, select separate ops. Otherwise one fused op normalizes inputs
+        of rank 4 and 2. The fused op's moving variance is the sample variance, n / (n - 1) times
+        the variance of the batch.
       data_format: "NHWC", or "NCHW" for channels first.
-      zero_debias_moving_mean: whether the moving mean does without its start from zero.
-      scope: "BatchNorm" by default.
-      renorm, renorm_clipping, renorm_decay, adjustment: not supplied.
-      trainable: whether beta and gamma are; if not, with all else left as it is, the moving
-        averages stay as they are too, except for [b, c].
-      activation_fn, reuse, variables_collections, outputs_collections: see `fully_connected`.
+      zero_debias_moving_mean: whether to correct the moving mean for its initial value of 0.
+      scope: variable scope; "BatchNorm" by default.
+      renorm: not supported; must be False.
+      renorm_clipping: ignored.
+      renorm_decay: ignored.
+      adjustment: not supported; must be None.
+      trainable: whether beta and gamma are trainable. If False, and no other argument changes the
+        kind of update, the moving averages are not updated either, except for inputs of rank 2.
+      activation_fn: see `fully_connected`.
+      reuse: see `fully_connected`.
+      variables_collections: see `fully_connected`.
+      outputs_collections: see `fully_connected`.
+
+    Returns:
+      The normalized inputs, of the same shape and dtype.
 
     Raises:
-      InvalidSetting: renorm or adjustment is asked for, or the channels are unknown.
+      InvalidSetting: renorm or adjustment is set, the data format is unknown, or the number of
+        channels is unknown.
     """
-    if renorm or adjustment is not None:
-        raise InvalidSetting(
-            "batch_norm got renorm or an adjustment, which are not supplied. Leave them out, or "
-            "use tf.compat.v1.layers.batch_normalization."
-        )
-    if data_format not in ("NHWC", "NCHW"):
-        raise InvalidSetting(f"batch_norm has the data_format {data_format!r}. Give NHWC or NCHW.")
+    _check_options(renorm, adjustment, data_format)
     inputs = tf.convert_to_tensor(inputs)
-    is_first, rank = is_channels_first(data_format), inputs.shape.rank
-    axis = 1 if is_first else (rank or 0) - 1
-    channels = static_shape(inputs)[axis] if rank is not None else None
-    if channels is None:
-        raise InvalidSetting(f"batch_norm got the shape {inputs.shape}. Set its channels.")
-    with v1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as found:
-        # In half precision averages would stand still.
-        is_half = inputs.dtype in (tf.float16, tf.bfloat16)
-        dtype = tf.float32 if is_half else inputs.dtype.base_dtype
-        made = LayerBuilder(found, dtype, trainable, variables_collections, outputs_collections)
-        parts = _Parts(made, channels, param_initializers or {}, param_regularizers or {})
-        is_fused = fused is not False and batch_weights is None and rank in (2, 4)
-        as_layer = (
-            batch_weights is None
-            and updates_collections == v1.GraphKeys.UPDATE_OPS
-            and not zero_debias_moving_mean
-            and not (is_fused and rank == 2)
+    rank = inputs.shape.rank
+    axis = 1 if is_channels_first(data_format) else (rank or 0) - 1
+    channels = _count_channels(inputs, axis)
+    use_fused = fused is not False and batch_weights is None and rank in (2, 4)
+    # tf.contrib passed these cases on to the layer class of tf.layers, which creates gamma before
+    # beta, and updates no moving averages if it is not trainable.
+    like_layer_class = (
+        batch_weights is None
+        and updates_collections == v1.GraphKeys.UPDATE_OPS
+        and not zero_debias_moving_mean
+        and not (use_fused and rank == 2)
+    )
+    collections = variables_collections, outputs_collections
+    dtype = _variables_dtype(inputs)
+    with layer_scope(scope, "BatchNorm", inputs, reuse, trainable, *collections, dtype) as layer:
+        variables = _make_variables(
+            layer,
+            channels,
+            (center, scale),
+            param_initializers or {},
+            param_regularizers or {},
+            gamma_first=like_layer_class,
         )
-        beta, gamma = parts.beta_and_gamma(center, scale, gamma_first=as_layer)
-        mean = parts.of("moving_mean", v1.zeros_initializer(), trainable=False)
-        variance = parts.of("moving_variance", v1.ones_initializer(), trainable=False)
-        normalise = _normalize_fused if is_fused else _normalize_stepwise
+        beta, gamma = variables.beta, variables.gamma
+        normalize = _normalize_fused if use_fused else _normalize_stepwise
 
-        def with_batch() -> Any:
-            return normalise(inputs, axis, beta, gamma, epsilon, None, batch_weights)
+        def normalize_by_batch() -> Any:
+            return normalize(inputs, axis, beta, gamma, epsilon, None, batch_weights)
 
-        def with_averages() -> Any:
-            moving = (tf.convert_to_tensor(mean), tf.convert_to_tensor(variance))
-            return normalise(inputs, axis, beta, gamma, epsilon, moving, None)
+        def normalize_by_averages() -> Any:
+            averages = (
+                tf.convert_to_tensor(variables.moving_mean),
+                tf.convert_to_tensor(variables.moving_variance),
+            )
+            return normalize(inputs, axis, beta, gamma, epsilon, averages, None)
 
         training = is_training if isinstance(is_training, tf.Tensor) else bool(is_training)
-        outputs, batch_mean, batch_variance = smart_cond(training, with_batch, with_averages)
+        outputs, *moments = smart_cond(training, normalize_by_batch, normalize_by_averages)
         outputs.set_shape(inputs.shape)
-        if training is not False and (trainable or not as_layer):
-            kept = smart_cond(training, lambda: tf.constant(decay), lambda: tf.constant(1.0))
-            updates = [
-                moving_averages.assign_moving_average(
-                    mean, batch_mean, kept, zero_debias=zero_debias_moving_mean
-                ),
-                moving_averages.assign_moving_average(
-                    variance, batch_variance, kept, zero_debias=False
-                ),
-            ]
-            if updates_collections is None:
-                with tf.control_dependencies(updates):
-                    outputs = tf.identity(outputs)
-            else:
-                for each in updates:
-                    v1.add_to_collections(updates_collections, each)
-        return made.result(outputs, activation_fn)
+        if training is not False and (trainable or not like_layer_class):
+            updates = _update_averages(variables, moments, training, decay, zero_debias_moving_mean)
+            outputs = _register_updates(updates, updates_collections, outputs)
+        return layer.finish(outputs, activation_fn)
 
 
-class _Parts:
-    """Makes the four variables, one number for each channel."""
-
-    def __init__(
-        self, made: LayerBuilder, channels: int, initializers: Any, regularizers: Any
-    ) -> None:
-        self._made, self._channels = made, channels
-        self._initializers, self._regularizers = initializers, regularizers
-
-    def beta_and_gamma(self, center: bool, scale: bool, gamma_first: bool) -> tuple[Any, Any]:
-        """Both of them, in the order in which a program finds them among its variables."""
-        makers: dict[str, tuple[bool, Any, Any]] = {
-            "beta": (center, v1.zeros_initializer(), tf.zeros),
-            "gamma": (scale, v1.ones_initializer(), tf.ones),
-        }
-        made: dict[str, Any] = {}
-        for name in ("gamma", "beta") if gamma_first else ("beta", "gamma"):
-            is_wanted, initializer, constant = makers[name]
-            if is_wanted:
-                made[name] = self.of(name, initializer)
-            else:
-                made[name] = constant([self._channels], self._made.dtype)
-        return made["beta"], made["gamma"]
-
-    def of(self, name: str, initializer: Any, trainable: bool = True) -> Any:
-        return self._made.variable(
-            name,
-            [self._channels],
-            self._initializers.get(name, initializer),
-            self._regularizers.get(name) if trainable else None,
-            trainable,
+def _check_options(renorm: bool, adjustment: Any, data_format: str) -> None:
+    """Refuse options that are not supported."""
+    if renorm or adjustment is not None:
+        raise InvalidSetting(
+            "batch_norm does not support renorm and adjustment. Leave them out, or use "
+            "tf.compat.v1.layers.batch_normalization."
         )
+    if data_format not in ("NHWC", "NCHW"):
+        raise InvalidSetting(f"batch_norm got data_format={data_format!r}. Use 'NHWC' or 'NCHW'.")
+
+
+def _count_channels(inputs: Any, axis: int) -> int:
+    """Return the static size of the channels' dimension; refuse an unknown size."""
+    channels = static_shape(inputs)[axis] if inputs.shape.rank is not None else None
+    if channels is None:
+        raise InvalidSetting(
+            f"batch_norm got inputs of shape {inputs.shape}, whose number of channels is unknown. "
+            f"Set the static shape of the inputs."
+        )
+    return channels
+
+
+def _variables_dtype(inputs: Any) -> Any:
+    """Return the dtype of the inputs, but float32 for half precision.
+
+    In half precision the small updates of a moving average would be rounded away.
+    """
+    is_half = inputs.dtype in (tf.float16, tf.bfloat16)
+    return tf.float32 if is_half else inputs.dtype.base_dtype
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """The variables of a batch normalization, or constants for beta and gamma; each is [c]."""
+
+    beta: Any
+    gamma: Any
+    moving_mean: Any
+    moving_variance: Any
+
+
+def _make_variables(
+    layer: LayerBuilder,
+    channels: int,
+    center_and_scale: tuple[bool, bool],
+    initializers: Any,
+    regularizers: Any,
+    gamma_first: bool,
+) -> _Variables:
+    """Create the variables; without center or scale, a constant takes a variable's place.
+
+    Args:
+      layer: builder of the layer.
+      channels: number of channels, c.
+      center_and_scale: whether beta and gamma are variables.
+      initializers: name of a variable → initializer.
+      regularizers: "beta" or "gamma" → regularizer.
+      gamma_first: whether to create gamma before beta, which shows in the order of the graph's
+        variables.
+    """
+    zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
+    center, scale = center_and_scale
+
+    def make_beta() -> Any:
+        if not center:
+            return tf.zeros([channels], layer.dtype)
+        initializer = initializers.get("beta", zeros)
+        return layer.variable("beta", [channels], initializer, regularizers.get("beta"))
+
+    def make_gamma() -> Any:
+        if not scale:
+            return tf.ones([channels], layer.dtype)
+        initializer = initializers.get("gamma", ones)
+        return layer.variable("gamma", [channels], initializer, regularizers.get("gamma"))
+
+    def make_average(name: str, default: Any) -> Any:
+        initializer = initializers.get(name, default)
+        return layer.variable(name, [channels], initializer, trainable=False)
+
+    if gamma_first:
+        gamma, beta = make_gamma(), make_beta()
+    else:
+        beta, gamma = make_beta(), make_gamma()
+    moving_mean = make_average("moving_mean", zeros)
+    return _Variables(beta, gamma, moving_mean, make_average("moving_variance", ones))
+
+
+def _update_averages(
+    variables: _Variables, moments: Any, training: Any, decay: float, zero_debias: bool
+) -> list[Any]:
+    """Return the update ops of the moving averages; a decay of 1 outside of training keeps them.
+
+    Args:
+      variables: the variables of the layer.
+      moments: mean and variance of the batch, [c] each.
+      training: True, or a bool scalar tensor.
+      decay: factor of the previous averages.
+      zero_debias: whether to correct the moving mean for its initial value of 0.
+    """
+    mean, variance = moments
+    decay = smart_cond(training, lambda: tf.constant(decay), lambda: tf.constant(1.0))
+    return [
+        moving_averages.assign_moving_average(
+            variables.moving_mean, mean, decay, zero_debias=zero_debias
+        ),
+        moving_averages.assign_moving_average(
+            variables.moving_variance, variance, decay, zero_debias=False
+        ),
+    ]
+
+
+def _register_updates(updates: list[Any], collections: Any, outputs: Any) -> Any:
+    """Add update ops to collections, or without collections make the outputs wait for the ops."""
+    if collections is None:
+        with tf.control_dependencies(updates):
+            return tf.identity(outputs)
+    for update in updates:
+        v1.add_to_collections(collections, update)
+    return outputs
 
 
 def _normalize_fused(
-    inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, moving: Any, weights: Any
+    inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """The result, and the mean and the variance that moving averages take in; of one op."""
+    """Normalize by TensorFlow's fused op, which takes no weights.
+
+    Args:
+      inputs: float [b, c] or of rank 4.
+      axis: dimension of the channels.
+      beta: float [c], added to the normalized inputs.
+      gamma: float [c], factor of the normalized inputs.
+      epsilon: number added to the variance.
+      averages: moving mean and variance, [c] each; None normalizes by the batch.
+      weights: None.
+
+    Returns:
+      The normalized inputs, and the mean and variance for the moving averages to take in.
+    """
     rank = inputs.shape.rank
-    flat = tf.reshape(inputs, [-1, 1, 1, static_shape(inputs)[-1]]) if rank == 2 else inputs
+    images = tf.reshape(inputs, [-1, 1, 1, static_shape(inputs)[-1]]) if rank == 2 else inputs
     data_format = "NCHW" if rank == 4 and axis == 1 else "NHWC"
-    mean, variance = moving or (None, None)
+    mean, variance = averages or (None, None)
     outputs, *moments = v1.nn.fused_batch_norm(
-        flat, gamma, beta, mean, variance, epsilon, data_format, is_training=moving is None
+        images, gamma, beta, mean, variance, epsilon, data_format, is_training=averages is None
     )
     outputs = tf.reshape(outputs, tf.shape(inputs)) if rank == 2 else outputs
-    return (outputs, *(moving or moments))
+    return (outputs, *(averages or moments))
 
 
 def _normalize_stepwise(
-    inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, moving: Any, weights: Any
+    inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """The same of several ops, for any rank and with weights."""
+    """Normalize by separate ops, for inputs of any rank and weights of [b].
+
+    The other arguments and the result are those of `_normalize_fused`.
+    """
     values = tf.cast(inputs, beta.dtype)
     rank = inputs.shape.rank
-    if moving is not None:
-        mean, variance = moving
+    if averages is not None:
+        mean, variance = averages
     else:
-        axes = [each for each in range(rank) if each != axis]
+        axes = [dimension for dimension in range(rank) if dimension != axis]
         if weights is None:
             mean, variance = tf.nn.moments(values, axes)
         else:
             shape = [-1] + [1] * (rank - 1)
             weights = tf.reshape(tf.cast(weights, values.dtype), shape)
             mean, variance = tf.nn.weighted_moments(values, axes, weights)
-    aligned = [-1 if each == axis else 1 for each in range(rank)]
-    outputs = tf.nn.batch_normalization(
-        values, *(tf.reshape(each, aligned) for each in (mean, variance, beta, gamma)), epsilon
-    )
+    shape = [-1 if dimension == axis else 1 for dimension in range(rank)]
+    parameters = (tf.reshape(parameter, shape) for parameter in (mean, variance, beta, gamma))
+    outputs = tf.nn.batch_normalization(values, *parameters, epsilon)
     return tf.cast(outputs, inputs.dtype), mean, variance

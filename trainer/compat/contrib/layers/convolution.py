@@ -1,4 +1,4 @@
-"""Layers of filters that move over places."""
+"""Convolutions and transposed convolutions."""
 
 import inspect
 from collections.abc import Callable
@@ -10,11 +10,10 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
 from trainer.compat.contrib.layers.layer_builder import (
-    LayerBuilder,
-    add_channel_bias,
     expand_sizes,
     expand_to_pair,
     is_channels_first,
+    layer_scope,
     static_channels,
     static_shape,
 )
@@ -45,33 +44,49 @@ def convolution(
     scope: Any = None,
     conv_dims: int | None = None,
 ) -> Any:
-    """Filters over one, two or three dimensions.
+    """Convolve over one, two or three dimensions of space.
 
     Args:
-      inputs: [b, places ..., c]; [b, c, places ...] with data_format "NC...".
-      num_outputs: filters.
-      kernel_size, stride, rate: of filters, in places; a number, or one for each dimension.
+      inputs: float [b, space ..., c]; [b, c, space ...] with data_format "NC...".
+      num_outputs: number of filters.
+      kernel_size: size of the filters in pixels; a number for all dimensions of space, or a list of
+        one number per dimension.
+      stride: stride of the filters in pixels, of the same form.
+      rate: dilation of the filters in pixels, of the same form.
       padding: "SAME" or "VALID".
-      data_format: "NWC", "NHWC", "NDHWC" or the like with channels first; None for channels last.
-      weights_initializer, weights_regularizer: of "weights", [kernel ..., c, num_outputs].
-      scope: "Conv" by default.
-      conv_dims: how many dimensions there must be; None for any.
-      activation_fn, normalizer_fn, normalizer_params, biases_initializer, biases_regularizer,
-        reuse, variables_collections, outputs_collections, trainable: see `fully_connected`.
+      data_format: "NWC", "NHWC" or "NDHWC"; "NCW", "NCHW" or "NCDHW" for channels first. None
+        means channels last.
+      weights_initializer: initializer of "weights", [kernel ..., c, num_outputs].
+      weights_regularizer: regularizer of "weights"; None for none.
+      scope: variable scope; "Conv" by default.
+      conv_dims: the required number of dimensions of space; None for any.
+      activation_fn: see `fully_connected`.
+      normalizer_fn: see `fully_connected`.
+      normalizer_params: see `fully_connected`.
+      biases_initializer: see `fully_connected`.
+      biases_regularizer: see `fully_connected`.
+      reuse: see `fully_connected`.
+      variables_collections: see `fully_connected`.
+      outputs_collections: see `fully_connected`.
+      trainable: see `fully_connected`.
+
+    Returns:
+      Float [b, space ..., num_outputs], or [b, num_outputs, space ...].
+
+    Raises:
+      InvalidSetting: inputs have another rank, or an unknown number of channels.
     """
     inputs = tf.convert_to_tensor(inputs)
     dimensions = (inputs.shape.rank or 0) - 2
     if dimensions not in (1, 2, 3) or conv_dims not in (None, dimensions):
         raise InvalidSetting(
-            f"a convolution of {conv_dims or '1 to 3'} dimensions got the shape {inputs.shape}. "
-            f"Give the batch, the dimensions and the channels."
+            f"A convolution of {conv_dims or '1 to 3'} dimensions got inputs of shape "
+            f"{inputs.shape}. Pass inputs with a batch, the dimensions of space, and channels."
         )
     is_first = is_channels_first(data_format)
-    with v1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
-        weights = made.variable(
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "Conv", inputs, reuse, trainable, *collections) as layer:
+        weights = layer.variable(
             "weights",
             [
                 *expand_sizes(kernel_size, dimensions),
@@ -89,25 +104,31 @@ def convolution(
             data_format=data_format,
             dilations=expand_sizes(rate, dimensions),
         )
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        elif biases_initializer is not None:
-            biases = made.variable("biases", [num_outputs], biases_initializer, biases_regularizer)
-            outputs = add_channel_bias(outputs, biases, is_first)
-        return made.result(outputs, activation_fn)
+        outputs = layer.normalize_or_add_bias(
+            outputs,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            is_first,
+        )
+        return layer.finish(outputs, activation_fn)
 
 
 def _convolution_over(dimensions: int) -> Callable[..., Any]:
-    """The convolution over so many dimensions, whose defaults are scoped by themselves."""
+    """Return `convolution` for a fixed number of dimensions.
+
+    arg_scope keeps its default arguments apart from those of `convolution`.
+    """
 
     def layer(*args: Any, **kwargs: Any) -> Any:
         return convolution.__wrapped__(  # type: ignore[attr-defined]
             *args, conv_dims=dimensions, **kwargs
         )
 
-    # `repeat` names scopes after it.
+    # `repeat` names variable scopes after the function.
     layer.__name__ = f"convolution{dimensions}d"
-    layer.__doc__ = f"Filters over {dimensions} dimensions; see `convolution`."
+    layer.__doc__ = f"Convolve over {dimensions} dimension(s) of space; see `convolution`."
     layer.__signature__ = inspect.signature(convolution)  # type: ignore[attr-defined]
     return add_arg_scope(layer)
 
@@ -138,45 +159,62 @@ def convolution2d_transpose(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """The transpose of a convolution: places become more, not fewer.
+    """Apply the transpose of a 2D convolution, which increases height and width.
 
     Args:
-      weights_initializer, weights_regularizer: of "weights", [kernel ..., num_outputs, c].
-      scope: "Conv2d_transpose" by default.
-      inputs, num_outputs, kernel_size, stride, padding, data_format, activation_fn,
-        normalizer_fn, normalizer_params, biases_initializer, biases_regularizer, reuse,
-        variables_collections, outputs_collections, trainable: see `convolution`.
+      weights_initializer: initializer of "weights", [kernel ..., num_outputs, c].
+      weights_regularizer: regularizer of "weights"; None for none.
+      scope: variable scope; "Conv2d_transpose" by default.
+      inputs: see `convolution`.
+      num_outputs: see `convolution`.
+      kernel_size: see `convolution`.
+      stride: see `convolution`.
+      padding: see `convolution`.
+      data_format: see `convolution`.
+      activation_fn: see `convolution`.
+      normalizer_fn: see `convolution`.
+      normalizer_params: see `convolution`.
+      biases_initializer: see `convolution`.
+      biases_regularizer: see `convolution`.
+      reuse: see `convolution`.
+      variables_collections: see `convolution`.
+      outputs_collections: see `convolution`.
+      trainable: see `convolution`.
+
+    Returns:
+      Float [b, height, width, num_outputs], or [b, num_outputs, height, width].
     """
     inputs = tf.convert_to_tensor(inputs)
     is_first = is_channels_first(data_format)
-    with v1.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "Conv2d_transpose", inputs, reuse, trainable, *collections) as layer:
         kernel, strides = expand_to_pair(kernel_size), expand_to_pair(stride)
-        weights = made.variable(
+        weights = layer.variable(
             "weights",
             [*kernel, num_outputs, static_channels(inputs, 1 if is_first else -1)],
             weights_initializer,
             weights_regularizer,
         )
         shape, static = tf.shape(inputs), static_shape(inputs)
-        known = [shape[each] if size is None else size for each, size in enumerate(static)]
-        places = [
-            known[each + (2 if is_first else 1)] * strides[each]
-            + (max(kernel[each] - strides[each], 0) if padding.upper() == "VALID" else 0)
-            for each in (0, 1)
+        sizes = [shape[axis] if size is None else size for axis, size in enumerate(static)]
+        height_and_width = [
+            sizes[axis + (2 if is_first else 1)] * strides[axis]
+            + (max(kernel[axis] - strides[axis], 0) if padding.upper() == "VALID" else 0)
+            for axis in (0, 1)
         ]
-        whole = [num_outputs, *places] if is_first else [*places, num_outputs]
+        image = [num_outputs, *height_and_width] if is_first else [*height_and_width, num_outputs]
         outputs = tf.nn.conv2d_transpose(
-            inputs, weights, [known[0], *whole], strides, padding.upper(), data_format
+            inputs, weights, [sizes[0], *image], strides, padding.upper(), data_format
         )
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        elif biases_initializer is not None:
-            biases = made.variable("biases", [num_outputs], biases_initializer, biases_regularizer)
-            outputs = add_channel_bias(outputs, biases, is_first)
-        return made.result(outputs, activation_fn)
+        outputs = layer.normalize_or_add_bias(
+            outputs,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            is_first,
+        )
+        return layer.finish(outputs, activation_fn)
 
 
 conv2d_transpose = convolution2d_transpose

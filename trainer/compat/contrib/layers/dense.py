@@ -1,4 +1,4 @@
-"""Layers of units, and of the shapes around them."""
+"""Fully connected layers, dropout, and layers without filters."""
 
 import functools
 from typing import Any
@@ -9,8 +9,8 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
 from trainer.compat.contrib.layers.layer_builder import (
-    LayerBuilder,
     add_to_outputs_collections,
+    layer_scope,
     static_channels,
     static_shape,
 )
@@ -35,35 +35,41 @@ def fully_connected(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """Units that see all of the last dimension.
+    """Multiply the last dimension by a matrix of weights.
 
     Args:
-      inputs: [..., n].
-      num_outputs: units.
-      activation_fn: of the result; None for none.
-      normalizer_fn, normalizer_params: a function in place of biases, and its arguments.
-      weights_initializer, weights_regularizer: of "weights", [n, num_outputs].
-      biases_initializer, biases_regularizer: of "biases", [num_outputs]; no initializer, no biases.
-      reuse, scope: of the variables; "fully_connected" by default.
-      variables_collections, outputs_collections: collections that they and the result go to.
-      trainable: whether the variables are.
+      inputs: float [..., n], of rank 2 or more.
+      num_outputs: number of units.
+      activation_fn: function of the output; None for none.
+      normalizer_fn: function of the outputs, such as `batch_norm`, to apply instead of biases.
+      normalizer_params: keyword arguments of normalizer_fn.
+      weights_initializer: initializer of "weights", [n, num_outputs].
+      weights_regularizer: regularizer of "weights"; None for none.
+      biases_initializer: initializer of "biases", [num_outputs]; None adds no biases.
+      biases_regularizer: regularizer of "biases"; None for none.
+      reuse: whether to reuse variables; see tf.compat.v1.variable_scope.
+      variables_collections: collections for all variables, or name of a variable → collections.
+      outputs_collections: collections for the output.
+      trainable: whether the variables are trainable.
+      scope: variable scope; "fully_connected" by default.
 
     Returns:
-      [..., num_outputs].
+      Float [..., num_outputs].
+
+    Raises:
+      InvalidSetting: inputs have a rank below 2, or a last dimension of unknown size.
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank or 0
     size = static_shape(inputs)[-1] if rank else None
     if not size or rank < 2:
         raise InvalidSetting(
-            f"fully_connected got the shape {inputs.shape}. Give at least two dimensions, the "
-            f"last of a known size."
+            f"fully_connected got inputs of shape {inputs.shape}. Pass at least two dimensions, "
+            f"the last of a known size."
         )
-    with v1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
-        weights = made.variable(
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "fully_connected", inputs, reuse, trainable, *collections) as layer:
+        weights = layer.variable(
             "weights", [size, num_outputs], weights_initializer, weights_regularizer
         )
         outputs = (
@@ -72,12 +78,10 @@ def fully_connected(
             else tf.tensordot(inputs, weights, [[rank - 1], [0]])
         )
         outputs.set_shape([*static_shape(inputs)[:-1], num_outputs])
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        elif biases_initializer is not None:
-            biases = made.variable("biases", [num_outputs], biases_initializer, biases_regularizer)
-            outputs = tf.nn.bias_add(outputs, biases)
-        return made.result(outputs, activation_fn)
+        outputs = layer.normalize_or_add_bias(
+            outputs, normalizer_fn, normalizer_params, biases_initializer, biases_regularizer
+        )
+        return layer.finish(outputs, activation_fn)
 
 
 linear = functools.partial(fully_connected, activation_fn=None)
@@ -99,24 +103,39 @@ def bias_add(
     data_format: str = "NHWC",
     scope: Any = None,
 ) -> Any:
-    """The inputs with a number, of "biases", added to each channel; see `fully_connected`."""
+    """Add the variable "biases", one number per channel.
+
+    Args:
+      inputs: float [b, ..., c]; [b, c, ...] with data_format "NCHW".
+      initializer: initializer of "biases", [c].
+      regularizer: regularizer of "biases"; None for none.
+      data_format: "NHWC" or "NCHW".
+      scope: variable scope; "BiasAdd" by default.
+      activation_fn: see `fully_connected`.
+      reuse: see `fully_connected`.
+      variables_collections: see `fully_connected`.
+      outputs_collections: see `fully_connected`.
+      trainable: see `fully_connected`.
+    """
     inputs = tf.convert_to_tensor(inputs)
-    with v1.variable_scope(scope, "BiasAdd", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "BiasAdd", inputs, reuse, trainable, *collections) as layer:
         channels = static_channels(inputs, 1 if data_format == "NCHW" else -1)
-        biases = made.variable("biases", [channels], initializer, regularizer)
-        return made.result(tf.nn.bias_add(inputs, biases, data_format=data_format), activation_fn)
+        biases = layer.variable("biases", [channels], initializer, regularizer)
+        return layer.finish(tf.nn.bias_add(inputs, biases, data_format=data_format), activation_fn)
 
 
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
-    """[b, ...] as [b, the product of the others]."""
+    """Reshape [b, ...] to [b, n], n being the product of the other dimensions.
+
+    Raises:
+      InvalidSetting: the rank of inputs is 0 or unknown.
+    """
     with v1.name_scope(scope, "Flatten", [inputs]) as name:
         inputs = tf.convert_to_tensor(inputs)
         if not inputs.shape.rank:
-            raise InvalidSetting(f"flatten got the shape {inputs.shape}. Give [batch, ...].")
+            raise InvalidSetting(f"flatten got inputs of shape {inputs.shape}. Pass [batch, ...].")
         size = inputs.shape[1:].num_elements()
         batch = static_shape(inputs)[0]
         if size is None:
@@ -138,28 +157,30 @@ def dropout(
     scope: Any = None,
     seed: int | None = None,
 ) -> Any:
-    """The inputs, of which in training some are 0 and the others larger in return.
+    """In training, set random elements to 0 and scale up the others, which keeps the expected sum.
 
     Args:
-      inputs: any shape.
-      keep_prob: share of those that are kept.
-      noise_shape: shape of what is drawn; 1 where a dimension shares its fate.
-      is_training: a bool, or a tensor of one.
-      outputs_collections, scope: see `fully_connected`.
-      seed: of the random numbers.
+      inputs: float tensor of any shape.
+      keep_prob: probability that an element is kept.
+      noise_shape: shape of the random decisions; elements along a dimension of size 1 are kept or
+        dropped together.
+      is_training: a bool, or a bool scalar tensor; outside of training the inputs do not change.
+      outputs_collections: see `fully_connected`; the default scope is "Dropout".
+      scope: see `fully_connected`; the default scope is "Dropout".
+      seed: seed of the random numbers.
     """
-    with v1.variable_scope(scope, "Dropout", [inputs]) as found:
+    with v1.variable_scope(scope, "Dropout", [inputs]) as dropout_scope:
         inputs = tf.convert_to_tensor(inputs)
 
-        def dropped() -> Any:
+        def drop() -> Any:
             return v1.nn.dropout(inputs, rate=1 - keep_prob, noise_shape=noise_shape, seed=seed)
 
         if isinstance(is_training, tf.Tensor) and tf.get_static_value(is_training) is None:
-            outputs = tf.cond(is_training, dropped, lambda: tf.identity(inputs))
+            outputs = tf.cond(is_training, drop, lambda: tf.identity(inputs))
         else:
-            known = tf.get_static_value(is_training)
-            outputs = dropped() if known else tf.identity(inputs)
-        return add_to_outputs_collections(outputs_collections, found.name, outputs)
+            is_training = tf.get_static_value(is_training)
+            outputs = drop() if is_training else tf.identity(inputs)
+        return add_to_outputs_collections(outputs_collections, dropout_scope.name, outputs)
 
 
 @add_arg_scope
@@ -171,7 +192,19 @@ def one_hot_encoding(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> Any:
-    """[b] labels as [b, num_classes] numbers."""
+    """Encode labels as one-hot vectors.
+
+    Args:
+      labels: int [b].
+      num_classes: size of a vector.
+      on_value: the number at the label.
+      off_value: the number elsewhere.
+      outputs_collections: see `fully_connected`; the default scope is "OneHotEncoding".
+      scope: see `fully_connected`; the default scope is "OneHotEncoding".
+
+    Returns:
+      Float [b, num_classes].
+    """
     with v1.name_scope(scope, "OneHotEncoding", [labels]) as name:
         labels = tf.cast(labels, tf.int64)
         outputs = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
@@ -180,19 +213,25 @@ def one_hot_encoding(
 
 @add_arg_scope
 def softmax(logits: Any, scope: Any = None) -> Any:
-    """The softmax over the last dimension."""
+    """Return the softmax over the last dimension."""
     with v1.variable_scope(scope, "softmax", [logits]):
         return tf.nn.softmax(logits)
 
 
 @add_arg_scope
 def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
-    """The largest of each group of a dimension, of which num_units are left.
+    """Reduce a dimension to num_units, each the maximum of a group of neighbours.
 
     Source: Goodfellow et al., "Maxout Networks", 2013.
 
+    Args:
+      inputs: a tensor of any shape.
+      num_units: number of groups.
+      axis: the dimension to reduce, whose size is a multiple of num_units.
+      scope: variable scope; "MaxOut" by default.
+
     Raises:
-      InvalidSetting: the dimension is no multiple of num_units.
+      InvalidSetting: the dimension's size is unknown, or not a multiple of num_units.
     """
     with v1.variable_scope(scope, "MaxOut", [inputs]):
         inputs = tf.convert_to_tensor(inputs)
@@ -201,8 +240,8 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> An
         size = sizes[axis]
         if size is None or size % num_units:
             raise InvalidSetting(
-                f"maxout got the shape {inputs.shape} and num_units={num_units}. Give a divisor "
-                f"of dimension {axis}."
+                f"maxout got inputs of shape {inputs.shape} and num_units={num_units}. The size of "
+                f"dimension {axis} must be known and a multiple of num_units."
             )
         shape = tf.shape(inputs)
         split = [num_units, size // num_units]
@@ -214,7 +253,14 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> An
 
 @add_arg_scope
 def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
-    """The inputs scaled to a norm of 1 along a dimension."""
+    """Scale the inputs to a Euclidean norm of 1 along a dimension.
+
+    Args:
+      inputs: float tensor of any shape.
+      dim: the dimension.
+      epsilon: number added to the squared norm.
+      scope: variable scope; "UnitNorm" by default.
+    """
     with v1.variable_scope(scope, "UnitNorm", [inputs]):
         squares = tf.reduce_sum(tf.square(inputs), axis=dim, keepdims=True)
         return tf.divide(inputs, tf.sqrt(squares + epsilon))

@@ -1,4 +1,4 @@
-"""Initial values that keep the scale of signals about the same from layer to layer."""
+"""Initializers that keep the variance of signals about constant from layer to layer."""
 
 import math
 from collections.abc import Callable
@@ -16,15 +16,16 @@ _MODES = ("FAN_IN", "FAN_OUT", "FAN_AVG")
 def xavier_initializer(
     uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
 ) -> Initializer:
-    """Values whose variance is 2 / (inputs + outputs).
+    """Return an initializer of variance 2 / (fan_in + fan_out).
 
     Source: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010.
 
     Args:
-      uniform: whether they are uniform; else normal, cut at two standard deviations.
-      seed: of the random numbers.
-      dtype: float type of the values where the caller says none.
+      uniform: whether to draw from a uniform distribution, else from a normal distribution
+        truncated at two standard deviations.
+      seed: seed of the random numbers.
+      dtype: float dtype of the values if the caller of the initializer passes none.
     """
     return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
 
@@ -36,30 +37,32 @@ def variance_scaling_initializer(
     seed: int | None = None,
     dtype: Any = tf.float32,
 ) -> Initializer:
-    """Values whose variance is factor / n.
+    """Return an initializer of variance factor / n.
 
-    Source: He et al., "Delving Deep into Rectifiers", 2015, for the defaults.
+    Source of the defaults: He et al., "Delving Deep into Rectifiers", 2015.
 
     Args:
-      factor: multiple of the variance.
-      mode: what n is: "FAN_IN" the inputs of a unit, "FAN_OUT" its outputs, "FAN_AVG" their mean.
-      uniform: whether they are uniform; else normal, cut at two standard deviations, and drawn
-        with a variance 1.3 times as large in return.
-      seed: of the random numbers.
-      dtype: float type of the values where the caller says none.
+      factor: factor of the variance.
+      mode: the meaning of n: "FAN_IN" for the inputs of a unit, "FAN_OUT" for its outputs,
+        "FAN_AVG" for their mean.
+      uniform: whether to draw from a uniform distribution, else from a normal distribution
+        truncated at two standard deviations. The latter is drawn with 1.3 times the variance, to
+        make up for the truncation.
+      seed: seed of the random numbers.
+      dtype: float dtype of the values if the caller of the initializer passes none.
 
     Raises:
-      InvalidType: dtype is no float type.
-      InvalidSetting: the mode is another.
+      InvalidType: dtype is not a float dtype.
+      InvalidSetting: mode is unknown.
     """
     if not dtype.is_floating:
-        raise InvalidType(f"the dtype of an initializer is {dtype.name}. Give a float type.")
+        raise InvalidType(f"An initializer got dtype={dtype.name}. Use a float dtype.")
     if mode not in _MODES:
-        raise InvalidSetting(f"the mode of an initializer is {mode!r}. Give {', '.join(_MODES)}.")
+        raise InvalidSetting(f"An initializer got mode={mode!r}. Use one of {', '.join(_MODES)}.")
 
     def initialize(shape: Any, dtype: Any = dtype, partition_info: Any = None) -> Any:
-        whole = shape if partition_info is None else partition_info.full_shape
-        count = _fan(tf.TensorShape(whole).as_list(), mode)
+        full_shape = shape if partition_info is None else partition_info.full_shape
+        count = _fan(tf.TensorShape(full_shape).as_list(), mode)
         if uniform:
             limit = math.sqrt(3.0 * factor / count)
             return tf.compat.v1.random_uniform(shape, -limit, limit, dtype, seed=seed)
@@ -70,9 +73,10 @@ def variance_scaling_initializer(
 
 
 def _fan(shape: list[int], mode: str) -> float:
+    """Return the fan of a variable's shape, [kernel ..., inputs, outputs], in a mode."""
     if not shape:
         return 1.0
-    places = math.prod(shape[:-2])
-    fan_in = float(places * (shape[-2] if len(shape) > 1 else shape[-1]))
-    fan_out = float(places * shape[-1])
+    receptive_field = math.prod(shape[:-2])
+    fan_in = float(receptive_field * (shape[-2] if len(shape) > 1 else shape[-1]))
+    fan_out = float(receptive_field * shape[-1])
     return {"FAN_IN": fan_in, "FAN_OUT": fan_out, "FAN_AVG": (fan_in + fan_out) / 2}[mode]

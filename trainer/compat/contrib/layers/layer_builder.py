@@ -1,6 +1,7 @@
-"""What every layer does with its scope, its variables and its result."""
+"""What the layers share: their scope, variables, bias or normalizer, and output collections."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,39 +12,33 @@ from trainer.compat.contrib.framework.variables import model_variable
 v1 = tf.compat.v1
 
 
-def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
-    """The collections that a variable of a layer goes to.
-
-    Args:
-      variables_collections: a list for all variables, or name → list; None for none.
-      name: "weights", "biases", ...
-    """
-    if isinstance(variables_collections, Mapping):
-        return variables_collections.get(name)
-    return variables_collections
-
-
 class LayerBuilder:
-    """Makes the variables of one layer, and ends it.
+    """Creates the variables of one layer and completes the layer's output.
 
     Attributes:
-      dtype: of the variables.
+      dtype: the dtype of the layer's variables.
     """
 
     def __init__(
-        self, scope: Any, dtype: Any, trainable: bool, collections: Any, outputs: Any
+        self,
+        scope: Any,
+        dtype: Any,
+        trainable: bool,
+        variables_collections: Any,
+        outputs_collections: Any,
     ) -> None:
-        """Makes them all with one type.
+        """Create a builder.
 
         Args:
           scope: the layer's variable scope.
-          dtype: of the variables.
-          trainable: whether those are that may be.
-          collections: variables_collections of the layer.
-          outputs: outputs_collections of the layer.
+          dtype: the dtype of the layer's variables.
+          trainable: False creates all variables as not trainable.
+          variables_collections: the layer's argument of that name; see `collections_for`.
+          outputs_collections: collections to add the layer's output to.
         """
         self._scope, self.dtype, self._trainable = scope, dtype, trainable
-        self._collections, self._outputs = collections, outputs
+        self._variables_collections = variables_collections
+        self._outputs_collections = outputs_collections
 
     def variable(
         self,
@@ -53,7 +48,7 @@ class LayerBuilder:
         regularizer: Any = None,
         trainable: bool = True,
     ) -> Any:
-        """A variable of the layer."""
+        """Create or reuse a variable of the layer."""
         return model_variable(
             name,
             shape=shape,
@@ -61,73 +56,152 @@ class LayerBuilder:
             initializer=initializer,
             regularizer=regularizer,
             trainable=trainable and self._trainable,
-            collections=collections_for(self._collections, name),
+            collections=collections_for(self._variables_collections, name),
         )
 
-    def result(self, outputs: Any, activation_fn: Callable[[Any], Any] | None = None) -> Any:
-        """What the layer returns."""
+    def normalize_or_add_bias(
+        self,
+        outputs: Any,
+        normalizer_fn: Callable[..., Any] | None,
+        normalizer_params: Mapping[str, Any] | None,
+        biases_initializer: Any,
+        biases_regularizer: Any,
+        is_channels_first: bool = False,
+    ) -> Any:
+        """Normalize the outputs, or else add the variable "biases" if biases have an initializer.
+
+        Args:
+          outputs: float [..., c]; [b, c, ...] if is_channels_first.
+          normalizer_fn: function of the outputs; None adds biases instead.
+          normalizer_params: keyword arguments of normalizer_fn.
+          biases_initializer: initializer of "biases", [c]; None adds no biases.
+          biases_regularizer: regularizer of "biases"; None for none.
+          is_channels_first: whether the channels are dimension 1, not the last dimension.
+        """
+        if normalizer_fn is not None:
+            return normalizer_fn(outputs, **(normalizer_params or {}))
+        if biases_initializer is None:
+            return outputs
+        channels = static_channels(outputs, 1 if is_channels_first else -1)
+        biases = self.variable("biases", [channels], biases_initializer, biases_regularizer)
+        data_format = "NC..." if is_channels_first else None
+        return tf.nn.bias_add(outputs, biases, data_format=data_format)
+
+    def finish(self, outputs: Any, activation_fn: Callable[[Any], Any] | None = None) -> Any:
+        """Apply the activation, if any, and add the output to the layer's collections."""
         if activation_fn is not None:
             outputs = activation_fn(outputs)
-        return add_to_outputs_collections(self._outputs, self._scope.name, outputs)
+        return add_to_outputs_collections(self._outputs_collections, self._scope.name, outputs)
+
+
+@contextlib.contextmanager
+def layer_scope(
+    scope: Any,
+    default_name: str,
+    inputs: Any,
+    reuse: Any,
+    trainable: bool,
+    variables_collections: Any,
+    outputs_collections: Any,
+    dtype: Any = None,
+) -> Iterator[LayerBuilder]:
+    """Enter the variable scope of a layer.
+
+    Args:
+      scope: see tf.compat.v1.variable_scope.
+      default_name: see tf.compat.v1.variable_scope.
+      reuse: see tf.compat.v1.variable_scope.
+      inputs: the layer's input tensor.
+      trainable: see `LayerBuilder`.
+      variables_collections: see `LayerBuilder`.
+      outputs_collections: see `LayerBuilder`.
+      dtype: the dtype of the layer's variables; the dtype of inputs by default.
+
+    Yields:
+      The builder of the layer.
+    """
+    with v1.variable_scope(scope, default_name, [inputs], reuse=reuse) as variable_scope:
+        yield LayerBuilder(
+            variable_scope,
+            inputs.dtype.base_dtype if dtype is None else dtype,
+            trainable,
+            variables_collections,
+            outputs_collections,
+        )
+
+
+def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
+    """Return the collections for a variable of a layer.
+
+    Args:
+      variables_collections: a list for all variables, or variable name → list; None for none.
+      name: name of the variable, such as "weights" or "biases".
+    """
+    if isinstance(variables_collections, Mapping):
+        return variables_collections.get(name)
+    return variables_collections
 
 
 def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> Any:
-    """A layer's result, put into collections, where it is known by the layer's scope.
+    """Add a layer's output to collections under the alias of the layer's scope.
 
-    That of a layer with variables is its variable scope, which no name scope around it changes.
+    The scope of a layer with variables is its variable scope, which does not depend on the name
+    scopes around the layer.
+
+    Args:
+      collections: keys of the collections; None adds the output to no collection.
+      scope: name of the layer's scope.
+      outputs: the layer's output tensor.
+
+    Returns:
+      The output tensor.
     """
     if collections is not None:
-        # slim.utils.convert_collection_to_dict goes by it.
+        # slim.utils.convert_collection_to_dict names the outputs by their aliases.
         outputs.aliases = [*getattr(outputs, "aliases", ()), scope.rstrip("/")]
         v1.add_to_collections(collections, outputs)
     return outputs
 
 
 def static_shape(tensor: Any) -> list[int | None]:
-    """The sizes of a tensor's dimensions, None for unknown ones.
+    """Return the sizes of a tensor's dimensions, None for unknown sizes.
 
-    Single items of a shape are objects of their own, never None, where a program has TensorFlow
-    1's behaviour.
+    With TensorFlow 1's behavior an item of tensor.shape is a Dimension object, never None.
     """
-    found: list[int | None] = tensor.shape.as_list()
-    return found
+    shape: list[int | None] = tensor.shape.as_list()
+    return shape
 
 
 def static_channels(tensor: Any, axis: int) -> int:
-    """The size of the dimension that is the channels.
+    """Return the number of channels, the static size of a dimension.
 
     Raises:
-      InvalidSetting: it is unknown.
+      InvalidSetting: the size is unknown.
     """
-    found = static_shape(tensor)[axis]
-    if found is None:
+    channels = static_shape(tensor)[axis]
+    if channels is None:
         raise InvalidSetting(
-            f"a layer got the shape {tensor.shape}, and needs to know dimension {axis}, the "
-            f"channels. Set it."
+            f"A layer got inputs of shape {tensor.shape}, in which dimension {axis} (the "
+            f"channels) is unknown. Set the static shape of the inputs."
         )
-    return found
+    return channels
 
 
 def expand_to_pair(value: Any) -> tuple[int, int]:
-    """A height and a width, where one number stands for both."""
+    """Return a height and a width; a single number becomes both."""
     return expand_sizes(value, 2)  # type: ignore[return-value]
 
 
 def expand_sizes(value: Any, count: int) -> tuple[int, ...]:
-    """As many numbers as there are dimensions, where one may stand for all."""
+    """Return a size for each of `count` dimensions; a single number becomes every size."""
     if isinstance(value, tf.TensorShape):
         value = value.as_list()
     if isinstance(value, Sequence):
-        found = tuple(int(each) for each in value)
-        return found * count if len(found) == 1 else found
+        sizes = tuple(int(size) for size in value)
+        return sizes * count if len(sizes) == 1 else sizes
     return (int(value),) * count
 
 
 def is_channels_first(data_format: str | None) -> bool:
-    """Whether channels come before the places."""
+    """Return whether a data format such as "NCHW" puts the channels before the space."""
     return data_format is not None and data_format.startswith("NC")
-
-
-def add_channel_bias(outputs: Any, biases: Any, is_channels_first: bool) -> Any:
-    """The outputs with a number added to each channel."""
-    return tf.nn.bias_add(outputs, biases, data_format="NC..." if is_channels_first else None)

@@ -1,4 +1,4 @@
-"""Normalisation over the features of each example."""
+"""Layer, group and instance normalization: each example is normalized on its own."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.layer_builder import (
     LayerBuilder,
     is_channels_first,
+    layer_scope,
     static_channels,
     static_shape,
 )
@@ -31,21 +32,26 @@ def layer_norm(
     begin_params_axis: int = -1,
     scope: Any = None,
 ) -> Any:
-    """Each example with a mean of 0 and a variance of 1, then scaled and moved.
+    """Normalize each example to mean 0 and variance 1, then scale and shift it.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
 
     Args:
-      inputs: any shape of a known rank.
-      center, scale: whether "beta" is added, and "gamma" multiplied with.
-      activation_fn: of the result; None for none.
-      begin_norm_axis: the first of the dimensions that mean and variance are taken over.
-      begin_params_axis: the first of the dimensions that beta and gamma have.
-      scope: "LayerNorm" by default.
-      reuse, variables_collections, outputs_collections, trainable: see `fully_connected`.
+      inputs: float [b, ...], of a known rank.
+      center: whether to add "beta".
+      scale: whether to multiply by "gamma".
+      activation_fn: function of the output; None for none.
+      begin_norm_axis: first of the dimensions over which to compute mean and variance.
+      begin_params_axis: first of the dimensions of beta and gamma; their shape is
+        inputs.shape[begin_params_axis:].
+      scope: variable scope; "LayerNorm" by default.
+      reuse: see `fully_connected`.
+      variables_collections: see `fully_connected`.
+      outputs_collections: see `fully_connected`.
+      trainable: see `fully_connected`.
 
     Raises:
-      InvalidSetting: an axis is beyond the shape, or a dimension of beta and gamma unknown.
+      InvalidSetting: an axis is out of range, or the shape of beta and gamma is not fully known.
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
@@ -53,21 +59,19 @@ def layer_norm(
     shape = inputs.shape[_positive_axis(begin_params_axis, inputs) :]
     if not shape.is_fully_defined():
         raise InvalidSetting(
-            f"layer_norm got the shape {inputs.shape}, and needs to know its dimensions from "
-            f"begin_params_axis={begin_params_axis} on. Set them."
+            f"layer_norm got inputs of shape {inputs.shape}. The sizes of the dimensions from "
+            f"begin_params_axis={begin_params_axis} on must be known. Set the static shape."
         )
-    with v1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
-        beta = made.variable("beta", shape, v1.zeros_initializer()) if center else None
-        gamma = made.variable("gamma", shape, v1.ones_initializer()) if scale else None
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "LayerNorm", inputs, reuse, trainable, *collections) as layer:
+        beta = layer.variable("beta", shape, v1.zeros_initializer()) if center else None
+        gamma = layer.variable("gamma", shape, v1.ones_initializer()) if scale else None
         mean, variance = tf.nn.moments(inputs, list(range(first, rank)), keepdims=True)
-        # Less would be lost in half precision.
+        # In half precision a smaller epsilon would be rounded away.
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs.set_shape(inputs.shape)
-        return made.result(outputs, activation_fn)
+        return layer.finish(outputs, activation_fn)
 
 
 @add_arg_scope
@@ -88,58 +92,53 @@ def group_norm(
     scope: Any = None,
     mean_close_to_zero: bool = False,
 ) -> Any:
-    """Each group of an example's channels with a mean of 0 and a variance of 1.
+    """Normalize groups of each example's channels to mean 0 and variance 1, then scale and shift.
 
     Source: Wu and He, "Group Normalization", 2018.
 
     Args:
-      inputs: any shape of a known rank.
-      groups: how many; the number of channels is a multiple of it.
-      channels_axis: which dimension the channels are.
-      reduction_axes: the other dimensions that mean and variance are taken over.
-      epsilon: added to the variance.
-      param_initializers: "beta" and "gamma" → initializer.
-      scope: "GroupNorm" by default.
-      mean_close_to_zero: said of the inputs; the result is the same.
-      center, scale, activation_fn, reuse, variables_collections, outputs_collections, trainable:
-        see `layer_norm`.
+      inputs: float [b, ...], of a known rank.
+      groups: number of groups, which divides the number of channels.
+      channels_axis: dimension of the channels.
+      reduction_axes: the other dimensions over which to compute mean and variance.
+      epsilon: number added to the variance.
+      param_initializers: "beta" or "gamma" → initializer.
+      scope: variable scope; "GroupNorm" by default.
+      mean_close_to_zero: ignored; tf.contrib chose a faster algorithm by it, with equal results.
+      center: see `layer_norm`.
+      scale: see `layer_norm`.
+      activation_fn: see `layer_norm`.
+      reuse: see `layer_norm`.
+      variables_collections: see `layer_norm`.
+      outputs_collections: see `layer_norm`.
+      trainable: see `layer_norm`.
 
     Raises:
-      InvalidSetting: the channels cannot be split so, or an axis is both.
+      InvalidSetting: groups does not divide the channels, or channels_axis is in reduction_axes.
     """
     inputs = tf.convert_to_tensor(inputs)
     axis = _positive_axis(channels_axis, inputs)
-    others = sorted(_positive_axis(each, inputs) for each in reduction_axes)
+    other_axes = sorted(_positive_axis(axis, inputs) for axis in reduction_axes)
     channels = static_shape(inputs)[axis]
-    if channels is None or channels % groups or axis in others:
+    if channels is None or channels % groups or axis in other_axes:
         raise InvalidSetting(
-            f"group_norm got the shape {inputs.shape}, groups={groups}, channels_axis="
-            f"{channels_axis} and reduction_axes={tuple(reduction_axes)}. Give groups that divide "
-            f"the channels, and other axes than theirs."
+            f"group_norm got inputs of shape {inputs.shape}, groups={groups}, channels_axis="
+            f"{channels_axis} and reduction_axes={tuple(reduction_axes)}. groups must divide the "
+            f"number of channels, and reduction_axes must not contain channels_axis."
         )
-    with v1.variable_scope(scope, "GroupNorm", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "GroupNorm", inputs, reuse, trainable, *collections) as layer:
         shape = tf.shape(inputs)
         split = [groups, channels // groups]
-        whole = tf.concat([shape[:axis], split, shape[axis + 1 :]], 0)
-        grouped = tf.reshape(inputs, whole)
-        axes = [each + 1 if each > axis else each for each in others] + [axis + 1]
-        mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
-        aligned = [1] * axis + split + [1] * (inputs.shape.rank - axis - 1)
-        beta, gamma = _make_beta_and_gamma(made, channels, center, scale, param_initializers)
-        outputs = tf.nn.batch_normalization(
-            grouped,
-            mean,
-            variance,
-            None if beta is None else tf.reshape(beta, aligned),
-            None if gamma is None else tf.reshape(gamma, aligned),
-            epsilon,
-        )
+        grouped_shape = tf.concat([shape[:axis], split, shape[axis + 1 :]], 0)
+        grouped = tf.reshape(inputs, grouped_shape)
+        axes = [other + 1 if other > axis else other for other in other_axes] + [axis + 1]
+        parameters_shape = [1] * axis + split + [1] * (inputs.shape.rank - axis - 1)
+        beta, gamma = _make_beta_and_gamma(layer, channels, center, scale, param_initializers)
+        outputs = _normalize(grouped, axes, beta, gamma, parameters_shape, epsilon)
         outputs = tf.reshape(outputs, shape)
         outputs.set_shape(inputs.shape)
-        return made.result(outputs, activation_fn)
+        return layer.finish(outputs, activation_fn)
 
 
 @add_arg_scope
@@ -157,52 +156,76 @@ def instance_norm(
     data_format: str = "NHWC",
     scope: Any = None,
 ) -> Any:
-    """Each channel of each example with a mean of 0 and a variance of 1.
+    """Normalize each channel of each example to mean 0 and variance 1, then scale and shift it.
 
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.
 
     Args:
       data_format: "NHWC", or "NCHW" for channels first.
-      scope: "InstanceNorm" by default.
-      inputs, center, scale, epsilon, activation_fn, param_initializers, reuse,
-        variables_collections, outputs_collections, trainable: see `group_norm`.
+      scope: variable scope; "InstanceNorm" by default.
+      inputs: see `group_norm`.
+      center: see `group_norm`.
+      scale: see `group_norm`.
+      epsilon: see `group_norm`.
+      activation_fn: see `group_norm`.
+      param_initializers: see `group_norm`.
+      reuse: see `group_norm`.
+      variables_collections: see `group_norm`.
+      outputs_collections: see `group_norm`.
+      trainable: see `group_norm`.
     """
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
     axis = 1 if is_channels_first(data_format) else rank - 1
-    with v1.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "InstanceNorm", inputs, reuse, trainable, *collections) as layer:
         channels = static_channels(inputs, axis)
-        aligned = [channels if each == axis else 1 for each in range(rank)]
-        beta, gamma = _make_beta_and_gamma(made, channels, center, scale, param_initializers)
-        axes = [each for each in range(1, rank) if each != axis]
-        mean, variance = tf.nn.moments(inputs, axes, keepdims=True)
-        outputs = tf.nn.batch_normalization(
-            inputs,
-            mean,
-            variance,
-            None if beta is None else tf.reshape(beta, aligned),
-            None if gamma is None else tf.reshape(gamma, aligned),
-            epsilon,
-        )
+        parameters_shape = [channels if other == axis else 1 for other in range(rank)]
+        beta, gamma = _make_beta_and_gamma(layer, channels, center, scale, param_initializers)
+        axes = [other for other in range(1, rank) if other != axis]
+        outputs = _normalize(inputs, axes, beta, gamma, parameters_shape, epsilon)
         outputs.set_shape(inputs.shape)
-        return made.result(outputs, activation_fn)
+        return layer.finish(outputs, activation_fn)
 
 
 def _make_beta_and_gamma(
-    made: LayerBuilder, channels: int, center: bool, scale: bool, initializers: Any
+    layer: LayerBuilder, channels: int, center: bool, scale: bool, initializers: Any
 ) -> tuple[Any, Any]:
-    given = initializers or {}
+    """Create the variables beta and gamma, [c] each, or None without center or scale."""
+    initializers = initializers or {}
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
-    beta = made.variable("beta", [channels], given.get("beta", zeros)) if center else None
-    gamma = made.variable("gamma", [channels], given.get("gamma", ones)) if scale else None
+    beta = layer.variable("beta", [channels], initializers.get("beta", zeros)) if center else None
+    gamma = layer.variable("gamma", [channels], initializers.get("gamma", ones)) if scale else None
     return beta, gamma
 
 
+def _normalize(
+    values: Any, axes: list[int], beta: Any, gamma: Any, parameters_shape: list[int], epsilon: float
+) -> Any:
+    """Normalize values over some dimensions, then multiply by gamma and add beta.
+
+    Args:
+      values: float tensor.
+      axes: dimensions over which to compute mean and variance.
+      beta: float [c], added to the normalized values; None for no addition.
+      gamma: float [c], factor of the normalized values; None for no factor.
+      parameters_shape: shape to which to reshape beta and gamma, to broadcast them to values.
+      epsilon: number added to the variance.
+    """
+    mean, variance = tf.nn.moments(values, axes, keepdims=True)
+    return tf.nn.batch_normalization(
+        values,
+        mean,
+        variance,
+        None if beta is None else tf.reshape(beta, parameters_shape),
+        None if gamma is None else tf.reshape(gamma, parameters_shape),
+        epsilon,
+    )
+
+
 def _positive_axis(axis: int, inputs: Any) -> int:
+    """Return an axis counted from the first dimension; refuse an axis out of range."""
     rank = inputs.shape.rank
     if rank is None or not -rank <= axis < rank:
-        raise InvalidSetting(f"axis {axis} is beyond the shape {inputs.shape}. Give another.")
+        raise InvalidSetting(f"Axis {axis} is out of range for inputs of shape {inputs.shape}.")
     return axis % rank

@@ -1,4 +1,4 @@
-"""A train op from a loss, an optimizer and what is to be done with the gradients."""
+"""optimize_loss: a train op with learning rate decay, gradient clipping and summaries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,39 +46,43 @@ def optimize_loss(
     colocate_gradients_with_ops: bool = False,
     increment_global_step: bool = True,
 ) -> Any:
-    """A tensor of the loss, which is there once a step is made.
+    """Build a train op that returns the loss.
 
     Args:
-      loss: a scalar.
-      global_step: counts the steps; None for the graph's.
+      loss: float scalar.
+      global_step: variable that counts the steps; None for the graph's.
       learning_rate: a float, which becomes the variable "learning_rate", or a scalar tensor; None
-        where the optimizer has its own.
-      optimizer: one of OPTIMIZER_CLS_NAMES; a tf.compat.v1.train.Optimizer, or a class of one; or
-        a function of the learning rate that gives one.
-      gradient_noise_scale: deviation of the noise that gradients get; None for none.
+        if the optimizer has its own.
+      optimizer: a key of OPTIMIZER_CLS_NAMES; a tf.compat.v1.train.Optimizer or its class; or a
+        function that returns an optimizer for a learning rate.
+      gradient_noise_scale: standard deviation of noise to add to the gradients; None for none.
       gradient_multipliers: variable, or its name → factor of its gradient.
-      clip_gradients: the most that the norm of all gradients together is left at; or a function
-        of pairs of gradient and variable; None for none.
-      learning_rate_decay_fn: takes the learning rate and the global step, gives the rate.
-      update_ops: run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
-      variables: all trainable ones by default.
-      name: of the scope; "OptimizeLoss" by default.
-      summaries: those of OPTIMIZER_SUMMARIES that are wanted; the rate, where it decays, the loss
-        and the global norm by default.
+      clip_gradients: maximum global norm of the gradients; or a function that maps (gradient,
+        variable) pairs to such pairs; None for no clipping.
+      learning_rate_decay_fn: function of the learning rate and the global step that returns the
+        decayed rate.
+      update_ops: ops to run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
+      variables: variables to train; all trainable variables by default.
+      name: variable scope; "OptimizeLoss" by default.
+      summaries: elements of OPTIMIZER_SUMMARIES to write; by default the loss, the global norm of
+        the gradients, and a learning rate that decays.
       colocate_gradients_with_ops: see tf.gradients.
-      increment_global_step: whether the step is counted.
+      increment_global_step: whether the train op increments global_step.
+
+    Returns:
+      The loss of the step, a float scalar. It is available after the optimizer's update.
 
     Raises:
-      InvalidSetting: an argument is none of these.
+      InvalidSetting: an argument has none of the forms above.
     """
     loss = tf.convert_to_tensor(loss)
     if loss.shape.rank != 0:
-        raise InvalidSetting(f"optimize_loss got a loss of the shape {loss.shape}. Give a scalar.")
-    wanted = _DEFAULT_SUMMARIES if summaries is None else tuple(summaries)
-    unknown = [each for each in wanted if each not in OPTIMIZER_SUMMARIES]
+        raise InvalidSetting(f"optimize_loss got a loss of shape {loss.shape}. Pass a scalar.")
+    summaries = _DEFAULT_SUMMARIES if summaries is None else tuple(summaries)
+    unknown = [summary for summary in summaries if summary not in OPTIMIZER_SUMMARIES]
     if unknown:
         raise InvalidSetting(
-            f"optimize_loss has the summaries {unknown}. Give some of {OPTIMIZER_SUMMARIES}."
+            f"optimize_loss got unknown summaries {unknown}. Use some of {OPTIMIZER_SUMMARIES}."
         )
     global_step = v1.train.get_global_step() if global_step is None else global_step
     with v1.variable_scope(name, "OptimizeLoss", [loss, global_step]):
@@ -88,23 +92,23 @@ def optimize_loss(
             with tf.control_dependencies(list(dict.fromkeys(update_ops))):
                 loss = tf.identity(loss)
         rate = _make_learning_rate(learning_rate, learning_rate_decay_fn, global_step)
-        if learning_rate_decay_fn is not None and "learning_rate" in wanted:
+        if learning_rate_decay_fn is not None and "learning_rate" in summaries:
             v1.summary.scalar("learning_rate", rate)
-        applied = _make_optimizer(optimizer, rate)
-        gradients = applied.compute_gradients(
+        optimizer = _make_optimizer(optimizer, rate)
+        gradients = optimizer.compute_gradients(
             loss,
             variables or v1.trainable_variables(),
             colocate_gradients_with_ops=colocate_gradients_with_ops,
         )
         gradients = _transform_gradients(
-            gradients, gradient_noise_scale, gradient_multipliers, clip_gradients, wanted
+            gradients, gradient_noise_scale, gradient_multipliers, clip_gradients, summaries
         )
-        if "loss" in wanted:
+        if "loss" in summaries:
             v1.summary.scalar("loss", loss)
-        _summarize_gradients(gradients, wanted)
-        # Else the loss might be that of the variables after the step.
+        _summarize_gradients(gradients, summaries)
+        # The loss is that of the variables before the step.
         with tf.control_dependencies([loss]):
-            step = applied.apply_gradients(
+            step = optimizer.apply_gradients(
                 gradients, global_step=global_step if increment_global_step else None, name="train"
             )
         with tf.control_dependencies([step]):
@@ -112,13 +116,14 @@ def optimize_loss(
 
 
 def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
+    """Return the (decayed) learning rate as a tensor; None if there is no rate."""
     if rate is None:
         return None
     is_tensor = isinstance(rate, (tf.Tensor, tf.Variable)) and rate.shape.rank == 0
     is_number = isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate >= 0
     if not is_tensor and not is_number:
         raise InvalidSetting(
-            f"optimize_loss has the learning_rate {rate!r}. Give a scalar tensor, or a float of "
+            f"optimize_loss got learning_rate={rate!r}. Pass a scalar tensor, or a float of "
             f"at least 0."
         )
     if is_number:
@@ -128,75 +133,81 @@ def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
     if decay is None:
         return rate
     if global_step is None:
-        raise InvalidSetting("optimize_loss has a learning_rate_decay_fn. Give a global_step.")
+        raise InvalidSetting(
+            "optimize_loss needs a global_step for learning_rate_decay_fn. Pass global_step."
+        )
     return decay(rate, global_step)
 
 
-def _make_optimizer(given: Any, rate: Any) -> Any:
-    if isinstance(given, v1.train.Optimizer):
-        return given
-    if isinstance(given, str):
-        if given not in OPTIMIZER_CLS_NAMES or rate is None:
+def _make_optimizer(optimizer: Any, rate: Any) -> Any:
+    """Return the optimizer for one of the forms of `optimize_loss`'s argument."""
+    if isinstance(optimizer, v1.train.Optimizer):
+        return optimizer
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZER_CLS_NAMES or rate is None:
             raise InvalidSetting(
-                f"optimize_loss has the optimizer {given!r} and the learning_rate {rate!r}. Give "
-                f"one of {', '.join(OPTIMIZER_CLS_NAMES)}, and a rate."
+                f"optimize_loss got optimizer={optimizer!r} and learning_rate={rate!r}. Use one "
+                f"of {', '.join(OPTIMIZER_CLS_NAMES)}, and set a learning rate."
             )
-        return OPTIMIZER_CLS_NAMES[given](learning_rate=rate)
-    found = None
-    if isinstance(given, type) and rate is not None:
-        found = given(learning_rate=rate)
-    elif callable(given):
-        found = given() if rate is None else given(rate)
-    if not isinstance(found, v1.train.Optimizer):
+        return OPTIMIZER_CLS_NAMES[optimizer](learning_rate=rate)
+    instance = None
+    if isinstance(optimizer, type) and rate is not None:
+        instance = optimizer(learning_rate=rate)
+    elif callable(optimizer):
+        instance = optimizer() if rate is None else optimizer(rate)
+    if not isinstance(instance, v1.train.Optimizer):
         raise InvalidSetting(
-            f"optimize_loss has the optimizer {given!r}. Give a name, a "
-            f"tf.compat.v1.train.Optimizer, its class, or a function that gives one."
+            f"optimize_loss got optimizer={optimizer!r}. Pass a name, a "
+            f"tf.compat.v1.train.Optimizer, its class, or a function that returns one."
         )
-    return found
+    return instance
 
 
 def _transform_gradients(
-    gradients: Any, noise: Any, multipliers: Any, clip: Any, wanted: Any
+    gradients: Any, noise: Any, multipliers: Any, clip: Any, summaries: Any
 ) -> Any:
+    """Add noise to the gradients, multiply and clip them, and summarize their norms."""
     if noise is not None:
         gradients = [(_add_noise(gradient, noise), variable) for gradient, variable in gradients]
     if multipliers is not None:
         gradients = multiply_gradients(gradients, multipliers)
-    if "global_gradient_norm" in wanted or "gradient_norm" in wanted:
-        norm = tf.linalg.global_norm([each for each, _ in gradients])
+    if "global_gradient_norm" in summaries or "gradient_norm" in summaries:
+        norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
         v1.summary.scalar("global_norm/gradient_norm", norm)
     if clip is None:
         return gradients
     if callable(clip):
         gradients = clip(gradients)
     elif isinstance(clip, (int, float)):
-        clipped, _ = tf.clip_by_global_norm([each for each, _ in gradients], clip)
+        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in gradients], clip)
         gradients = list(zip(clipped, (variable for _, variable in gradients), strict=True))
     else:
         raise InvalidSetting(
-            f"optimize_loss has clip_gradients={clip!r}. Give a float, or a function of pairs of "
-            f"gradient and variable."
+            f"optimize_loss got clip_gradients={clip!r}. Pass a float, or a function of (gradient, "
+            f"variable) pairs."
         )
-    if "global_gradient_norm" in wanted or "gradient_norm" in wanted:
-        norm = tf.linalg.global_norm([each for each, _ in gradients])
+    if "global_gradient_norm" in summaries or "gradient_norm" in summaries:
+        norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
         v1.summary.scalar("global_norm/clipped_gradient_norm", norm)
     return gradients
 
 
 def _add_noise(gradient: Any, scale: float) -> Any:
+    """Add truncated normal noise of a standard deviation to a gradient."""
     if gradient is None:
         return None
     dense = tf.convert_to_tensor(gradient)
     return dense + scale * tf.random.truncated_normal(tf.shape(dense), dtype=dense.dtype)
 
 
-def _summarize_gradients(gradients: Any, wanted: Any) -> None:
+def _summarize_gradients(gradients: Any, summaries: Any) -> None:
+    """Write a histogram and the norm of each gradient, if requested."""
     for gradient, variable in gradients:
         if gradient is None:
             continue
         values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
         name = variable.name.replace(":", "_")
-        if "gradients" in wanted:
+        if "gradients" in summaries:
             v1.summary.histogram(f"gradients/{name}", values)
-        if "gradient_norm" in wanted:
+        if "gradient_norm" in summaries:
             v1.summary.scalar(f"gradient_norm/{name}", tf.linalg.global_norm([values]))

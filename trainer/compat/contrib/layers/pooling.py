@@ -1,4 +1,4 @@
-"""Maxima and means of places next to each other."""
+"""Max and average pooling."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,15 +21,16 @@ def max_pool2d(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> Any:
-    """The largest of each window.
+    """Return the maximum of each window.
 
     Args:
-      inputs: [b, height, width, c]; [b, c, height, width] with data_format "NCHW".
-      kernel_size, stride: of windows, in places; a number or a pair.
+      inputs: float [b, height, width, c]; [b, c, height, width] with data_format "NCHW".
+      kernel_size: size of the windows in pixels; a number or a pair.
+      stride: stride of the windows in pixels; a number or a pair.
       padding: "VALID" or "SAME".
       data_format: "NHWC" or "NCHW".
-      outputs_collections: collections that the result goes to.
-      scope: of the ops; "MaxPool2D" by default.
+      outputs_collections: collections for the output.
+      scope: name scope of the ops; "MaxPool2D" by default.
     """
     return _pool(
         tf.nn.max_pool2d, "MaxPool2D", inputs, kernel_size, stride, padding, data_format,
@@ -47,7 +48,7 @@ def avg_pool2d(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> Any:
-    """The mean of each window; "AvgPool2D" by default; see `max_pool2d`."""
+    """Return the mean of each window; see `max_pool2d`. The default scope is "AvgPool2D"."""
     return _pool(
         tf.nn.avg_pool2d, "AvgPool2D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
@@ -64,7 +65,7 @@ def max_pool3d(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> Any:
-    """The largest of each window of [b, depth, height, width, c]; see `max_pool2d`."""
+    """Return the maximum of each window of [b, depth, height, width, c]; see `max_pool2d`."""
     return _pool(
         tf.nn.max_pool3d, "MaxPool3D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
@@ -81,7 +82,7 @@ def avg_pool3d(
     outputs_collections: Any = None,
     scope: Any = None,
 ) -> Any:
-    """The mean of each window of [b, depth, height, width, c]; see `max_pool2d`."""
+    """Return the mean of each window of [b, depth, height, width, c]; see `max_pool2d`."""
     return _pool(
         tf.nn.avg_pool3d, "AvgPool3D", inputs, kernel_size, stride, padding, data_format,
         outputs_collections, scope,
@@ -99,6 +100,7 @@ def _pool(
     collections: Any,
     scope: Any,
 ) -> Any:
+    """Apply a pooling op of TensorFlow in a name scope; see `max_pool2d`."""
     with v1.name_scope(scope, default_scope, [inputs]) as name:
         dimensions = len(data_format) - 2
         outputs = pool(

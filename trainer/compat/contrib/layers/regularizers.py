@@ -1,4 +1,4 @@
-"""Losses that keep weights small."""
+"""Regularizers: functions of weights that return a scalar loss."""
 
 import numbers
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ v1 = tf.compat.v1
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """The sum of absolute weights, times the scale; a scale of 0 gives no loss."""
+    """Return a regularizer: scale times the sum of |w|; no loss if scale is 0.0."""
     return _make_regularizer(
-        scale, scope, "l1_regularizer", lambda each: tf.reduce_sum(tf.abs(each))
+        scale, scope, "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
     )
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
-    """Half the sum of squared weights, times the scale; a scale of 0 gives no loss."""
+    """Return a regularizer: scale times half the sum of w²; no loss if scale is 0.0."""
     return _make_regularizer(scale, scope, "l2_regularizer", tf.nn.l2_loss)
 
 
 def l1_l2_regularizer(
     scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
 ) -> Regularizer:
-    """Both of them added."""
+    """Return the sum of an L1 regularizer and an L2 regularizer."""
     scope = scope or "l1_l2_regularizer"
     return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 
@@ -36,37 +36,41 @@ def l1_l2_regularizer(
 def sum_regularizer(
     regularizer_list: Sequence[Regularizer | None], scope: str | None = None
 ) -> Regularizer | Any:
-    """The losses of several regularizers added; None where there are none."""
-    present = [each for each in regularizer_list if each is not None]
+    """Return the sum of several regularizers; None if all of them are None."""
+    present = [regularizer for regularizer in regularizer_list if regularizer is not None]
     if not present:
         return None
 
     def regularize(weights: Any) -> Any:
-        with v1.name_scope(scope, "sum_regularizer", [weights]) as whole:
-            losses = [loss for each in present if (loss := each(weights)) is not None]
-            return tf.add_n(losses, name=whole) if losses else None
+        with v1.name_scope(scope, "sum_regularizer", [weights]) as name:
+            losses = [loss for regularizer in present if (loss := regularizer(weights)) is not None]
+            return tf.add_n(losses, name=name) if losses else None
 
     return regularize
 
 
 def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> Any:
-    """The losses of weights added, a scalar that is in tf.GraphKeys.REGULARIZATION_LOSSES too.
+    """Return the sum of the regularization losses of weights, a float scalar.
+
+    The sum is also added to tf.GraphKeys.REGULARIZATION_LOSSES.
 
     Args:
-      regularizer: weights → scalar; None for a loss of 0.
-      weights_list: those of tf.GraphKeys.WEIGHTS by default.
+      regularizer: function that maps weights to a scalar; None stands for a loss of 0.
+      weights_list: list of weights; those in tf.GraphKeys.WEIGHTS by default.
 
     Raises:
-      InvalidSetting: there are no weights, or the regularizer gives no scalar.
+      InvalidSetting: there are no weights, or the regularizer does not return a scalar.
     """
     weights_list = weights_list or v1.get_collection(v1.GraphKeys.WEIGHTS)
     if not weights_list:
-        raise InvalidSetting("apply_regularization found no weights. Give weights_list.")
+        raise InvalidSetting("apply_regularization found no weights. Pass weights_list.")
     losses = []
-    for each in weights_list:
-        loss = regularizer(each)
+    for weights in weights_list:
+        loss = regularizer(weights)
         if loss is not None and loss.shape.rank != 0:
-            raise InvalidSetting(f"a regularizer gave the shape {loss.shape}. Give a scalar.")
+            raise InvalidSetting(
+                f"A regularizer returned shape {loss.shape}. It must return a scalar."
+            )
         losses.append(tf.constant(0.0) if loss is None else loss)
     total = tf.add_n(losses)
     v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, total)
@@ -74,16 +78,17 @@ def apply_regularization(regularizer: Regularizer, weights_list: Any = None) -> 
 
 
 def _make_regularizer(
-    scale: float, scope: str | None, name: str, of: Callable[[Any], Any]
+    scale: float, scope: str | None, name: str, loss_fn: Callable[[Any], Any]
 ) -> Regularizer:
+    """Return a regularizer: scale times loss_fn(weights); see `l1_regularizer`."""
     if isinstance(scale, numbers.Integral) or not isinstance(scale, numbers.Real) or scale < 0:
-        raise InvalidSetting(f"{name} has the scale {scale!r}. Give a float of at least 0.")
+        raise InvalidSetting(f"{name} got scale={scale!r}. Pass a float of at least 0.")
     if scale == 0.0:
         return lambda weights: None
 
     def regularize(weights: Any) -> Any:
-        with v1.name_scope(scope, name, [weights]) as whole:
-            loss = of(weights)
-            return tf.multiply(tf.cast(scale, loss.dtype), loss, name=whole)
+        with v1.name_scope(scope, name, [weights]) as name_scope:
+            loss = loss_fn(weights)
+            return tf.multiply(tf.cast(scale, loss.dtype), loss, name=name_scope)
 
     return regularize

@@ -1,4 +1,4 @@
-"""Filters over places, channel by channel, and then over channels alone."""
+"""Depthwise and separable convolutions."""
 
 from typing import Any
 
@@ -7,10 +7,9 @@ import tensorflow as tf
 from trainer.compat.contrib.framework.arg_scope import add_arg_scope
 from trainer.compat.contrib.layers.initializers import xavier_initializer
 from trainer.compat.contrib.layers.layer_builder import (
-    LayerBuilder,
-    add_channel_bias,
     expand_to_pair,
     is_channels_first,
+    layer_scope,
     static_channels,
 )
 
@@ -41,56 +40,69 @@ def separable_convolution2d(
     trainable: bool = True,
     scope: Any = None,
 ) -> Any:
-    """A convolution of each channel by itself, and one of 1 x 1 over what comes of them.
+    """Convolve each channel on its own, then combine the results by a 1x1 convolution.
 
     Args:
-      num_outputs: filters of the second; None leaves it out.
-      depth_multiplier: filters of the first for each channel.
-      weights_initializer, weights_regularizer: of "depthwise_weights", [kernel ..., c,
-        depth_multiplier]; the regularizer is also that of "pointwise_weights".
+      num_outputs: number of filters of the 1x1 convolution; None leaves that convolution out.
+      depth_multiplier: number of depthwise filters for each channel.
+      weights_initializer: initializer of "depthwise_weights", [kernel ..., c, depth_multiplier].
+      weights_regularizer: regularizer of "depthwise_weights" and "pointwise_weights"; None for
+        none.
       pointwise_initializer: of "pointwise_weights", [1, 1, c * depth_multiplier, num_outputs];
         weights_initializer by default.
-      scope: "SeparableConv2d" by default.
-      inputs, kernel_size, stride, padding, data_format, rate, activation_fn, normalizer_fn,
-        normalizer_params, biases_initializer, biases_regularizer, reuse, variables_collections,
-        outputs_collections, trainable: see `convolution`.
+      scope: variable scope; "SeparableConv2d" by default.
+      inputs: see `convolution`.
+      kernel_size: see `convolution`.
+      stride: see `convolution`.
+      padding: see `convolution`.
+      data_format: see `convolution`.
+      rate: see `convolution`.
+      activation_fn: see `convolution`.
+      normalizer_fn: see `convolution`.
+      normalizer_params: see `convolution`.
+      biases_initializer: see `convolution`.
+      biases_regularizer: see `convolution`.
+      reuse: see `convolution`.
+      variables_collections: see `convolution`.
+      outputs_collections: see `convolution`.
+      trainable: see `convolution`.
     """
     inputs = tf.convert_to_tensor(inputs)
     is_first = is_channels_first(data_format)
-    with v1.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as found:
-        made = LayerBuilder(
-            found, inputs.dtype.base_dtype, trainable, variables_collections, outputs_collections
-        )
+    collections = variables_collections, outputs_collections
+    with layer_scope(scope, "SeparableConv2d", inputs, reuse, trainable, *collections) as layer:
         channels = static_channels(inputs, 1 if is_first else -1)
-        depthwise = made.variable(
+        depthwise = layer.variable(
             "depthwise_weights",
             [*expand_to_pair(kernel_size), channels, depth_multiplier],
             weights_initializer,
             weights_regularizer,
         )
         strides = [1, 1, *expand_to_pair(stride)] if is_first else [1, *expand_to_pair(stride), 1]
-        how = {
+        options = {
             "data_format": data_format,
             "dilations": expand_to_pair(rate),
             "padding": padding.upper(),
         }
         if num_outputs is None:
-            outputs = tf.nn.depthwise_conv2d(inputs, depthwise, strides, **how)
+            outputs = tf.nn.depthwise_conv2d(inputs, depthwise, strides, **options)
         else:
-            pointwise = made.variable(
+            pointwise = layer.variable(
                 "pointwise_weights",
                 [1, 1, channels * depth_multiplier, num_outputs],
                 pointwise_initializer or weights_initializer,
                 weights_regularizer,
             )
-            outputs = tf.nn.separable_conv2d(inputs, depthwise, pointwise, strides, **how)
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        elif biases_initializer is not None:
-            size = channels * depth_multiplier if num_outputs is None else num_outputs
-            biases = made.variable("biases", [size], biases_initializer, biases_regularizer)
-            outputs = add_channel_bias(outputs, biases, is_first)
-        return made.result(outputs, activation_fn)
+            outputs = tf.nn.separable_conv2d(inputs, depthwise, pointwise, strides, **options)
+        outputs = layer.normalize_or_add_bias(
+            outputs,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            is_first,
+        )
+        return layer.finish(outputs, activation_fn)
 
 
 separable_conv2d = separable_convolution2d

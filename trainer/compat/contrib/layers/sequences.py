@@ -1,4 +1,4 @@
-"""Layers one after another, and embeddings of ids."""
+"""Stacks of layers, and embeddings of ids."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +14,18 @@ v1 = tf.compat.v1
 def repeat(
     inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """A layer applied several times, with variables of its own each time.
+    """Apply a layer several times, each time with its own variables.
 
     Args:
-      inputs: of the first.
-      repetitions: how often.
-      layer: takes inputs and scope.
-      args, kwargs: further arguments of the layer; scope names them all, the n-th SCOPE_n.
+      inputs: inputs of the first layer.
+      repetitions: number of layers.
+      layer: function of inputs and scope.
+      args: further positional arguments of the layer.
+      kwargs: further arguments of the layer. The argument scope, or else the layer's name, names
+        all layers; the n-th layer's scope is SCOPE_n, counted from 1.
+
+    Returns:
+      The output of the last layer.
     """
     scope = kwargs.pop("scope", None)
     with v1.variable_scope(scope, "Repeat", [inputs]):
@@ -31,24 +36,29 @@ def repeat(
 
 
 def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **kwargs: Any) -> Any:
-    """A layer applied once for each of some arguments.
+    """Apply a layer once for each element of a list of arguments.
 
     Args:
-      inputs: of the first.
-      layer: takes inputs, what stack_args has for it, and scope.
-      stack_args: for each the argument that comes second, or a list of them.
-      kwargs: arguments that all share; scope names them all, the n-th SCOPE_n.
+      inputs: inputs of the first layer.
+      layer: function of inputs, the arguments from stack_args, and scope.
+      stack_args: for each layer its second argument, or a list of further arguments.
+      kwargs: arguments for all layers. The argument scope, or else the layer's name, names all
+        layers; the n-th layer's scope is SCOPE_n, counted from 1.
+
+    Returns:
+      The output of the last layer.
     """
     scope = kwargs.pop("scope", None)
     with v1.variable_scope(scope, "Stack", [inputs]):
         name = scope or _layer_name(layer)
-        for number, each in enumerate(stack_args, 1):
-            arguments = each if isinstance(each, (list, tuple)) else [each]
+        for number, argument in enumerate(stack_args, 1):
+            arguments = argument if isinstance(argument, (list, tuple)) else [argument]
             inputs = layer(inputs, *arguments, **{**kwargs, "scope": f"{name}_{number}"})
     return inputs
 
 
 def _layer_name(layer: Any) -> str:
+    """Return the name of a layer's function, also of a functools.partial."""
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 
@@ -64,20 +74,28 @@ def embed_sequence(
     scope: Any = None,
     reuse: Any = None,
 ) -> Any:
-    """Rows of "embeddings", [vocab_size, embed_dim], for ids.
+    """Look up ids in the variable "embeddings", [vocab_size, embed_dim].
 
     Args:
-      ids: [b, n] int32 or int64.
-      vocab_size, embed_dim: of the variable; None for both where it is reused.
-      unique: whether a row that is wanted several times is fetched once.
-      initializer, regularizer, trainable, scope, reuse: of the variable; "EmbedSequence".
+      ids: int32 or int64 [b, n].
+      vocab_size: number of ids; may be None if the variable is reused.
+      embed_dim: size of an embedding; may be None if the variable is reused.
+      unique: whether to look up each distinct id only once.
+      initializer: initializer of "embeddings".
+      regularizer: regularizer of "embeddings"; None for none.
+      trainable: whether "embeddings" is trainable.
+      reuse: whether to reuse the variable; see tf.compat.v1.variable_scope.
+      scope: variable scope; "EmbedSequence" by default.
 
     Returns:
-      [b, n, embed_dim].
+      Float [b, n, embed_dim].
+
+    Raises:
+      InvalidSetting: a size is missing, and reuse is not set.
     """
     if not reuse and (vocab_size is None or embed_dim is None):
         raise InvalidSetting(
-            f"embed_sequence has vocab_size={vocab_size} and embed_dim={embed_dim}. Give both, "
+            f"embed_sequence got vocab_size={vocab_size} and embed_dim={embed_dim}. Set both, "
             f"or reuse=True."
         )
     ids = tf.convert_to_tensor(ids)
@@ -91,8 +109,8 @@ def embed_sequence(
         )
         if not unique:
             return tf.nn.embedding_lookup(embeddings, ids)
-        different, places = tf.unique(tf.reshape(ids, [-1]))
-        rows = tf.gather(tf.nn.embedding_lookup(embeddings, different), places)
-        found = tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(embeddings)[-1:]], 0))
-        found.set_shape([*ids.shape.as_list(), embeddings.shape.as_list()[-1]])
-        return found
+        distinct_ids, positions = tf.unique(tf.reshape(ids, [-1]))
+        rows = tf.gather(tf.nn.embedding_lookup(embeddings, distinct_ids), positions)
+        embedded = tf.reshape(rows, tf.concat([tf.shape(ids), tf.shape(embeddings)[-1:]], 0))
+        embedded.set_shape([*ids.shape.as_list(), embeddings.shape.as_list()[-1]])
+        return embedded

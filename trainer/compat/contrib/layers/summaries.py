@@ -1,4 +1,4 @@
-"""Summaries of tensors, of collections, of activations."""
+"""Summaries of tensors, collections and activations."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 
 
 def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
-    """A scalar's scalar summary, any other tensor's histogram."""
+    """Add a scalar summary of a scalar, or a histogram of any other tensor."""
     tag = tag or f"{tensor.op.name}_summary"
     if tensor.shape.rank == 0:
         return v1.summary.scalar(tag, tensor)
@@ -18,7 +18,7 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
 
 
 def summarize_activation(op: Any) -> Any:
-    """A histogram of an activation; of a relu, how many are zero as well."""
+    """Add a histogram of an activation, and of a ReLU or softplus the share of zeros."""
     name = re.sub(r"[^\w/.-]", "_", op.op.name)
     if op.op.type in ("Relu", "Softplus", "Relu6"):
         zeros = tf.cast(tf.less_equal(op, 0.0), tf.float32)
@@ -29,8 +29,8 @@ def summarize_activation(op: Any) -> Any:
 def summarize_tensors(
     tensors: Iterable[Any], summarizer: Callable[[Any], Any] = summarize_tensor
 ) -> list[Any]:
-    """A summary of each."""
-    return [summarizer(each) for each in tensors]
+    """Add a summary of each tensor and return the summaries."""
+    return [summarizer(tensor) for tensor in tensors]
 
 
 def summarize_collection(
@@ -38,14 +38,17 @@ def summarize_collection(
     name_filter: str | None = None,
     summarizer: Callable[[Any], Any] = summarize_tensor,
 ) -> list[Any]:
-    """A summary of each in a collection whose name matches."""
-    found = v1.get_collection(collection)
-    chosen = [each for each in found if name_filter is None or re.match(name_filter, each.op.name)]
-    return summarize_tensors(chosen, summarizer)
+    """Add a summary of each tensor in a collection whose op name matches a regex."""
+    tensors = [
+        tensor
+        for tensor in v1.get_collection(collection)
+        if name_filter is None or re.match(name_filter, tensor.op.name)
+    ]
+    return summarize_tensors(tensors, summarizer)
 
 
 def summarize_activations(
     name_filter: str | None = None, summarizer: Callable[[Any], Any] = summarize_activation
 ) -> list[Any]:
-    """A summary of each in tf.GraphKeys.ACTIVATIONS."""
+    """Add a summary of each tensor in tf.GraphKeys.ACTIVATIONS."""
     return summarize_collection(v1.GraphKeys.ACTIVATIONS, name_filter, summarizer)
