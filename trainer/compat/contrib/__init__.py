@@ -1,7 +1,7 @@
-"""tf.contrib, as far as programs of the TPUEstimator era name it.
+"""tf.contrib: the modules that programs of the TPUEstimator era import.
 
-A module is imported when it is first named. What is not supplied raises an AttributeError that
-says what replaces it; see `trainer.compat.contrib_names.replacements`.
+Each module is imported on first use. A name that this package does not supply raises an
+AttributeError with its replacement; see `trainer.compat.contrib_names.replacements`.
 """
 
 import importlib

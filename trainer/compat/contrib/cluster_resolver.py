@@ -1,4 +1,4 @@
-"""tf.contrib.cluster_resolver: TensorFlow's own, and a TPU's that also knows this machine."""
+"""tf.contrib.cluster_resolver: TensorFlow's resolvers, and our TPUClusterResolver."""
 
 import logging
 import os
@@ -33,37 +33,38 @@ SlurmClusterResolver = _tf_resolvers.SlurmClusterResolver
 TFConfigClusterResolver = _tf_resolvers.TFConfigClusterResolver
 UnionClusterResolver = _tf_resolvers.UnionResolver
 
-# Where TensorFlow's own looks for a TPU that the program does not name.
+# TensorFlow's resolver reads these variables if the program names no TPU.
 _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """A TPU's workers by its name or address; without one, this machine.
+    """Resolves a TPU's name or address to its workers, and no name to this machine.
 
-    Programs make it whether or not they go on to use a TPU. So no name, '' and 'local' all mean
-    this process: its session target is '', its cluster empty, and whether there is a TPU, a real
-    or an emulated one, is TPUEstimator's to find.
+    Programs create the resolver whether or not they use a TPU. Therefore no name, "" and "local"
+    all mean this process: the session target is "", the cluster is empty, and TPUEstimator finds
+    out whether the machine has a TPU, real or emulated.
     """
 
     def __init__(self, tpu: Any = None, zone: Any = None, project: Any = None, **more: Any) -> None:
-        """Finds where the TPU is asked for.
+        """Resolve the name of a TPU.
 
         Args:
-          tpu: name or grpc:// address, or a list of one; None, '' or 'local' for this machine,
-            unless the environment names a TPU as Google's platforms do.
-          zone, project: where a named TPU is looked for.
-          more: as in TensorFlow's own; this machine needs no coordinator.
+          tpu: the TPU's name, its grpc:// address, or a list with one of these. None, "" and
+            "local" mean this machine, unless an environment variable of Google Cloud names a TPU.
+          zone: the Google Cloud zone in which to look up the name.
+          project: the Google Cloud project in which to look up the name.
+          more: further arguments of tf.distribute.cluster_resolver.TPUClusterResolver.
 
         Raises:
-          TpuNotFound: nothing can be known of a TPU of that name.
+          TpuNotFound: the name cannot be resolved.
         """
         self._tpu_name = _single_name(tpu)
         name = self._tpu_name or None
-        if name is None and not any(os.environ.get(each) for each in _NAMING_VARIABLES):
+        if name is None and not any(os.environ.get(variable) for variable in _NAMING_VARIABLES):
             name = "local"
         if name == "local":
-            logger.info("TPUClusterResolver(tpu=%r): no TPU is named, so it is this machine", tpu)
-            # The server of a coordinator is for workers elsewhere; here it would find no address.
+            logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
+            # A coordinator serves remote workers. Without any, TensorFlow finds no address for it.
             more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)
@@ -71,10 +72,10 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             raise self._not_found_error(error) from error
 
     def cluster_spec(self) -> Any:
-        """The TPU's workers; an empty tf.train.ClusterSpec on this machine.
+        """Return the TPU's workers as a tf.train.ClusterSpec, which is empty on this machine.
 
         Raises:
-          TpuNotFound: nothing can be known of a TPU of that name.
+          TpuNotFound: the name cannot be resolved.
         """
         try:
             return super().cluster_spec()
@@ -82,6 +83,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             raise self._not_found_error(error) from error
 
     def _not_found_error(self, error: Exception) -> TpuNotFound:
+        """Wrap an error of TensorFlow's resolver, with advice."""
         return TpuNotFound(
             f"TPUClusterResolver(tpu={self._tpu_name!r}): {type(error).__name__}: {error}. Give "
             f"the address of the TPU's first worker (grpc://ADDRESS:8470). To run on this machine, "
@@ -90,16 +92,18 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 def replace_tensorflow_resolver() -> None:
-    """Has tf.distribute.cluster_resolver.TPUClusterResolver be ours.
+    """Replace tf.distribute.cluster_resolver.TPUClusterResolver by the class of this module.
 
-    Programs for TPUEstimator on TensorFlow 2 make it so. TensorFlow's own raises a ValueError
-    where no TPU is named, which some programs for distribution strategies go by.
+    Programs for TPUEstimator on TensorFlow 2 create that class. TensorFlow's class raises a
+    ValueError if no TPU is named. Programs with distribution strategies may rely on the
+    ValueError, so the replacement is made for TPUEstimator's programs only.
     """
     for module in (tf.distribute, tf.compat.v1.distribute):
         module.cluster_resolver.TPUClusterResolver = TPUClusterResolver
 
 
 def _single_name(tpu: Any) -> Any:
+    """Return the name in a list of one, decoded from bytes."""
     name = tpu[0] if isinstance(tpu, (list, tuple)) and len(tpu) == 1 else tpu
     return name.decode() if isinstance(name, bytes) else name
 

@@ -1,7 +1,12 @@
 """tf.contrib.crf: linear-chain conditional random fields.
 
-Source: Lafferty, McCallum and Pereira, "Conditional Random Fields", 2001. In all of it inputs are
-[b, n, t] scores of t tags, sequence_lengths [b], transition_params [t, t] from tag to next tag.
+Source: Lafferty, McCallum and Pereira, "Conditional Random Fields", 2001.
+
+The functions share these arguments, for b sequences of at most n steps and t tags:
+  inputs: float [b, n, t], the score of each tag at each step.
+  tag_indices: int [b, n], the tag at each step.
+  sequence_lengths: int [b], the number of steps of each sequence; later steps are padding.
+  transition_params: float [t, t], the score of a transition from one tag (row) to the next.
 """
 
 from typing import Any
@@ -23,52 +28,61 @@ __all__ = [
 
 
 def _sequence_mask(sequence_lengths: Any, steps: Any, dtype: Any = tf.float32) -> Any:
+    """Return a [b, steps] mask that is 1 (or True) before each sequence's end."""
     return tf.sequence_mask(sequence_lengths, steps, dtype)
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Any:
-    """[b] sums of the inputs at the tags, [b, n], of each sequence."""
+    """Return the float [b] sum of each sequence's scores at its tags."""
     scores = tf.gather(inputs, tf.cast(tag_indices, tf.int32), batch_dims=2)
     mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> Any:
-    """[b] sums of the transitions between the tags, [b, n], of each sequence."""
+    """Return the float [b] sum of each sequence's transitions between tags."""
     tags = tf.cast(tag_indices, tf.int32)
-    # XLA gathers so from a tensor, and not from a variable.
+    # XLA cannot compile this gather from a variable, only from a tensor.
     transitions = tf.convert_to_tensor(transition_params)
     scores = tf.gather_nd(transitions, tf.stack([tags[:, :-1], tags[:, 1:]], 2))
-    between = tf.maximum(tf.cast(sequence_lengths, tf.int32) - 1, 0)
-    mask = _sequence_mask(between, tf.shape(tags)[1] - 1, scores.dtype)
+    transition_counts = tf.maximum(tf.cast(sequence_lengths, tf.int32) - 1, 0)
+    mask = _sequence_mask(transition_counts, tf.shape(tags)[1] - 1, scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> Any:
-    """[b] scores of the tags, [b, n], of each sequence: both sums."""
+    """Return the float [b] score of each tagging: unary plus binary score."""
     unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
     return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
-    """[b] logarithms of the sums of exp(score) over all ways to tag each sequence."""
-    steps, inside = _time_major(inputs, sequence_lengths)
+    """Return the logarithm of each sequence's partition function, float [b].
 
-    def step(alphas: Any, now: Any) -> Any:
-        scores, is_inside = now
-        after = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores
-        return tf.where(is_inside, after, alphas)
+    The partition function is the sum of exp(score) over all taggings of the sequence.
+    """
+    scores_by_step, inside = _time_major(inputs, sequence_lengths)
 
-    last = tf.scan(step, (steps[1:], inside[1:]), steps[0])
-    whole = tf.concat([steps[:1], last], 0)[-1]
-    norm = tf.reduce_logsumexp(whole, 1)
+    def step(alphas: Any, elements: Any) -> Any:
+        """Advance the forward algorithm by one step; alphas is [b, t]."""
+        scores, is_inside = elements
+        new_alphas = tf.reduce_logsumexp(alphas[:, :, None] + transition_params, 1) + scores
+        return tf.where(is_inside, new_alphas, alphas)
+
+    later_alphas = tf.scan(step, (scores_by_step[1:], inside[1:]), scores_by_step[0])
+    last_alphas = tf.concat([scores_by_step[:1], later_alphas], 0)[-1]
+    norm = tf.reduce_logsumexp(last_alphas, 1)
     return tf.where(tf.cast(sequence_lengths, tf.int32) > 0, norm, tf.zeros_like(norm))
 
 
 def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-    """[n, b, t] scores, and [n, b, 1] whether the step is one of the sequence."""
+    """Put the steps first.
+
+    Returns:
+      The scores, float [n, b, t], and whether each step is inside its sequence, bool [n, b, 1].
+    """
     mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], tf.bool)
     return tf.transpose(inputs, [1, 0, 2]), tf.transpose(mask)[:, :, None]
 
@@ -76,58 +90,80 @@ def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> tuple[Any, Any]:
-    """[b] logarithms of the probabilities of the tags, and the transitions.
+    """Compute the log-likelihood of each tagging.
 
     Args:
-      inputs, sequence_lengths: see above.
-      tag_indices: [b, n].
-      transition_params: [t, t]; the variable "transitions" by default.
+      inputs: see the module's docstring.
+      tag_indices: see the module's docstring.
+      sequence_lengths: see the module's docstring.
+      transition_params: float [t, t]; None creates the variable "transitions".
+
+    Returns:
+      The log-likelihoods, float [b], and transition_params.
     """
     if transition_params is None:
-        tags = inputs.shape[2]
-        transition_params = tf.compat.v1.get_variable("transitions", [tags, tags])
+        num_tags = inputs.shape[2]
+        transition_params = tf.compat.v1.get_variable("transitions", [num_tags, num_tags])
     score = crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
     return score - crf_log_norm(inputs, sequence_lengths, transition_params), transition_params
 
 
 def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> tuple[Any, Any]:
-    """[b, n] int32 tags of the highest score, 0 after the end, and [b] their scores."""
-    steps, inside = _time_major(potentials, sequence_length)
-    same = tf.zeros_like(steps[0], tf.int32) + tf.range(tf.shape(steps)[2])
+    """Find the best tagging of each sequence with the Viterbi algorithm.
 
-    def forward(before: Any, now: Any) -> Any:
-        scores, is_inside = now
-        ways = before[0][:, :, None] + transition_params
-        best = tf.where(is_inside, tf.reduce_max(ways, 1) + scores, before[0])
-        # After its end a sequence stays where it is.
-        return best, tf.where(is_inside, tf.argmax(ways, 1, output_type=tf.int32), same)
+    Args:
+      potentials: float [b, n, t], the score of each tag at each step.
+      transition_params: see the module's docstring.
+      sequence_length: see the module's docstring.
 
-    found, back = tf.scan(forward, (steps[1:], inside[1:]), (steps[0], same))
-    last = tf.concat([steps[:1], found], 0)[-1]
-    end = tf.argmax(last, 1, output_type=tf.int32)
-    earlier = tf.scan(
-        lambda tag, pointers: tf.gather(pointers, tag, batch_dims=1), back, end, reverse=True
+    Returns:
+      The tags, int32 [b, n], with 0 after the end of a sequence, and their scores, float [b].
+    """
+    scores_by_step, inside = _time_major(potentials, sequence_length)
+    own_tags = tf.zeros_like(scores_by_step[0], tf.int32) + tf.range(tf.shape(scores_by_step)[2])
+
+    def forward(state: Any, elements: Any) -> Any:
+        """Advance by one step; the state holds the best scores and backpointers."""
+        scores, is_inside = elements
+        candidates = state[0][:, :, None] + transition_params
+        best = tf.where(is_inside, tf.reduce_max(candidates, 1) + scores, state[0])
+        # After its end a sequence keeps its tag.
+        return best, tf.where(is_inside, tf.argmax(candidates, 1, output_type=tf.int32), own_tags)
+
+    later_scores, backpointers = tf.scan(
+        forward, (scores_by_step[1:], inside[1:]), (scores_by_step[0], own_tags)
     )
-    tags = tf.transpose(tf.concat([earlier, end[None]], 0))
+    last_scores = tf.concat([scores_by_step[:1], later_scores], 0)[-1]
+    last_tags = tf.argmax(last_scores, 1, output_type=tf.int32)
+    earlier_tags = tf.scan(
+        lambda tag, pointers: tf.gather(pointers, tag, batch_dims=1),
+        backpointers,
+        last_tags,
+        reverse=True,
+    )
+    tags = tf.transpose(tf.concat([earlier_tags, last_tags[None]], 0))
     mask = _sequence_mask(tf.maximum(sequence_length, 1), tf.shape(tags)[1], tf.int32)
-    return tags * mask, tf.reduce_max(last, 1)
+    return tags * mask, tf.reduce_max(last_scores, 1)
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float]:
-    """The tags of the highest score of one sequence, and that score; of arrays.
+    """Find the best tagging of one sequence of arrays, outside of a graph.
 
     Args:
-      score: [n, t].
-      transition_params: [t, t].
+      score: float [n, t], the score of each tag at each step.
+      transition_params: float [t, t], from tag to next tag.
+
+    Returns:
+      The n tags of the highest score, and that score.
     """
     best = np.asarray(score[0])
-    back = []
-    for each in score[1:]:
-        ways = best[:, None] + transition_params
-        back.append(ways.argmax(0))
-        best = ways.max(0) + each
+    backpointers = []
+    for step_scores in score[1:]:
+        candidates = best[:, None] + transition_params
+        backpointers.append(candidates.argmax(0))
+        best = candidates.max(0) + step_scores
     tags = [int(best.argmax())]
-    for pointers in reversed(back):
+    for pointers in reversed(backpointers):
         tags.append(int(pointers[tags[-1]]))
     return tags[::-1], float(best.max())
 

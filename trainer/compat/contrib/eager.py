@@ -1,4 +1,4 @@
-"""tf.contrib.eager: TensorFlow's own under the names they had there."""
+"""tf.contrib.eager: TensorFlow's functions under their names in tf.contrib.eager."""
 
 from tensorflow import (
     GradientTape,

@@ -1,4 +1,4 @@
-"""tf.contrib.estimator: what the trainer has under these names."""
+"""tf.contrib.estimator: the trainer's hooks, metrics and logit functions."""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.estimator.add_metrics import add_metrics

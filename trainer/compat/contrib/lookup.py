@@ -1,4 +1,4 @@
-"""tf.contrib.lookup: TensorFlow's own tables, with the arguments they had there."""
+"""tf.contrib.lookup: TensorFlow's lookup tables with the arguments of tf.contrib."""
 
 from typing import Any
 
@@ -53,9 +53,9 @@ __all__ = [
 
 
 class HashTable(lookup_ops.StaticHashTableV1):
-    """A table that is filled once.
+    """A lookup table with constant contents.
 
-    It is started by tf.compat.v1.tables_initializer, which the trainer runs.
+    tf.compat.v1.tables_initializer fills the table; the trainer runs that op.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class HashTable(lookup_ops.StaticHashTableV1):
         shared_name: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Fills it when tables are started.
+        """Create the table.
 
         Args:
-          initializer: says the keys and values.
-          default_value: of keys that are not there.
-          shared_name: not needed: the table is the graph's.
-          name: of the op.
+          initializer: a table initializer with the keys and values.
+          default_value: value of keys that are not in the table.
+          shared_name: used as name if name is None; the graph owns the table.
+          name: name of the op.
         """
         super().__init__(initializer, default_value, name or shared_name)
 
     @property
     def init(self) -> Any:
-        """The op that fills it."""
+        """The op that fills the table."""
         return self.initializer
 
 
 class MutableHashTable(lookup_ops.MutableHashTable):
-    """A table that ops insert into."""
+    """A lookup table into which ops insert."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class MutableHashTable(lookup_ops.MutableHashTable):
         name: str = "MutableHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """An empty one; the arguments are those of TensorFlow's, and shared_name its name."""
+        """Create an empty table; see TensorFlow's MutableHashTable. shared_name overrides name."""
         super().__init__(key_dtype, value_dtype, default_value, shared_name or name, checkpoint)
 
 
 class MutableDenseHashTable(lookup_ops.DenseHashTable):
-    """A table that ops insert into, in a tensor of its own."""
+    """A lookup table into which ops insert; a dense tensor stores the contents."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class MutableDenseHashTable(lookup_ops.DenseHashTable):
         name: str = "MutableDenseHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """An empty one; the arguments are those of TensorFlow's, and shared_name its name."""
+        """Create an empty table; see TensorFlow's DenseHashTable. shared_name overrides name."""
         super().__init__(
             key_dtype,
             value_dtype,
@@ -133,15 +133,15 @@ def index_table_from_tensor(
     dtype: Any = tf.string,
     name: str | None = None,
 ) -> Any:
-    """A table of the place of each key in a list.
+    """Create a table that maps each key of a list to its index.
 
     Args:
       mapping: keys, [n].
-      num_oov_buckets: numbers after n for other keys, by their hash.
-      default_value: of other keys, where there are no buckets.
-      hasher_spec: how they are hashed.
-      dtype: of the keys.
-      name: of the ops.
+      num_oov_buckets: number of ids from n on to which other keys are hashed.
+      default_value: value of other keys if num_oov_buckets is 0.
+      hasher_spec: the hash function.
+      dtype: dtype of the keys.
+      name: name of the ops.
     """
     return lookup_ops.index_table_from_tensor(
         mapping, num_oov_buckets, default_value, hasher_spec, dtype, name
@@ -151,21 +151,21 @@ def index_table_from_tensor(
 def index_to_string_table_from_tensor(
     mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """A table of the strings of a list by their places."""
+    """Create a table that maps an int64 index to the string of a list."""
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Any:
-    """The places of strings in a list."""
+    """Return the index of each string in a list, int64, of the shape of tensor."""
     return index_table_from_tensor(mapping, 0, default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """The strings at places of a list."""
+    """Return the string of a list at each index, of the shape of tensor."""
     table = index_to_string_table_from_tensor(mapping, default_value, name)
     return table.lookup(tf.cast(tensor, tf.int64))
 

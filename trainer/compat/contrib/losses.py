@@ -1,4 +1,8 @@
-"""tf.contrib.losses: TensorFlow's own, which take the labels first; these take them second."""
+"""tf.contrib.losses: TensorFlow's losses with tf.contrib's order of arguments.
+
+Here predictions or logits precede the labels; in tf.compat.v1.losses the labels come first.
+Losses are also added to tf.GraphKeys.LOSSES, except for `hinge_loss`.
+"""
 
 from typing import Any
 
@@ -32,13 +36,16 @@ v1 = tf.compat.v1
 
 
 def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: Any = None) -> Any:
-    """The mean of losses, weighted, over those whose weight is not 0.
+    """Return the weighted mean of losses over the elements whose weight is not 0.
 
     Args:
-      losses: [b, ...].
-      weights: one for all, or of the shape of losses or of its first dimensions: [b] for one an
-        example.
-      scope: of the ops.
+      losses: float [b, ...].
+      weights: a scalar, a tensor of the shape of losses, or a tensor of their first dimensions,
+        such as [b] for one weight per example.
+      scope: name scope of the ops.
+
+    Returns:
+      Float scalar.
     """
     losses = tf.convert_to_tensor(losses)
     return _tf_losses.compute_weighted_loss(losses, _expand_weights(weights, losses), scope)
@@ -47,13 +54,13 @@ def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: Any = None) ->
 def absolute_difference(
     predictions: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
-    """The mean of |predictions - labels|; see `compute_weighted_loss`."""
+    """Return the weighted mean of |predictions - labels|; see `compute_weighted_loss`."""
     weights = _expand_weights(weights, predictions)
     return _tf_losses.absolute_difference(labels, predictions, weights, scope)
 
 
 def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope: Any = None) -> Any:
-    """The mean of (predictions - labels)²; see `compute_weighted_loss`."""
+    """Return the weighted mean of (predictions - labels)²; see `compute_weighted_loss`."""
     weights = _expand_weights(weights, predictions)
     return _tf_losses.mean_squared_error(labels, predictions, weights, scope)
 
@@ -61,18 +68,21 @@ def mean_squared_error(predictions: Any, labels: Any, weights: Any = 1.0, scope:
 def log_loss(
     predictions: Any, labels: Any, weights: Any = 1.0, epsilon: float = 1e-7, scope: Any = None
 ) -> Any:
-    """The mean log loss; see `compute_weighted_loss` and tf.compat.v1.losses.log_loss."""
+    """Return the weighted mean log loss; see tf.compat.v1.losses.log_loss."""
     weights = _expand_weights(weights, predictions)
     return _tf_losses.log_loss(labels, predictions, weights, epsilon, scope)
 
 
 def hinge_loss(logits: Any, labels: Any, scope: Any = None) -> Any:
-    """The hinge loss of each, of the shape of logits: no mean, and in no collection.
+    """Return the hinge loss of each element, neither reduced nor added to a collection.
 
     Args:
-      logits: floats.
-      labels: 0 or 1, of the same shape.
-      scope: of the ops.
+      logits: float [...].
+      labels: 0 or 1, of the shape of logits.
+      scope: name scope of the ops.
+
+    Returns:
+      Float tensor of the shape of logits.
     """
     with v1.name_scope(scope, "hinge_loss", [logits, labels]):
         logits = tf.convert_to_tensor(logits)
@@ -87,7 +97,7 @@ def sigmoid_cross_entropy(
     label_smoothing: float = 0,
     scope: Any = None,
 ) -> Any:
-    """The mean cross entropy of sigmoids; see tf.compat.v1.losses.sigmoid_cross_entropy."""
+    """Return the mean sigmoid loss; see tf.compat.v1.losses.sigmoid_cross_entropy."""
     return _tf_losses.sigmoid_cross_entropy(
         multi_class_labels, logits, _expand_weights(weights, logits), label_smoothing, scope
     )
@@ -100,7 +110,7 @@ def softmax_cross_entropy(
     label_smoothing: float = 0,
     scope: Any = None,
 ) -> Any:
-    """The mean cross entropy of a softmax; see tf.compat.v1.losses.softmax_cross_entropy."""
+    """Return the mean softmax loss; see tf.compat.v1.losses.softmax_cross_entropy."""
     return _tf_losses.softmax_cross_entropy(
         onehot_labels, logits, _squeeze_column(weights), label_smoothing, scope
     )
@@ -109,13 +119,20 @@ def softmax_cross_entropy(
 def sparse_softmax_cross_entropy(
     logits: Any, labels: Any, weights: Any = 1.0, scope: Any = None
 ) -> Any:
-    """The same for labels that are numbers of classes, [b] or [b, 1]."""
+    """Return the mean softmax loss of labels that are class ids.
+
+    Args:
+      logits: float [b, classes].
+      labels: int [b] or [b, 1].
+      weights: a scalar, [b] or [b, 1].
+      scope: name scope of the ops.
+    """
     labels = _squeeze_column(labels)
     return _tf_losses.sparse_softmax_cross_entropy(labels, logits, _squeeze_column(weights), scope)
 
 
 def _expand_weights(weights: Any, losses: Any) -> Any:
-    """Weights of the first dimensions of losses as weights that are broadcast to all."""
+    """Append dimensions of size 1 to weights until their rank is that of losses."""
     weights, losses = tf.convert_to_tensor(weights), tf.convert_to_tensor(losses)
     missing = (losses.shape.rank or 0) - (weights.shape.rank or 0)
     if weights.shape.rank and missing > 0:
@@ -124,7 +141,7 @@ def _expand_weights(weights: Any, losses: Any) -> Any:
 
 
 def _squeeze_column(values: Any) -> Any:
-    """[b, 1] as [b]; others as they are."""
+    """Reshape [b, 1] to [b]; return tensors of other ranks unchanged."""
     values = tf.convert_to_tensor(values)
     return tf.squeeze(values, [1]) if values.shape.rank == 2 else values
 

@@ -1,4 +1,4 @@
-"""tf.contrib.predictor: a model as a function from a dict of arrays to a dict of arrays."""
+"""tf.contrib.predictor: a model as a function that maps named arrays to named arrays."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ _DEFAULT = "serving_default"
 
 
 class Predictor:
-    """Calls a graph in a session of its own.
+    """Runs a graph in its own session.
 
     Attributes:
-      graph: the model's.
-      session: what runs it.
+      graph: the model's tf.Graph.
+      session: the session.
       feed_tensors: name of an input → tensor.
       fetch_tensors: name of an output → tensor.
     """
@@ -33,18 +33,21 @@ class Predictor:
         self.feed_tensors, self.fetch_tensors = feed_tensors, fetch_tensors
 
     def __call__(self, input_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """Name of an output → array.
+        """Run the model.
 
         Args:
-          input_dict: name of an input → array; inputs that have a default may be left out.
+          input_dict: name of an input → array; inputs with a default value may be left out.
+
+        Returns:
+          Name of an output → array.
 
         Raises:
-          InvalidSetting: there is no input of a name.
+          InvalidSetting: input_dict names an unknown input.
         """
         unknown = [name for name in input_dict if name not in self.feed_tensors]
         if unknown:
             raise InvalidSetting(
-                f"the predictor has no input {', '.join(map(repr, unknown))}. It has "
+                f"The predictor has no input {', '.join(map(repr, unknown))}. Its inputs are "
                 f"{', '.join(self.feed_tensors)}."
             )
         feeds = {self.feed_tensors[name]: value for name, value in input_dict.items()}
@@ -58,7 +61,7 @@ class Predictor:
 
 
 class SavedModelPredictor(Predictor):
-    """A predictor of a SavedModel."""
+    """Runs a SavedModel in its own session."""
 
 
 def from_saved_model(
@@ -71,34 +74,38 @@ def from_saved_model(
     graph: Any = None,
     config: Any = None,
 ) -> SavedModelPredictor:
-    """A predictor of a SavedModel.
+    """Load a SavedModel as a predictor.
 
     Args:
-      export_dir: the directory of one version.
-      signature_def_key: "serving_default" by default.
-      signature_def: a SignatureDef of the model's graph, in place of one of the model's.
-      input_names, output_names: name → name of a tensor, both in place of a signature.
-      tags: those of the metagraph, "serve" by default; several with commas between, or a list.
-      graph: takes the model in; a new one by default.
+      export_dir: directory of one version of the SavedModel.
+      signature_def_key: key of the signature; "serving_default" by default.
+      signature_def: a SignatureDef to use instead of a signature of the model.
+      input_names: name of an input → name of a tensor, to use instead of a signature.
+      output_names: name of an output → name of a tensor; set together with input_names.
+      tags: tags of the metagraph, as a list or separated by commas; "serve" by default.
+      graph: the tf.Graph to load the model into; a new graph by default.
       config: a tf.compat.v1.ConfigProto for the session.
 
     Raises:
-      InvalidSetting: several of the ways to name inputs and outputs are given, or half of one.
-      SignatureNotFound: the model has no signature of that key.
+      InvalidSetting: more than one of the signature arguments is set, or only one of input_names
+        and output_names.
+      SignatureNotFound: the model has no signature of the key.
     """
     if (input_names is None) != (output_names is None):
         raise InvalidSetting(
-            f"from_saved_model has input_names={input_names} and output_names={output_names}. "
-            f"Give both, or neither."
+            f"from_saved_model got input_names={input_names} and output_names={output_names}. "
+            f"Set both, or neither."
         )
-    ways = {
+    signature_arguments = {
         "signature_def_key": signature_def_key,
         "signature_def": signature_def,
         "input_names": input_names,
     }
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidSetting(f"from_saved_model has {' and '.join(given)}. Give one of them.")
+    set_names = [name for name, value in signature_arguments.items() if value is not None]
+    if len(set_names) > 1:
+        raise InvalidSetting(
+            f"from_saved_model got {' and '.join(set_names)}. Set only one of them."
+        )
     graph = graph or tf.Graph()
     names = tags.split(",") if isinstance(tags, str) else list(tags or ["serve"])
     with graph.as_default():
@@ -111,16 +118,19 @@ def from_saved_model(
         input_names = {name: info.name for name, info in signature.inputs.items()}
         output_names = {name: info.name for name, info in signature.outputs.items()}
 
-    def tensors(names: Mapping[str, str]) -> dict[str, Any]:
+    def find_tensors(names: Mapping[str, str]) -> dict[str, Any]:
         return {name: graph.get_tensor_by_name(tensor) for name, tensor in names.items()}
 
-    return SavedModelPredictor(graph, session, tensors(input_names), tensors(output_names))
+    return SavedModelPredictor(
+        graph, session, find_tensors(input_names), find_tensors(output_names)
+    )
 
 
 def _find_signature(model: Any, key: str, export_dir: str) -> Any:
+    """Return the SignatureDef of a key; refuse an unknown key."""
     if key not in model.signature_def:
         raise SignatureNotFound(
-            f"{export_dir} has no signature {key!r}. Give signature_def_key one of "
+            f"{export_dir} has no signature {key!r}. Set signature_def_key to one of "
             f"{', '.join(sorted(model.signature_def))}."
         )
     return model.signature_def[key]
@@ -133,13 +143,15 @@ def from_estimator(
     graph: Any = None,
     config: Any = None,
 ) -> Predictor:
-    """A predictor of an estimator's newest checkpoint, on the CPU.
+    """Export an estimator's newest checkpoint and load it as a predictor that runs on the CPU.
 
     Args:
-      estimator: one of ours.
-      serving_input_receiver_fn: says what the predictor's inputs are.
-      output_key: which of the spec's export_outputs; "serving_default" by default.
-      graph, config: see `from_saved_model`.
+      estimator: a trainer.Estimator or trainer.TPUEstimator.
+      serving_input_receiver_fn: function that returns the predictor's inputs, a
+        ServingInputReceiver.
+      output_key: key of the EstimatorSpec's export_outputs; "serving_default" by default.
+      graph: see `from_saved_model`.
+      config: see `from_saved_model`.
     """
     with tempfile.TemporaryDirectory() as directory:
         path = estimator.export_saved_model(directory, serving_input_receiver_fn)

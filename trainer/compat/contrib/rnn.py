@@ -1,4 +1,4 @@
-"""tf.contrib.rnn: the cells that TensorFlow has kept, and loops over steps."""
+"""tf.contrib.rnn: the RNN cells and loops that TensorFlow 2 still has."""
 
 from tensorflow.compat.v1.nn import static_bidirectional_rnn, static_rnn, static_state_saving_rnn
 from tensorflow.compat.v1.nn.rnn_cell import (

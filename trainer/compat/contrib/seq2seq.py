@@ -21,53 +21,61 @@ def sequence_loss(
     softmax_loss_function: Any = None,
     name: str | None = None,
 ) -> Any:
-    """The weighted cross entropy of each step of sequences, and means of it.
+    """Compute the weighted cross entropy of sequences, averaged as requested.
 
     Args:
-      logits: [b, steps, classes].
-      targets: [b, steps] int32 or int64.
-      weights: [b, steps]; 0 for padding.
-      average_across_timesteps, average_across_batch: the dimensions that a mean is taken over,
-        weights counted.
-      sum_over_timesteps, sum_over_batch: the dimensions that a sum is taken over, divided by how
-        many weights there are not 0.
-      softmax_loss_function: takes labels and logits by name, both flat; the sparse cross entropy
-        by default.
-      name: of the ops.
+      logits: float [b, steps, classes].
+      targets: int32 or int64 [b, steps].
+      weights: float [b, steps]; 0 for padding.
+      average_across_timesteps: whether to average over the steps; the divisor is the sum of the
+        weights.
+      average_across_batch: whether to average over the batch; the divisor is the sum of the
+        weights.
+      sum_over_timesteps: whether to sum over the steps and divide by the number of weights that are
+        not 0.
+      sum_over_batch: whether to sum over the batch and divide by the number of weights that are not
+        0.
+      softmax_loss_function: function of the keyword arguments labels, [b * steps], and logits,
+        [b * steps, classes]; tf.nn.sparse_softmax_cross_entropy_with_logits by default.
+      name: name scope of the ops.
 
     Returns:
-      [], [b], [steps] or [b, steps].
+      A float tensor of shape [], [b], [steps] or [b, steps].
+
+    Raises:
+      InvalidSetting: the rank of logits is not 3, or both averages and sums are requested.
     """
     logits = tf.convert_to_tensor(logits)
     if logits.shape.rank != 3:
         raise InvalidSetting(
-            f"sequence_loss got logits of the shape {logits.shape}. Give [batch, steps, classes]."
+            f"sequence_loss got logits of shape {logits.shape}. Pass [batch, steps, classes]."
         )
     if (average_across_timesteps or average_across_batch) and (
         sum_over_timesteps or sum_over_batch
     ):
         raise InvalidSetting(
-            "sequence_loss is to take both means and sums. Give either average_across_... or "
-            "sum_over_..."
+            "sequence_loss got both average_across_... and sum_over_... arguments. Set only one "
+            "of these kinds."
         )
     with tf.name_scope(name or "sequence_loss"):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
-        flat = function(
+        flat_losses = function(
             labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, logits.shape[-1]])
         )
-        weights = tf.cast(weights, flat.dtype)
-        losses = tf.reshape(flat, tf.shape(weights)) * weights
-        averaged = [0] * average_across_batch + [1] * average_across_timesteps
-        summed = [0] * sum_over_batch + [1] * sum_over_timesteps
-        if averaged:
-            return _divide_sums(losses, weights, averaged)
-        if summed:
-            counted = tf.cast(tf.not_equal(weights, 0), flat.dtype)
-            return _divide_sums(losses, counted, summed)
+        weights = tf.cast(weights, flat_losses.dtype)
+        losses = tf.reshape(flat_losses, tf.shape(weights)) * weights
+        average_axes = [0] * average_across_batch + [1] * average_across_timesteps
+        sum_axes = [0] * sum_over_batch + [1] * sum_over_timesteps
+        if average_axes:
+            return _divide_sums(losses, weights, average_axes)
+        if sum_axes:
+            is_counted = tf.cast(tf.not_equal(weights, 0), flat_losses.dtype)
+            return _divide_sums(losses, is_counted, sum_axes)
         return losses
 
 
 def _divide_sums(losses: Any, counts: Any, axes: list[int]) -> Any:
+    """Return sum(losses) / sum(counts) over some dimensions; 0 for a divisor of 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(counts, axes))
 
 

@@ -1,4 +1,4 @@
-"""tf.contrib.stateless: random numbers that follow from a seed alone."""
+"""tf.contrib.stateless: random numbers that depend on a seed only."""
 
 from tensorflow.compat.v1.random import stateless_multinomial
 from tensorflow.random import (

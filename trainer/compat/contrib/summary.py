@@ -1,6 +1,6 @@
-"""tf.contrib.summary: summaries that are written by ops, as in the host calls of TPU programs.
+"""tf.contrib.summary: summaries that ops write, as in the host calls of TPU programs.
 
-They are TensorFlow's own. As in the original, nothing is recorded outside of
+All functions are TensorFlow's. As in tf.contrib, summaries are recorded only within
 `always_record_summaries` or `record_summaries_every_n_global_steps`.
 """
 

@@ -1,1 +1,1 @@
-"""The names of tf.contrib, and what replaces those that are missing."""
+"""The names of tf.contrib, and replacements of the names that are not supplied."""

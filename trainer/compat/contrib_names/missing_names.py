@@ -1,4 +1,4 @@
-"""What is said of a name of tf.contrib that is not supplied."""
+"""Errors for names of tf.contrib that are not supplied."""
 
 import contextlib
 import difflib
@@ -13,44 +13,59 @@ from trainer.compat.contrib_names.replacements import REPLACEMENTS
 def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for a module of tf.contrib.
 
-    "tf.contrib.tpu.python.tpu.tpu_estimator" is found so by a program that has not imported it.
+    The function imports inner modules on access, so a program can use
+    "tf.contrib.tpu.python.tpu.tpu_estimator" without importing that module. For any other name
+    the function raises the error of `missing_name_error`.
 
     Args:
-      module: as a program names it: "tf.contrib.data".
-      names: what the module has.
+      module: the module's name in programs, such as "tf.contrib.data".
+      names: the names that the module supplies.
     """
 
     def __getattr__(name: str) -> Any:
-        form = f"{module}.{name}".removeprefix("tf.contrib.")
-        if _is_alias_prefix(form):
-            # Without the finder of `trainer.compat.install` there is no tensorflow.contrib.
+        path = f"{module}.{name}".removeprefix("tf.contrib.")
+        if _is_alias_prefix(path):
+            # Without the import hook of `trainer.compat.install` there is no tensorflow.contrib.
             with contextlib.suppress(ModuleNotFoundError):
-                return importlib.import_module(f"tensorflow.contrib.{form}")
+                return importlib.import_module(f"tensorflow.contrib.{path}")
         raise missing_name_error(module, name, names)
 
     return __getattr__
 
 
 def _is_alias_prefix(path: str) -> bool:
-    return any(f"{each}.".startswith(f"{path}.") for each in MODULE_ALIASES)
+    """Return whether a path below tf.contrib is an aliased module or a parent of one."""
+    return any(f"{alias}.".startswith(f"{path}.") for alias in MODULE_ALIASES)
 
 
 def missing_name_error(module: str, name: str, names: Sequence[str]) -> AttributeError:
-    """The error that says what replaces a name, or which names of the module come near it."""
-    asked = f"{module}.{name}"
+    """Return the error for a missing name: its replacement, or similar names of the module.
+
+    Args:
+      module: the module's name in programs, such as "tf.contrib.data".
+      name: the missing name.
+      names: the names that the module supplies.
+    """
+    full_name = f"{module}.{name}"
     if name.startswith("__"):
-        return AttributeError(f"{asked} is not there")
-    near = difflib.get_close_matches(name, names, n=3)
-    if near and asked not in REPLACEMENTS:
-        return AttributeError(f"{asked} is not known. Did you mean {' or '.join(near)}?")
-    found = find_replacement(asked)
-    if found is not None:
-        return AttributeError(f"{asked} is not supplied: TensorFlow 2 has no tf.contrib. {found}")
-    return AttributeError(f"{asked} is not known. It has {', '.join(sorted(names))}.")
+        return AttributeError(f"{full_name} does not exist")
+    similar = difflib.get_close_matches(name, names, n=3)
+    if similar and full_name not in REPLACEMENTS:
+        return AttributeError(f"{full_name} is not known. Did you mean {' or '.join(similar)}?")
+    advice = find_replacement(full_name)
+    if advice is not None:
+        return AttributeError(
+            f"{full_name} is not supplied: TensorFlow 2 has no tf.contrib. {advice}"
+        )
+    return AttributeError(f"{full_name} is not known. {module} has {', '.join(sorted(names))}.")
 
 
 def find_replacement(name: str) -> str | None:
-    """What replaces "tf.contrib.X.name", or else its module; None where nothing is known."""
+    """Return the sentence that names a replacement for "tf.contrib.X.name" or for its module.
+
+    Returns:
+      The sentence; None if no replacement is known.
+    """
     while name.startswith("tf.contrib."):
         if name in REPLACEMENTS:
             return REPLACEMENTS[name]

@@ -1,8 +1,8 @@
-"""Which module a program gets for a dotted path below tensorflow.contrib.
+"""The modules that replace dotted paths below tensorflow.contrib.
 
-Public names of tf.contrib.X are in `trainer.compat.contrib.X`. Here are the forms that programs
-import from the inside of it: "tpu.python.tpu.tpu_estimator" and kin. Where TensorFlow still has
-the very module, it is TensorFlow's.
+The public names of tf.contrib.X are in `trainer.compat.contrib.X`. This module lists the inner
+modules that programs import, such as "tpu.python.tpu.tpu_estimator". If TensorFlow still has the
+same module, the alias is TensorFlow's.
 """
 
 from collections.abc import Mapping
@@ -50,15 +50,15 @@ _DATA_MODULES = (
     "writers",
 )
 
-# Module → the forms below it that hold some of its names.
-_INNER_PATHS: Mapping[str, tuple[str, ...]] = {
+# Module of tf.contrib → its inner modules, which define some of its names.
+_INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",
         "python.training.tpu_cluster_resolver",
     ),
     "compiler.jit": ("",),
     "compiler.xla": ("",),
-    "data": tuple(f"python.ops.{each}" for each in _DATA_MODULES),
+    "data": tuple(f"python.ops.{module}" for module in _DATA_MODULES),
     "eager": ("python.tfe",),
     "estimator": (
         "python.estimator.early_stopping",
@@ -86,8 +86,8 @@ _INNER_PATHS: Mapping[str, tuple[str, ...]] = {
     "losses": ("python.losses.loss_ops",),
     "metrics": ("python.ops.metric_ops",),
     "opt": tuple(
-        f"python.training.{each}"
-        for each in (
+        f"python.training.{module}"
+        for module in (
             "adamax",
             "addsign",
             "lars_optimizer",
@@ -116,14 +116,15 @@ _INNER_PATHS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
+# Path below tensorflow.contrib → the module that replaces it.
 MODULE_ALIASES: Mapping[str, str] = {
-    **{f"tpu.python.tpu.{form}": module for form, module in _TPU_MODULES.items()},
+    **{f"tpu.python.tpu.{inner}": module for inner, module in _TPU_MODULES.items()},
     "tpu.python.ops.tpu_ops": f"{_TPU}.ops.tpu_ops",
     "layers.python.layers.utils": f"{_CONTRIB}.slim.named_outputs",
     "slim.python.slim.learning": f"{_CONTRIB}.slim.learning",
     **{
-        f"{module}.{form}".rstrip("."): f"{_CONTRIB}.{module}"
-        for module, forms in _INNER_PATHS.items()
-        for form in forms
+        f"{module}.{inner}".rstrip("."): f"{_CONTRIB}.{module}"
+        for module, inner_modules in _INNER_MODULES.items()
+        for inner in inner_modules
     },
 }

@@ -1,23 +1,20 @@
-"""What replaces the names of tf.contrib that are not supplied.
+"""Replacements for the names of tf.contrib that are not supplied, as sentences for error texts.
 
-A whole module's sentence stands for all of its names that have none of their own.
+The sentence of a module applies to all names of the module without their own sentence.
 """
 
 from collections.abc import Mapping
 
-_STRATEGY = (
-    "Distribution strategies are not run here: use TPUEstimator, whose replicas are the cores."
-)
+_STRATEGY = "Distribution strategies are not supported. Use TPUEstimator; each core runs a replica."
 _KERAS = "Use trainer.model_to_tpu_estimator(model, ...)."
-_EMBEDDING = "Embeddings on the TPU are not run here: use tf.nn.embedding_lookup in model_fn."
+_EMBEDDING = "TPU embeddings are not supported. Use tf.nn.embedding_lookup in model_fn."
 _COLUMN = "Use tf.feature_column.{}."
-_METRIC = "Use tf.metrics.{}, which takes the labels first."
-_QUEUE = "Use tf.data: {}."
+_METRIC = "Use tf.metrics.{}, whose first argument is the labels."
 _TFP = "Use the package tensorflow-probability."
-_TFA = "It was moved to tensorflow-addons, which has ended; copy what you need from there."
-_LEARN = "Use tf.estimator: trainer.Estimator or trainer.TPUEstimator with a model_fn."
-_HEAD = "Compute loss and predictions in model_fn, and return a TPUEstimatorSpec."
-_BASE_LOOP = "Use trainer.TPUEstimator, whose train and evaluate are that loop."
+_TFA = "Copy the code from tensorflow-addons, which is no longer maintained."
+_LEARN = "Use trainer.Estimator or trainer.TPUEstimator with a model_fn."
+_HEAD = "Compute the loss and predictions in model_fn, and return a TPUEstimatorSpec."
+_ESTIMATOR_LOOP = "Use the methods train and evaluate of trainer.TPUEstimator."
 
 _TPU = {
     "AdagradMomentumParameters": _EMBEDDING,
@@ -27,18 +24,18 @@ _TPU = {
     "TPUEmbedding": _EMBEDDING,
     "TPUDistributionStrategy": _KERAS,
     "keras_to_tpu_model": _KERAS,
-    "proto": "Import it from tensorflow.core.protobuf.tpu.",
+    "proto": "Import the module from tensorflow.core.protobuf.tpu.",
     "profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",
     "python.tpu.keras_support": _KERAS,
-    "python.tpu.session_support": "The trainer looks after its sessions itself.",
+    "python.tpu.session_support": "Remove the call: the trainer manages its sessions.",
     "python.tpu.tpu_embedding": _EMBEDDING,
     "python.tpu.tpu_embedding_gradient": _EMBEDDING,
-    "python.tpu.error_handling": "The trainer raises the root cause by itself.",
+    "python.tpu.error_handling": "Remove the call: the trainer raises the root cause of an error.",
     "python.profiler": "Use RunConfig(profile_steps=(first, last)) and TensorBoard's profiler.",
 }
 
 _DATA = {
-    "CheckpointInputPipelineHook": "Shuffle with a seed, and skip what was read.",
+    "CheckpointInputPipelineHook": "Shuffle with a seed, and skip the elements already read.",
     "LMDBDataset": "Write the records to TFRecord files, and use TFRecordDataset.",
     "StatsAggregator": "Use TensorBoard's profiler.",
     "latency_stats": "Use TensorBoard's profiler.",
@@ -52,31 +49,31 @@ _DATA = {
 }
 
 _TRAINING = {
-    "batch_sequences_with_states": _QUEUE.format("Dataset.padded_batch"),
-    "bucket": _QUEUE.format("tf.data.experimental.group_by_window"),
-    "bucket_by_sequence_length": _QUEUE.format("tf.data.experimental.bucket_by_sequence_length"),
-    "evaluate_once": _BASE_LOOP,
-    "evaluate_repeatedly": _BASE_LOOP,
-    "stratified_sample": _QUEUE.format("tf.data.experimental.rejection_resample"),
-    "rejection_sample": _QUEUE.format("tf.data.experimental.rejection_resample"),
-    "weighted_resample": _QUEUE.format("tf.data.experimental.sample_from_datasets"),
-    "train": _BASE_LOOP,
+    "batch_sequences_with_states": "Use tf.data.Dataset.padded_batch.",
+    "bucket": "Use tf.data.experimental.group_by_window.",
+    "bucket_by_sequence_length": "Use tf.data.experimental.bucket_by_sequence_length.",
+    "evaluate_once": _ESTIMATOR_LOOP,
+    "evaluate_repeatedly": _ESTIMATOR_LOOP,
+    "stratified_sample": "Use tf.data.experimental.rejection_resample.",
+    "rejection_sample": "Use tf.data.experimental.rejection_resample.",
+    "weighted_resample": "Use tf.data.experimental.sample_from_datasets.",
+    "train": _ESTIMATOR_LOOP,
     "SummaryAtEndHook": "Use tf.train.SummarySaverHook.",
-    "GreedyLoadBalancingStrategy": "Use tf.train.replica_device_setter as it is.",
-    "RandomStrategy": "Use tf.train.replica_device_setter as it is.",
-    "byte_size_load_fn": "Use tf.train.replica_device_setter as it is.",
-    "FeedingQueueRunner": _QUEUE.format("Dataset.prefetch"),
-    "NextQueuedSequenceBatch": _QUEUE.format("Dataset.padded_batch"),
-    "SequenceQueueingStateSaver": _QUEUE.format("Dataset.padded_batch"),
-    "resample_at_rate": _QUEUE.format("tf.data.experimental.sample_from_datasets"),
+    "GreedyLoadBalancingStrategy": "Use tf.train.replica_device_setter with its default strategy.",
+    "RandomStrategy": "Use tf.train.replica_device_setter with its default strategy.",
+    "byte_size_load_fn": "Use tf.train.replica_device_setter with its default strategy.",
+    "FeedingQueueRunner": "Use tf.data.Dataset.prefetch.",
+    "NextQueuedSequenceBatch": "Use tf.data.Dataset.padded_batch.",
+    "SequenceQueueingStateSaver": "Use tf.data.Dataset.padded_batch.",
+    "resample_at_rate": "Use tf.data.experimental.sample_from_datasets.",
     "HParamDef": "Use HParams.to_json and HParams.parse_json.",
 }
 
 _LAYERS = {
-    "adaptive_clipping_fn": "Give optimize_loss clip_gradients, a float or a function.",
+    "adaptive_clipping_fn": "Pass clip_gradients, a float or a function, to optimize_loss.",
     "bow_encoder": "Use embed_sequence and tf.reduce_mean.",
     "bucketized_column": _COLUMN.format("bucketized_column"),
-    "check_feature_columns": "tf.feature_column checks by itself.",
+    "check_feature_columns": "Remove the call: tf.feature_column checks the columns.",
     "conv2d_in_plane": "Use tf.nn.depthwise_conv2d.",
     "conv3d_transpose": "Use tf.layers.conv3d_transpose.",
     "create_feature_spec_for_parsing": _COLUMN.format("make_parse_example_spec"),
@@ -126,7 +123,7 @@ _LAYERS = {
 _FRAMEWORK = {
     "VariableDeviceChooser": "Use tf.train.replica_device_setter.",
     "RecordInput": "Use tf.data.TFRecordDataset.",
-    "fuse_op": "XLA fuses by itself.",
+    "fuse_op": "Remove the call: XLA fuses ops automatically.",
     "get_graph_from_inputs": "Use tensor.graph.",
     "load_and_remap_matrix": "Use WarmStartSettings with a VocabInfo.",
     "load_and_remap_matrix_initializer": "Use WarmStartSettings with a VocabInfo.",
@@ -134,7 +131,7 @@ _FRAMEWORK = {
     "load_linear_multiclass_bias_initializer": "Use WarmStartSettings with a VocabInfo.",
     "load_variable_slot_initializer": "Use WarmStartSettings with a VocabInfo.",
     "py_func": "Use tf.py_func.",
-    "prepend_name_scope": "Join the names by a slash.",
+    "prepend_name_scope": "Join the names with a slash.",
     "strip_name_scope": "Cut the name at its last slash.",
     "zero_fraction": "Use tf.nn.zero_fraction.",
 }
@@ -157,7 +154,7 @@ _ESTIMATOR = {
     "TowerOptimizer": "Use CrossShardOptimizer.",
     "DNNEstimator": "Use trainer.dnn_logit_fn_builder in a model_fn.",
     "LinearEstimator": "Use trainer.linear_logit_fn_builder in a model_fn.",
-    "DNNLinearCombinedEstimator": "Add the logits of both builders of trainer in a model_fn.",
+    "DNNLinearCombinedEstimator": "Add the logits of trainer's two logit_fn builders.",
     "RNNClassifier": "Use tf.nn.dynamic_rnn in a model_fn.",
     "RNNEstimator": "Use tf.nn.dynamic_rnn in a model_fn.",
     "DNNClassifierWithLayerAnnotations": "Use trainer.dnn_logit_fn_builder in a model_fn.",
@@ -165,27 +162,27 @@ _ESTIMATOR = {
     "build_supervised_input_receiver_fn_from_input_fn": (
         "Use build_raw_supervised_input_receiver_fn."
     ),
-    "SavedModelEstimator": "Use warm_start_from, with the variables of the SavedModel.",
+    "SavedModelEstimator": "Use warm_start_from with the variables of the SavedModel.",
 }
 
 _OPT = {
     "AGNCustomGetter": "Use CrossShardOptimizer.",
     "ElasticAverageCustomGetter": "Use CrossShardOptimizer.",
     "ModelAverageCustomGetter": "Use CrossShardOptimizer.",
-    "AGNOptimizer": "Use CrossShardOptimizer: gradients are summed in each step.",
+    "AGNOptimizer": "Use CrossShardOptimizer, which sums the gradients.",
     "AdamGSOptimizer": "Use tf.train.AdamOptimizer.",
-    "DelayCompensatedGradientDescentOptimizer": "Use CrossShardOptimizer: steps are in unison.",
+    "DelayCompensatedGradientDescentOptimizer": "Use CrossShardOptimizer: steps are synchronous.",
     "DropStaleGradientOptimizer": "Use CrossShardOptimizer: no gradient is stale.",
     "ElasticAverageOptimizer": "Use CrossShardOptimizer.",
-    "ExternalOptimizerInterface": "Use scipy.optimize with a session of your own.",
+    "ExternalOptimizerInterface": "Use scipy.optimize with your own session.",
     "GGTOptimizer": "Use AdamWOptimizer, or write a tf.train.Optimizer.",
     "LazyAdamGSOptimizer": "Use LazyAdamOptimizer.",
-    "ModelAverageOptimizer": "Use CrossShardOptimizer, or MovingAverageOptimizer for averages.",
-    "MultitaskOptimizerWrapper": "Leave variables without a gradient out of apply_gradients.",
+    "ModelAverageOptimizer": "Use CrossShardOptimizer or MovingAverageOptimizer.",
+    "MultitaskOptimizerWrapper": "Pass only variables with a gradient to apply_gradients.",
     "RegAdagradOptimizer": "Use tf.train.AdagradOptimizer.",
-    "ScipyOptimizerInterface": "Use scipy.optimize with a session of your own.",
+    "ScipyOptimizerInterface": "Use scipy.optimize with your own session.",
     "ShampooOptimizer": "Use LARSOptimizer or AdamWOptimizer, or write a tf.train.Optimizer.",
-    "VariableClippingOptimizer": "Clip variables by tf.clip_by_norm after the step.",
+    "VariableClippingOptimizer": "Clip the variables with tf.clip_by_norm after the step.",
     "clip_gradients_by_global_norm": "Use tf.clip_by_global_norm.",
     "get_restart_decay_fn": "Use get_cosine_decay_fn.",
 }
@@ -194,7 +191,7 @@ _OTHERS = {
     "crf.CrfForwardRnnCell": "Use crf_log_norm.",
     "crf.CrfDecodeForwardRnnCell": "Use crf_decode.",
     "crf.CrfDecodeBackwardRnnCell": "Use crf_decode.",
-    "crf.crf_multitag_sequence_score": "Use crf_sequence_score for sequences of one tag each.",
+    "crf.crf_multitag_sequence_score": "Use crf_sequence_score with one tag per step.",
     "eager.Network": "Use tf.keras.Model.",
     "eager.Saver": "Use tf.train.Checkpoint.",
     "eager.Checkpointable": "Use tf.Module.",
@@ -206,77 +203,77 @@ _OTHERS = {
     "losses.metric_learning": _TFA,
     "losses.sum_of_squares": "Use tf.losses.mean_squared_error.",
     "metrics.confusion_matrix": "Use tf.math.confusion_matrix.",
-    "metrics.streaming_concat": "Put what you want whole into predictions, and use predict.",
+    "metrics.streaming_concat": "Return the tensor as a prediction, and use predict.",
     "metrics": "Use tf.metrics, whose functions take the labels first.",
-    "image.adjust_hsv_in_yiq": "Use tf.image.adjust_hue and its like.",
+    "image.adjust_hsv_in_yiq": "Use tf.image.adjust_hue and tf.image.adjust_saturation.",
     "image.bipartite_match": _TFA,
     "image.connected_components": "Use scipy.ndimage.label in the input pipeline.",
     "image.dense_image_warp": _TFA,
     "image.interpolate_spline": _TFA,
-    "image.random_hsv_in_yiq": "Use tf.image.random_hue and its like.",
+    "image.random_hsv_in_yiq": "Use tf.image.random_hue and tf.image.random_saturation.",
     "image.sparse_image_warp": _TFA,
     "predictor.from_contrib_estimator": "Use from_estimator.",
-    "rnn.AttentionCellWrapper": "Write the attention into the cell, or use tf.keras.",
+    "rnn.AttentionCellWrapper": "Implement attention in the cell, or use tf.keras.",
     "rnn.ConvLSTMCell": "Use tf.keras.layers.ConvLSTM2D.",
     "rnn.CudnnCompatibleGRUCell": "Use tf.keras.layers.GRU.",
     "rnn.GLSTMCell": "Use LSTMCell.",
     "rnn.GRUBlockCell": "Use GRUCell.",
     "rnn.GRUBlockCellV2": "Use GRUCell.",
-    "rnn.LayerNormBasicLSTMCell": "Use LSTMCell with layer_norm around it.",
+    "rnn.LayerNormBasicLSTMCell": "Use LSTMCell, and layer_norm on its output.",
     "rnn.LSTMBlockCell": "Use LSTMCell.",
     "rnn.LSTMBlockFusedCell": "Use tf.nn.dynamic_rnn with an LSTMCell.",
     "rnn.NASCell": "Use LSTMCell.",
     "rnn.OutputProjectionWrapper": "Use tf.layers.dense on the outputs.",
     "rnn.InputProjectionWrapper": "Use tf.layers.dense on the inputs.",
     "rnn.EmbeddingWrapper": "Use tf.nn.embedding_lookup on the inputs.",
-    "rnn.stack_bidirectional_dynamic_rnn": "Call tf.nn.bidirectional_dynamic_rnn once a layer.",
-    "rnn.stack_bidirectional_rnn": "Call tf.nn.static_bidirectional_rnn once a layer.",
+    "rnn.stack_bidirectional_dynamic_rnn": "Call tf.nn.bidirectional_dynamic_rnn for each layer.",
+    "rnn.stack_bidirectional_rnn": "Call tf.nn.static_bidirectional_rnn for each layer.",
     "rnn.transpose_batch_time": "Use tf.transpose.",
     "rnn": "Use tf.nn.rnn_cell, or tf.keras.layers.",
     "seq2seq": "Write the loop with tf.while_loop; only sequence_loss is supplied.",
-    "slim.data": _QUEUE.format("tf.data.TFRecordDataset"),
-    "slim.dataset": _QUEUE.format("tf.data.TFRecordDataset"),
-    "slim.dataset_data_provider": _QUEUE.format("tf.data.TFRecordDataset"),
+    "slim.data": "Use tf.data.TFRecordDataset.",
+    "slim.dataset": "Use tf.data.TFRecordDataset.",
+    "slim.dataset_data_provider": "Use tf.data.TFRecordDataset.",
     "slim.prefetch_queue": "Use Dataset.prefetch.",
-    "slim.evaluation": _BASE_LOOP,
-    "slim.learning.train": _BASE_LOOP,
-    "slim.nets": "Use the package tf-slim's source of the net, or tf.keras.applications.",
+    "slim.evaluation": _ESTIMATOR_LOOP,
+    "slim.learning.train": _ESTIMATOR_LOOP,
+    "slim.nets": "Copy the network from the package tf-slim, or use tf.keras.applications.",
     "slim.python": "Use the names of tf.contrib.slim.",
     "tfprof.ProfileContext": "Use RunConfig(profile_steps=(first, last)).",
     "tfprof.Profiler": "Use tf.profiler.Profiler.",
     "compiler": "Use tf.xla.experimental.",
     "summary.create_db_writer": "Use create_file_writer.",
-    "image.single_image_random_dot_stereograms": "It was a toy; draw it with numpy.",
+    "image.single_image_random_dot_stereograms": "Create the image with NumPy.",
     "losses.mean_pairwise_squared_error": "Use tf.losses.mean_pairwise_squared_error.",
     "util.loader": "Use tf.load_op_library.",
     "util.ops_used_by_graph_def": "Use {node.op for node in graph_def.node}.",
-    "util.stripped_op_list_for_graph": "Use tf.saved_model, which writes that list itself.",
+    "util.stripped_op_list_for_graph": "Use tf.saved_model, which writes the list of ops.",
     "lookup.string_to_index_table_from_file": "Use index_table_from_file.",
     "lookup.string_to_index_table_from_tensor": "Use index_table_from_tensor.",
     "eager": "Use tf, whose functions run eagerly in TensorFlow 2.",
     "summary.text": "Use tf.compat.v2.summary.text.",
 }
 
-# Modules of which nothing is supplied.
-_GONE = {
+# Modules that are not supplied at all.
+_REMOVED_MODULES = {
     "autograph": "Use tf.autograph.",
     "batching": "Use tf.nondifferentiable_batch_function.",
     "bayesflow": _TFP,
     "bigtable": "Read from Bigtable with google-cloud-bigtable, and write TFRecord files.",
     "boosted_trees": "Use the package tensorflow-decision-forests.",
     "checkpoint": "Use tf.train.Checkpoint.",
-    "cloud": "gs:// paths need no module; for others use the package tensorflow-io.",
+    "cloud": "Remove the import: gs:// paths need no module. For others use tensorflow-io.",
     "constrained_optimization": "Use the package tensorflow-constrained-optimization.",
     "copy_graph": "Use tf.graph_util.import_graph_def.",
     "cudnn_rnn": "Use tf.keras.layers.LSTM or GRU.",
     "deprecated": "Use tf.summary.",
     "distribute": _STRATEGY,
     "distributions": _TFP,
-    "factorization": "Use tf.nn and a loss of your own.",
+    "factorization": "Use tf.nn and your own loss.",
     "feature_column": "Use tf.feature_column.",
     "ffmpeg": "Use the package tensorflow-io.",
     "gan": "Use the package tensorflow-gan.",
-    "graph_editor": "Edit a GraphDef, and import it with tf.graph_util.import_graph_def.",
+    "graph_editor": "Edit a GraphDef, and import the result with tf.graph_util.import_graph_def.",
     "grid_rnn": "Use tf.nn.rnn_cell.",
     "hadoop": "Use the package tensorflow-io.",
     "hooks": "Use tf.train.ProfilerHook.",
@@ -292,7 +289,7 @@ _GONE = {
     "learn.Experiment": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
     "learn.learn_runner": "Use tf.estimator.train_and_evaluate(estimator, TrainSpec, EvalSpec).",
     "learn.ModeKeys": "Use tf.estimator.ModeKeys.",
-    "learn.monitors": "Use tf.train.SessionRunHook and those derived from it.",
+    "learn.monitors": "Use tf.train.SessionRunHook and its subclasses.",
     "learn.python.learn.datasets": (
         "Read the data with tf.data; MNIST is tf.keras.datasets.mnist."
     ),
@@ -315,10 +312,10 @@ _GONE = {
     "proto": "Use tf.io.decode_proto and encode_proto.",
     "quantization": "Use tf.quantization.",
     "quantize": "Use the package tensorflow-model-optimization.",
-    "receptive_field": "Compute it from kernel sizes and strides.",
+    "receptive_field": "Compute the receptive field from kernel sizes and strides.",
     "recurrent": "Use tf.nn.dynamic_rnn.",
-    "reduce_slice_ops": "Use tf.math.segment_sum and its like.",
-    "remote_fused_graph": "It ran on phones' DSPs alone.",
+    "reduce_slice_ops": "Use tf.math.segment_sum and similar functions.",
+    "remote_fused_graph": "Remove the call: the module supported only DSPs of phones.",
     "resampler": _TFA,
     "saved_model": "Use tf.saved_model, or trainer.model_to_tpu_estimator for Keras models.",
     "session_bundle": "Use tf.saved_model.",
@@ -337,8 +334,9 @@ _GONE = {
     "timeseries": _LEARN,
 }
 
+# Name of tf.contrib → the sentence.
 REPLACEMENTS: Mapping[str, str] = {
-    f"tf.contrib.{prefix}{name}": text
+    f"tf.contrib.{prefix}{name}": sentence
     for prefix, table in (
         ("tpu.", _TPU),
         ("data.", _DATA),
@@ -348,7 +346,7 @@ REPLACEMENTS: Mapping[str, str] = {
         ("estimator.", _ESTIMATOR),
         ("opt.", _OPT),
         ("", _OTHERS),
-        ("", _GONE),
+        ("", _REMOVED_MODULES),
     )
-    for name, text in table.items()
+    for name, sentence in table.items()
 }

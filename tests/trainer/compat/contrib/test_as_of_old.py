@@ -69,7 +69,7 @@ def test_losses_of_sequences_are_averaged_or_summed(options: Any, expected: Any)
 def test_a_sequence_without_weights_has_no_loss_and_both_ways_are_refused() -> None:
     logits, targets = tf.zeros([1, 2, 2]), tf.ones([1, 2], tf.int32)
     assert _run(seq2seq.sequence_loss(logits, targets, tf.zeros([1, 2]))) == 0.0
-    with pytest.raises(InvalidSetting, match="Give either average_across"):
+    with pytest.raises(InvalidSetting, match="got both average_across"):
         seq2seq.sequence_loss(logits, targets, tf.ones([1, 2]), sum_over_batch=True)
 
 
@@ -174,7 +174,7 @@ def test_checkpoints_are_read_by_the_arguments_of_old(tmp_path: Path) -> None:
 def test_predictions_come_before_labels_where_they_did() -> None:
     predictions, labels = framework.remove_squeezable_dimensions(tf.ones([2, 1]), tf.zeros([2]))
     assert _run([predictions, labels])[0].tolist() == [1, 1]
-    with pytest.raises(InvalidSetting, match=r"rate Const\S* has the shape \(2,\)"):
+    with pytest.raises(InvalidSetting, match=r"rate Const\S* has shape \(2,\)"):
         framework.assert_scalar(tf.constant([1, 2]), message="rate")
 
 

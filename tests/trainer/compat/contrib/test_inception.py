@@ -46,5 +46,5 @@ def test_a_net_may_end_early_but_not_nowhere() -> None:
         net, points = inception.inception_v3_base(tf.zeros([1, 75, 75, 3]), "MaxPool_3a_3x3")
         assert net.shape == [1, 17, 17, 64]
         assert len(points) == 4
-    with pytest.raises(InvalidSetting, match="depth_multiplier is 0. Give more"):
+    with pytest.raises(InvalidSetting, match="depth_multiplier=0. Use more"):
         inception.inception_v3_base(None, depth_multiplier=0)

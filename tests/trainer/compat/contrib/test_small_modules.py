@@ -81,7 +81,7 @@ def test_variables_are_restored_from_checkpoints_and_arrays(tmp_path: Path) -> N
         assert session.run(w).tolist() == [1, 2]
     assert framework.list_variables(path) == [("w", [2])]
     assert framework.load_variable(path, "w").tolist() == [1, 2]
-    with pytest.raises(CheckpointMismatch, match="the checkpoint has no missing"):
+    with pytest.raises(CheckpointMismatch, match="The checkpoint has no missing"):
         framework.assign_from_checkpoint(path, [missing])
 
 
@@ -111,9 +111,9 @@ def test_a_predictor_goes_from_arrays_to_arrays(tmp_path: Path) -> None:
     assert (list(made.feed_tensors), list(made.fetch_tensors)) == (["x"], ["y"])
     path = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
     assert predictor.from_saved_model(path)({"x": [[4.0]]})["y"].tolist() == [[3.0]]
-    with pytest.raises(InvalidSetting, match="no input 'z'. It has x"):
+    with pytest.raises(InvalidSetting, match="no input 'z'. Its inputs are x"):
         made({"z": [[2.0]]})
-    with pytest.raises(SignatureNotFound, match="Give signature_def_key one of serving_default"):
+    with pytest.raises(SignatureNotFound, match="Set signature_def_key to one of serving_default"):
         predictor.from_saved_model(path, "other")
 
 

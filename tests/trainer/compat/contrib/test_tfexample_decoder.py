@@ -68,7 +68,7 @@ def test_sides_become_boxes() -> None:
     values = {f"box/{each}": [place / 4, 1.0] for place, each in enumerate(sides)}
     found = _decoded(decoder.BoundingBox(prefix="box/"), features, **values)
     assert found.tolist() == [[0, 0.25, 0.5, 0.75], [1, 1, 1, 1]]
-    with pytest.raises(InvalidSetting, match="has 2 keys. Give four"):
+    with pytest.raises(InvalidSetting, match="got 2 keys. Pass four"):
         decoder.BoundingBox(["ymin", "xmin"])
 
 
@@ -101,7 +101,7 @@ def test_words_are_looked_up() -> None:
     table = lookup.index_table_from_tensor(mapping=["green", "red"])
     features = {"word": tf.io.FixedLenFeature([], tf.string)}
     assert _decoded(decoder.LookupTensor("word", table), features, word=[b"red"]) == 1
-    with pytest.raises(InvalidSetting, match="shape_keys and shape. Give one"):
+    with pytest.raises(InvalidSetting, match="shape_keys and shape. Set one"):
         decoder.Tensor("word", shape_keys=["a"], shape=[1])
-    with pytest.raises(InvalidSetting, match="Give an ItemHandler"):
+    with pytest.raises(InvalidSetting, match="Pass an ItemHandler"):
         decoder.BackupHandler(table, table)

@@ -49,21 +49,21 @@ def test_module_forms_of_ours_are_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "said"),
+    ("module", "name", "error"),
     [
         ("tf.contrib.tpu", "keras_to_tpu_model", "Use trainer.model_to_tpu_estimator"),
         ("tf.contrib.seq2seq", "BeamSearchDecoder", "only sequence_loss is supplied"),
         ("tf.contrib", "slimm", "Did you mean slim?"),
         ("tf.contrib", "distributions", "Use the package tensorflow-probability"),
         ("tf.contrib.data", "map_and_bach", "Did you mean map_and_batch?"),
-        ("tf.contrib.data", "xyz", "is not known. It has map_and_batch, slim"),
-        ("tf.contrib.data", "__path__", "tf.contrib.data.__path__ is not there"),
+        ("tf.contrib.data", "xyz", "is not known. tf.contrib.data has map_and_batch, slim"),
+        ("tf.contrib.data", "__path__", "tf.contrib.data.__path__ does not exist"),
     ],
 )
 def test_a_name_that_is_not_there_is_told_what_replaces_it(
-    module: str, name: str, said: str
+    module: str, name: str, error: str
 ) -> None:
-    assert said in str(missing_names.missing_name_error(module, name, ["map_and_batch", "slim"]))
+    assert error in str(missing_names.missing_name_error(module, name, ["map_and_batch", "slim"]))
 
 
 def test_an_attribute_error_is_what_programs_get() -> None:

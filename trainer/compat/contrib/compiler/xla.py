@@ -1,4 +1,4 @@
-"""tf.contrib.compiler.xla: a function of tensors, compiled."""
+"""tf.contrib.compiler.xla: compilation of one function by XLA."""
 
 from tensorflow.xla.experimental import compile
 

@@ -1,4 +1,4 @@
-"""Transformations for `Dataset.apply` that make or check batches."""
+"""Transformations for `Dataset.apply` that build batches or check shapes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,19 +11,20 @@ Transformation = Callable[[Any], Any]
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Transformation:
-    """Whole batches only: those that are left over at the end are dropped."""
+    """Batch a dataset and drop a last batch that is not full."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
     batch_size: Any, padded_shapes: Any, padding_values: Any = None
 ) -> Transformation:
-    """Whole batches only, of elements padded to one shape.
+    """Batch a dataset, pad its elements to one shape, and drop a last batch that is not full.
 
     Args:
-      batch_size: elements of a batch.
-      padded_shapes: nest of the shapes to pad to; None in a place for the batch's longest.
-      padding_values: nest of scalars to pad with; None for 0 and ''.
+      batch_size: number of elements in a batch.
+      padded_shapes: nest of the shapes to pad to. A dimension of None is padded to the longest
+        element of the batch.
+      padding_values: nest of the scalars to pad with; None pads with 0 and "".
     """
     return lambda dataset: dataset.padded_batch(
         batch_size, padded_shapes, padding_values, drop_remainder=True
@@ -31,61 +32,70 @@ def padded_batch_and_drop_remainder(
 
 
 def assert_element_shape(expected_shapes: Any) -> Transformation:
-    """The dataset with its elements' static shapes set; another shape fails as it is read.
+    """Set the static shapes of a dataset's elements, and check the elements at run time.
+
+    An element of another shape raises a tf.errors.InvalidArgumentError when it is read.
 
     Args:
-      expected_shapes: nest of shapes like the elements; None in a place for any size.
+      expected_shapes: nest of shapes with the structure of an element; a dimension of None
+        accepts any size.
     """
-
-    def check(tensor: Any, shape: Any) -> Any:
-        return tf.ensure_shape(tensor, shape)
 
     def apply(dataset: Any) -> Any:
         specs = tf.compat.v1.data.get_output_shapes(dataset)
         shapes = tf.nest.pack_sequence_as(
-            specs, [tf.TensorShape(each) for each in _flatten_shapes(expected_shapes, specs)]
+            specs, [tf.TensorShape(shape) for shape in _flatten_shapes(expected_shapes, specs)]
         )
-        tuples = isinstance(specs, tuple) and not hasattr(specs, "_fields")
+        is_tuple = isinstance(specs, tuple) and not hasattr(specs, "_fields")
 
-        def checked(*element: Any) -> Any:
-            whole = element if tuples else element[0]
-            return tf.nest.map_structure(check, whole, shapes)
+        def ensure_shapes(*components: Any) -> Any:
+            element = components if is_tuple else components[0]
+            return tf.nest.map_structure(tf.ensure_shape, element, shapes)
 
-        return dataset.map(checked)
+        return dataset.map(ensure_shapes)
 
     return apply
 
 
 def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
-    """The shapes of a nest, where a shape itself may be a list or a tuple."""
+    """Flatten a nest of shapes in the order of tf.nest.
+
+    tf.nest cannot flatten the nest itself, because a shape may be a list or a tuple.
+
+    Args:
+      expected: nest of shapes.
+      like: nest with the same structure; its leaves are no lists, tuples or dicts.
+    """
     if isinstance(like, dict):
-        return [each for key in sorted(like) for each in _flatten_shapes(expected[key], like[key])]
+        return [
+            shape for key in sorted(like) for shape in _flatten_shapes(expected[key], like[key])
+        ]
     if isinstance(like, (tuple, list)):
         pairs = zip(expected, like, strict=True)
-        return [each for one, other in pairs for each in _flatten_shapes(one, other)]
+        return [shape for part, part_like in pairs for shape in _flatten_shapes(part, part_like)]
     return [expected]
 
 
 def sliding_window_batch(
     window_size: Any, stride: Any = None, window_shift: Any = None, window_stride: Any = 1
 ) -> Transformation:
-    """Batches of a window that moves over the dataset; what does not fill one is dropped.
+    """Batch the elements of a window that slides over the dataset; drop incomplete windows.
 
     Args:
-      window_size: elements of a window.
-      stride: the old name of window_shift.
-      window_shift: elements from the first of a window to the first of the next; 1 by default.
-      window_stride: elements from one of a window to its next.
+      window_size: number of elements in a window.
+      stride: deprecated name of window_shift.
+      window_shift: number of elements between the starts of consecutive windows; 1 by default.
+      window_stride: number of elements between neighbours in a window.
 
     Raises:
-      InvalidSetting: both stride and window_shift are given.
+      InvalidSetting: both stride and window_shift are set.
     """
     if stride is not None and window_shift is not None:
         raise InvalidSetting(
             f"sliding_window_batch has stride={stride!r} and window_shift={window_shift!r}, "
-            f"which mean the same. Give window_shift."
+            f"which mean the same. Set window_shift only."
         )
-    shift = next((each for each in (window_shift, stride) if each is not None), 1)
+    shift = next((value for value in (window_shift, stride) if value is not None), 1)
 
     return lambda dataset: dataset.window(
         window_size, shift=shift, stride=window_stride, drop_remainder=True
@@ -93,7 +103,13 @@ def sliding_window_batch(
 
 
 def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
-    batches = tf.nest.map_structure(lambda each: each.batch(size), windows)
-    # An element that is no tuple comes as the one argument.
-    whole = batches[0] if len(batches) == 1 else batches
-    return tf.data.Dataset.zip(whole) if isinstance(whole, (tuple, dict)) else whole
+    """Build a dataset of one batch from the windows of an element's components.
+
+    Args:
+      windows: one dataset for each component.
+      size: number of elements in a window.
+    """
+    batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
+    # flat_map passes an element that is not a tuple as a single argument.
+    components = batches[0] if len(batches) == 1 else batches
+    return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

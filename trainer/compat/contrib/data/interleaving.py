@@ -1,4 +1,4 @@
-"""Several datasets at a time, in whatever order their elements come."""
+"""Nondeterministic interleaving of datasets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,11 @@ from tensorflow.compat.v1.data.experimental import parallel_interleave
 def sloppy_interleave(
     map_func: Callable[..., Any], cycle_length: Any, block_length: Any = 1
 ) -> Callable[[Any], Any]:
-    """Elements of several datasets at a time: whichever is ready first.
+    """Interleave several datasets, in whatever order their elements become ready.
 
     Args:
-      map_func: element → dataset.
-      cycle_length: datasets read at a time.
-      block_length: elements in a row from one of them.
+      map_func: maps an element to a dataset.
+      cycle_length: number of datasets to read at a time.
+      block_length: number of consecutive elements to take from one dataset.
     """
     return parallel_interleave(map_func, cycle_length, block_length, sloppy=True)

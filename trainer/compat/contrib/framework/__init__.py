@@ -1,4 +1,4 @@
-"""tf.contrib.framework: arg_scope, variables, checkpoints, nests."""
+"""tf.contrib.framework: arg_scope, variables, checkpoints and nests."""
 
 from tensorflow import argsort, is_tensor, sort
 from tensorflow.compat.v1.train import (

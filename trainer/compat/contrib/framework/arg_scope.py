@@ -1,7 +1,7 @@
-"""Default arguments for functions, as long as a scope lasts.
+"""Default arguments for functions, in force within a `with` block.
 
-Within `with arg_scope([conv2d], padding="VALID"):` each call of conv2d that says nothing of its
-padding has "VALID". Scopes nest; the inner one's argument counts.
+Within `with arg_scope([conv2d], padding="VALID"):` each call of conv2d without a padding uses
+"VALID". Scopes nest, and the argument of the innermost scope counts.
 """
 
 import contextlib
@@ -29,16 +29,17 @@ _arguments: dict[Any, tuple[str, ...]] = {}
 
 
 def arg_scope_func_key(op: Callable[..., Any]) -> Any:
-    """What scopes know a function by: the same for it and for what it wraps."""
+    """Return the key of a function in a scope; a decorated function has its original's key."""
     return getattr(op, "_key_op", str(op))
 
 
 def current_arg_scope() -> Scope:
-    """Key of a function → its default arguments."""
+    """Return the innermost scope: the key of a function → its default arguments."""
     return _scopes()[-1]
 
 
 def _scopes() -> list[Scope]:
+    """Return this thread's stack of scopes."""
     if not hasattr(_state, "scopes"):
         _state.scopes = [{}]
     scopes: list[Scope] = _state.scopes
@@ -49,16 +50,19 @@ def _scopes() -> list[Scope]:
 def arg_scope(
     list_ops_or_scope: Sequence[Callable[..., Any]] | Mapping[Any, Any], **defaults: Any
 ) -> Iterator[Scope]:
-    """Sets default arguments of functions.
+    """Set default arguments of functions within a `with` block.
 
     Args:
-      list_ops_or_scope: functions that `add_arg_scope` decorates; or a scope that an earlier
-        `with arg_scope(...) as scope` gave, which takes the place of the present one.
-      defaults: name of an argument → default, for all of the functions.
+      list_ops_or_scope: functions that `add_arg_scope` decorates. Alternatively a scope from an
+        earlier `with arg_scope(...) as scope`, which replaces the current scope.
+      defaults: name of an argument → its default for all the functions.
+
+    Yields:
+      The new scope.
 
     Raises:
-      InvalidType: it is neither a list nor a scope.
-      InvalidSetting: a scope comes with arguments, or a function has no scope.
+      InvalidType: list_ops_or_scope is neither a list nor a scope.
+      InvalidSetting: arguments accompany a scope, or `add_arg_scope` does not decorate a function.
     """
     _scopes().append(_make_scope(list_ops_or_scope, defaults))
     try:
@@ -67,28 +71,29 @@ def arg_scope(
         _scopes().pop()
 
 
-def _make_scope(given: Any, defaults: Mapping[str, Any]) -> Scope:
-    if isinstance(given, Mapping):
+def _make_scope(ops_or_scope: Any, defaults: Mapping[str, Any]) -> Scope:
+    """Build a scope from the current scope and the arguments of `arg_scope`."""
+    if isinstance(ops_or_scope, Mapping):
         if defaults:
             raise InvalidSetting(
-                f"arg_scope has a scope and the arguments {', '.join(defaults)}. Give either a "
+                f"arg_scope got a scope and the arguments {', '.join(defaults)}. Pass either a "
                 f"scope, or a list of functions and arguments."
             )
-        return dict(given)
-    if not isinstance(given, (list, tuple, set, frozenset)):
-        raise InvalidType(f"arg_scope is for {given!r}. Give a list of functions, or a scope.")
+        return dict(ops_or_scope)
+    if not isinstance(ops_or_scope, (list, tuple, set, frozenset)):
+        raise InvalidType(f"arg_scope got {ops_or_scope!r}. Pass a list of functions, or a scope.")
     scope = {key: dict(values) for key, values in current_arg_scope().items()}
-    for op in given:
+    for op in ops_or_scope:
         if not has_arg_scope(op):
             raise InvalidSetting(
-                f"arg_scope is for {op!r}, which has no scope. Decorate it with @add_arg_scope."
+                f"arg_scope got {op!r}, which takes no scope. Decorate it with @add_arg_scope."
             )
         scope.setdefault(arg_scope_func_key(op), {}).update(defaults)
     return scope
 
 
 def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with defaults that `arg_scope` can set."""
+    """Decorate a function so that `arg_scope` can set its default arguments."""
 
     @functools.wraps(func)
     def scoped(*args: Any, **kwargs: Any) -> Any:
@@ -102,19 +107,22 @@ def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's arguments that have defaults."""
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
-        # Functions written in C need not tell their arguments.
+        # Functions written in C may have no signature.
         return ()
-    return tuple(each.name for each in parameters if each.default is not each.empty)
+    return tuple(
+        parameter.name for parameter in parameters if parameter.default is not parameter.empty
+    )
 
 
 def has_arg_scope(func: Callable[..., Any]) -> bool:
-    """Whether `arg_scope` can set the defaults of a function."""
+    """Return whether `arg_scope` can set the defaults of a function."""
     return arg_scope_func_key(func) in _arguments
 
 
 def arg_scoped_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the arguments that `arg_scope` can set."""
+    """Return the names of the arguments that `arg_scope` can set."""
     return _arguments[arg_scope_func_key(func)]

@@ -1,7 +1,7 @@
-"""Variables that take their values from a checkpoint, or from arrays."""
+"""Assignment of values from checkpoints or arrays to variables."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,49 +14,56 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 def load_checkpoint(filepattern: str) -> Any:
-    """A reader of a checkpoint, or of the newest in a directory."""
+    """Return a tf.train.CheckpointReader of a checkpoint, or of the newest in a directory."""
     return v1.train.load_checkpoint(filepattern)
 
 
 def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
-    """Name and shape of each variable of a checkpoint, or of the newest in a directory."""
+    """List name and shape of the variables in a checkpoint, or in a directory's newest."""
     return list(v1.train.list_variables(checkpoint_dir))
 
 
 def load_variable(checkpoint_dir: str, name: str) -> Any:
-    """The array of one variable of a checkpoint, or of the newest in a directory."""
+    """Load one variable of a checkpoint, or of a directory's newest, as an array."""
     return v1.train.load_variable(checkpoint_dir, name)
 
 
 def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
-    """Has variables start with a checkpoint's values; see tf.train.init_from_checkpoint.
+    """Initialize variables with a checkpoint's values; see tf.train.init_from_checkpoint.
 
     Args:
-      checkpoint_dir: a checkpoint, or a directory of some.
-      assignment_map: name or scope in the checkpoint → name, scope or variable.
+      checkpoint_dir: a checkpoint, or a directory of checkpoints, of which the newest counts.
+      assignment_map: name or scope in the checkpoint → name, scope or variable of the graph.
     """
     v1.train.init_from_checkpoint(checkpoint_dir, assignment_map)
 
 
 def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dict[Any, Any]]:
-    """An op that assigns arrays to variables, and the dict to feed it with.
+    """Build an op that assigns arrays to variables.
 
     Args:
-      var_names_to_values: full name of a variable → array of its shape.
+      var_names_to_values: full name of a variable → array of the variable's shape.
+
+    Returns:
+      The op, and its feed dict: placeholder → array.
 
     Raises:
-      InvalidSetting: the graph has no such variable.
+      InvalidSetting: the graph has no variable of some name.
     """
-    variables = {each.op.name: each for each in v1.global_variables()}
+    variables = {variable.op.name: variable for variable in v1.global_variables()}
     unknown = [name for name in var_names_to_values if name not in variables]
     if unknown:
         raise InvalidSetting(
-            f"assign_from_values found no variable {', '.join(unknown)}. The graph has "
-            f"{', '.join(variables) or 'none'}."
+            f"assign_from_values: the graph has no variable {', '.join(unknown)}. Its variables "
+            f"are {', '.join(variables) or 'none'}."
         )
+    return _assign_by_feed((variables[name], value) for name, value in var_names_to_values.items())
+
+
+def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, Any]]:
+    """Build an op that assigns (variable, array) pairs through placeholders, and its feed dict."""
     operations, feeds = [], {}
-    for name, value in var_names_to_values.items():
-        variable = variables[name]
+    for variable, value in pairs:
         placeholder = v1.placeholder(variable.dtype.base_dtype, variable.get_shape())
         operations.append(v1.assign(variable, placeholder))
         feeds[placeholder] = value
@@ -64,7 +71,7 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Any, dic
 
 
 def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """A function of a session that assigns arrays to variables; see `assign_from_values`."""
+    """Return a function of a session that assigns arrays; see `assign_from_values`."""
     operation, feeds = assign_from_values(var_names_to_values)
     return lambda session: session.run(operation, feeds)
 
@@ -72,30 +79,32 @@ def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[A
 def assign_from_checkpoint(
     model_path: str, var_list: Any, ignore_missing_vars: bool = False
 ) -> tuple[Any, dict[Any, Any]]:
-    """An op that assigns a checkpoint's values to variables, and the dict to feed it with.
+    """Build an op that assigns a checkpoint's values to variables.
 
     Args:
-      model_path: a checkpoint.
-      var_list: variables, or name in the checkpoint → variable.
-      ignore_missing_vars: whether those that the checkpoint has not are left as they are.
+      model_path: the path of a checkpoint.
+      var_list: a list of variables, or name in the checkpoint → variable.
+      ignore_missing_vars: whether to skip variables that the checkpoint does not contain.
+
+    Returns:
+      The op, and its feed dict: placeholder → array.
 
     Raises:
-      CheckpointMismatch: the checkpoint has no such name, or another shape.
+      CheckpointMismatch: the checkpoint lacks a name, or has another shape for a variable.
     """
     reader = tf.train.load_checkpoint(model_path)
-    found = _select_present(reader, _variables_by_name(var_list), ignore_missing_vars)
-    operations, feeds = [], {}
-    for name, variable in found.items():
+    variables = _select_present(reader, _variables_by_name(var_list), ignore_missing_vars)
+    pairs = []
+    for name, variable in variables.items():
         value = reader.get_tensor(name)
         if not variable.get_shape().is_compatible_with(value.shape):
             raise CheckpointMismatch(
-                f"{name} has the shape {value.shape} in {model_path}, and {variable.op.name} the "
-                f"shape {variable.get_shape()}. Leave it out of var_list, or make it as it was."
+                f"{name} has shape {value.shape} in {model_path}, but the variable "
+                f"{variable.op.name} has shape {variable.get_shape()}. Remove the variable from "
+                f"var_list, or create it with the checkpoint's shape."
             )
-        placeholder = v1.placeholder(variable.dtype.base_dtype, variable.get_shape())
-        operations.append(v1.assign(variable, placeholder))
-        feeds[placeholder] = value
-    return tf.group(*operations), feeds
+        pairs.append((variable, value))
+    return _assign_by_feed(pairs)
 
 
 def assign_from_checkpoint_fn(
@@ -104,38 +113,44 @@ def assign_from_checkpoint_fn(
     ignore_missing_vars: bool = False,
     reshape_variables: bool = False,
 ) -> Callable[[Any], None] | None:
-    """A function of a session that restores variables from a checkpoint.
+    """Build a function that restores variables from a checkpoint.
 
     Args:
-      reshape_variables: whether values in another shape are reshaped to the variable's.
-      model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
+      model_path: see `assign_from_checkpoint`.
+      var_list: see `assign_from_checkpoint`.
+      ignore_missing_vars: see `assign_from_checkpoint`.
+      reshape_variables: whether to reshape a value to the variable's shape if the two differ.
 
     Returns:
-      The function; None where the checkpoint has none of the variables.
+      A function of a session; None if the checkpoint has none of the variables.
     """
-    found = _variables_by_name(var_list)
+    variables = _variables_by_name(var_list)
     if ignore_missing_vars:
-        found = _select_present(tf.train.load_checkpoint(model_path), found, True)
-    if not found:
-        logger.warning("%s has none of the variables to restore", model_path)
+        variables = _select_present(tf.train.load_checkpoint(model_path), variables, True)
+    if not variables:
+        logger.warning("%s contains none of the variables to restore", model_path)
         return None
-    saver = v1.train.Saver(found, reshape=reshape_variables)
+    saver = v1.train.Saver(variables, reshape=reshape_variables)
     return lambda session: saver.restore(session, model_path)
 
 
 def _variables_by_name(var_list: Any) -> dict[str, Any]:
+    """Return name → variable for a list of variables or such a mapping."""
     if isinstance(var_list, Mapping):
         return dict(var_list)
-    return {each.op.name: each for each in var_list}
+    return {variable.op.name: variable for variable in var_list}
 
 
-def _select_present(reader: Any, wanted: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
-    missing = [name for name in wanted if not reader.has_tensor(name)]
+def _select_present(reader: Any, variables: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
+    """Return the variables that a checkpoint contains; refuse others unless ignored."""
+    missing = [name for name in variables if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(
-            f"the checkpoint has no {', '.join(missing)}. Leave them out of var_list, or pass "
+            f"The checkpoint has no {', '.join(missing)}. Remove them from var_list, or pass "
             f"ignore_missing_vars=True."
         )
     if missing:
-        logger.warning("not in the checkpoint, so left as they are: %s", ", ".join(missing))
-    return {name: each for name, each in wanted.items() if name not in missing}
+        logger.warning(
+            "Variables that are not in the checkpoint keep their values: %s", ", ".join(missing)
+        )
+    return {name: variable for name, variable in variables.items() if name not in missing}

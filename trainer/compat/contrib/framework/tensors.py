@@ -1,4 +1,4 @@
-"""Checks of tensors, and small sums of them."""
+"""Shape and dtype checks of tensors, and small sums."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,53 +12,53 @@ v1 = tf.compat.v1
 
 
 def get_name_scope() -> str:
-    """The present name scope, without a slash at its end."""
+    """Return the current name scope, without a trailing slash."""
     return str(v1.get_default_graph().get_name_scope())
 
 
 def get_placeholders(graph: Any) -> list[Any]:
-    """The placeholders of a graph."""
-    return [each.outputs[0] for each in graph.get_operations() if each.type == "Placeholder"]
+    """Return the placeholders of a graph."""
+    return [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
 
 
 def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Any:
-    """The tensor, whose shape is known to be [].
+    """Check a tensor's static shape to be [] and return the tensor.
 
     Args:
-      tensor: any.
-      name: of the ops.
-      message: what the error begins with.
+      tensor: a tensor, or a value to convert to one.
+      name: name scope of the ops.
+      message: prefix of the error text.
 
     Raises:
-      InvalidSetting: it is not.
+      InvalidSetting: the tensor is not a scalar.
     """
     with tf.name_scope(name or "assert_scalar"):
         tensor = tf.convert_to_tensor(tensor)
     if tensor.shape.rank != 0:
-        said = f"{message} " if message else ""
-        raise InvalidSetting(f"{said}{tensor.name} has the shape {tensor.shape}. Give a scalar.")
+        prefix = f"{message} " if message else ""
+        raise InvalidSetting(f"{prefix}{tensor.name} has shape {tensor.shape}. Pass a scalar.")
     return tensor
 
 
 def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
-    """The tensor, known to be a scalar of an integer type.
+    """Check that a tensor is an integer scalar, and return the tensor.
 
     Raises:
-      InvalidSetting: it is not.
+      InvalidSetting: the tensor is not a scalar, or not of an integer dtype.
     """
     tensor = assert_scalar(tensor, name)
     if not tensor.dtype.base_dtype.is_integer:
-        raise InvalidSetting(f"{tensor.name} is {tensor.dtype.name}. Give an integer.")
+        raise InvalidSetting(f"{tensor.name} has dtype {tensor.dtype.name}. Pass an integer.")
     return tensor
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
-    """The tensor, of that shape; another fails when it is made, or when it runs."""
+    """Check a tensor's shape, as early as it is known, and return the tensor."""
     return tf.ensure_shape(tensor, tf.TensorShape(tf.get_static_value(expected_shape)))
 
 
 def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
-    """The tensor, of the shape of another."""
+    """Check at run time that a tensor has another's shape, and return the tensor."""
     with tf.control_dependencies([v1.assert_equal(tf.shape(expected_tensor), tf.shape(tensor))]):
         return tf.identity(tensor)
 
@@ -66,11 +66,15 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
 def remove_squeezable_dimensions(
     predictions: Any, labels: Any, name: str | None = None
 ) -> tuple[Any, Any]:
-    """Predictions and labels; that which has one dimension more, of size 1 at its end, without.
+    """Remove a trailing dimension of size 1 from the one of two tensors that has a higher rank.
 
     Args:
-      predictions, labels: of one shape but for that.
-      name: of the ops.
+      predictions: a tensor.
+      labels: a tensor of the shape of predictions, apart from such a dimension.
+      name: name scope of the ops.
+
+    Returns:
+      Predictions and labels.
     """
     labels, predictions = confusion_matrix.remove_squeezable_dimensions(
         labels, predictions, name=name
@@ -79,14 +83,14 @@ def remove_squeezable_dimensions(
 
 
 def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
-    """The sum of everything in all of the tensors, a scalar."""
-    return tf.add_n([tf.reduce_sum(each) for each in tensors], name=name)
+    """Return the scalar sum of all elements of all tensors."""
+    return tf.add_n([tf.reduce_sum(tensor) for tensor in tensors], name=name)
 
 
 def convert_to_tensor_or_sparse_tensor(
     value: Any, dtype: Any = None, name: str | None = None
 ) -> Any:
-    """A tensor, or a sparse one where the value is sparse."""
+    """Convert a value to a tensor; a sparse value to a tf.SparseTensor."""
     if isinstance(value, (tf.SparseTensor, v1.SparseTensorValue)):
         return tf.SparseTensor.from_value(value)
     return tf.convert_to_tensor(value, dtype=dtype, name=name)

@@ -1,4 +1,4 @@
-"""Variables of models: made in collections, and found in them."""
+"""Creation of a model's variables, and selection of variables by scope or name."""
 
 import contextlib
 import re
@@ -31,13 +31,24 @@ def variable(
     synchronization: Any = tf.VariableSynchronization.AUTO,
     aggregation: Any = v1.VariableAggregation.NONE,
 ) -> Any:
-    """A variable of the present scope, made or reused.
+    """Create or reuse a variable of the current variable scope.
 
     Args:
-      device: where it is placed; a string or a function of the op; None for the present place.
-      name, shape, dtype, initializer, regularizer, trainable, collections, caching_device,
-        partitioner, custom_getter, use_resource, synchronization, aggregation: see
-        tf.compat.v1.get_variable.
+      name: see tf.compat.v1.get_variable.
+      shape: see tf.compat.v1.get_variable.
+      dtype: see tf.compat.v1.get_variable.
+      initializer: see tf.compat.v1.get_variable.
+      regularizer: see tf.compat.v1.get_variable.
+      trainable: see tf.compat.v1.get_variable.
+      collections: see tf.compat.v1.get_variable.
+      caching_device: see tf.compat.v1.get_variable.
+      partitioner: see tf.compat.v1.get_variable.
+      custom_getter: see tf.compat.v1.get_variable.
+      use_resource: see tf.compat.v1.get_variable.
+      synchronization: see tf.compat.v1.get_variable.
+      aggregation: see tf.compat.v1.get_variable.
+      device: the device to place the variable on, a string or a function of the op; None for the
+        current device.
     """
     collections = list(collections) if collections is not None else [_Keys.GLOBAL_VARIABLES]
     with v1.device(device) if device is not None else contextlib.nullcontext():
@@ -75,7 +86,7 @@ def model_variable(
     synchronization: Any = tf.VariableSynchronization.AUTO,
     aggregation: Any = v1.VariableAggregation.NONE,
 ) -> Any:
-    """A variable that is also in tf.GraphKeys.MODEL_VARIABLES; see `variable`."""
+    """Create or reuse a variable in tf.GraphKeys.MODEL_VARIABLES; see `variable`."""
     collections = [*(collections or []), _Keys.GLOBAL_VARIABLES, _Keys.MODEL_VARIABLES]
     return variable(
         name,
@@ -98,7 +109,7 @@ def model_variable(
 def local_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
-    """A variable that is in no checkpoint."""
+    """Create an untrained variable that checkpoints do not contain; see tf.Variable."""
     return _make_untrained_variable(
         initial_value, validate_shape, name, use_resource, _Keys.LOCAL_VARIABLES
     )
@@ -107,7 +118,7 @@ def local_variable(
 def global_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
-    """A variable that is in checkpoints, and not trained."""
+    """Create an untrained variable that checkpoints contain; see tf.Variable."""
     return _make_untrained_variable(
         initial_value, validate_shape, name, use_resource, _Keys.GLOBAL_VARIABLES
     )
@@ -116,6 +127,7 @@ def global_variable(
 def _make_untrained_variable(
     initial_value: Any, validate_shape: bool, name: Any, resource: Any, key: str
 ) -> Any:
+    """Create a variable that is in one collection and not trained."""
     return v1.Variable(
         initial_value,
         trainable=False,
@@ -127,23 +139,31 @@ def _make_untrained_variable(
 
 
 def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initializer") -> Any:
-    """An op that sets a variable to zeros.
+    """Return an op that sets a variable to zeros.
 
     Args:
       ref: the variable.
-      use_locking: not needed here.
-      name: of the op.
+      use_locking: unused.
+      name: name of the op.
     """
     return v1.assign(ref, tf.zeros(ref.get_shape(), ref.dtype.base_dtype), name=name)
 
 
 def get_variable_full_name(var: Any) -> str:
-    """The name that a checkpoint has a variable by."""
+    """Return the name of a variable in checkpoints."""
     return str(getattr(var, "_shared_name", None) or var.op.name)
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
-    """The given global step, once it is checked, or else the graph's, which may be None."""
+    """Return a checked global step, or the graph's.
+
+    Args:
+      graph: the graph to search if global_step_tensor is None; the default graph by default.
+      global_step_tensor: the global step to check, an integer scalar variable.
+
+    Returns:
+      The global step; None if global_step_tensor is None and the graph has no global step.
+    """
     if global_step_tensor is None:
         return v1.train.get_global_step(graph)
     v1.train.assert_global_step(global_step_tensor)
@@ -151,85 +171,91 @@ def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None)
 
 
 def add_model_variable(var: Any) -> None:
-    """Puts a variable into tf.GraphKeys.MODEL_VARIABLES."""
-    if not any(each is var for each in v1.get_collection(_Keys.MODEL_VARIABLES)):
+    """Add a variable to tf.GraphKeys.MODEL_VARIABLES."""
+    if not any(variable is var for variable in v1.get_collection(_Keys.MODEL_VARIABLES)):
         v1.add_to_collection(_Keys.MODEL_VARIABLES, var)
 
 
 def get_variables(
     scope: Any = None, suffix: str | None = None, collection: str = _Keys.GLOBAL_VARIABLES
 ) -> list[Any]:
-    """The variables of a collection.
+    """Return the variables of a collection.
 
     Args:
-      scope: a scope, or the regular expression that names begin with; None for all.
-      suffix: what their names end in: "weights"; None for all.
-      collection: its key.
+      scope: a variable scope, or a regular expression that matches the beginning of names; None
+        for all variables.
+      suffix: the end of the variables' names, such as "weights"; None for all variables.
+      collection: the key of the collection.
     """
-    found = v1.get_collection(collection, getattr(scope, "name", scope))
+    variables = v1.get_collection(collection, getattr(scope, "name", scope))
     if suffix is None:
-        return list(found)
-    return [each for each in found if each.op.name.endswith(suffix.split(":")[0])]
+        return list(variables)
+    return [variable for variable in variables if variable.op.name.endswith(suffix.split(":")[0])]
 
 
 def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Those of tf.GraphKeys.MODEL_VARIABLES; see `get_variables`."""
+    """Return variables in tf.GraphKeys.MODEL_VARIABLES; see `get_variables`."""
     return get_variables(scope, suffix, _Keys.MODEL_VARIABLES)
 
 
 def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Those of tf.GraphKeys.LOCAL_VARIABLES; see `get_variables`."""
+    """Return variables in tf.GraphKeys.LOCAL_VARIABLES; see `get_variables`."""
     return get_variables(scope, suffix, _Keys.LOCAL_VARIABLES)
 
 
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Those of tf.GraphKeys.TRAINABLE_VARIABLES; see `get_variables`."""
+    """Return variables in tf.GraphKeys.TRAINABLE_VARIABLES; see `get_variables`."""
     return get_variables(scope, suffix, _Keys.TRAINABLE_VARIABLES)
 
 
 def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
-    """Global variables whose names end so."""
+    """Return the global variables whose names end in a suffix; see `get_variables`."""
     return get_variables(scope, suffix)
 
 
 def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
-    """Global variables whose names are that, or end in a slash and that."""
+    """Return the global variables whose last name components equal a name."""
     return [
-        each
-        for each in get_variables(scope)
-        if f"/{each.op.name}".endswith(f"/{given_name.split(':')[0]}")
+        variable
+        for variable in get_variables(scope)
+        if f"/{variable.op.name}".endswith(f"/{given_name.split(':')[0]}")
     ]
 
 
 def get_unique_variable(var_op_name: str) -> Any:
-    """The one variable of that full name.
+    """Return the global variable of a full name.
 
     Raises:
-      InvalidSetting: there is none, or several.
+      InvalidSetting: no variable or several variables have the name.
     """
-    found = [each for each in v1.global_variables() if each.op.name == var_op_name]
-    if len(found) != 1:
+    variables = [variable for variable in v1.global_variables() if variable.op.name == var_op_name]
+    if len(variables) != 1:
         raise InvalidSetting(
-            f"get_unique_variable({var_op_name!r}) found {len(found)} variables of that name. "
-            f"Give the full name of one."
+            f"get_unique_variable({var_op_name!r}) found {len(variables)} variables of that name. "
+            f"Pass the full name of exactly one variable."
         )
-    return found[0]
+    return variables[0]
 
 
 def get_variables_to_restore(include: Any = None, exclude: Any = None) -> list[Any]:
-    """Global variables of some scopes and not of others.
+    """Return the global variables of some scopes, without those of others.
 
     Args:
-      include: scopes; None for all.
-      exclude: scopes; None for none.
+      include: list of scopes to return; None for all variables.
+      exclude: list of scopes to leave out; None for no scope.
+
+    Raises:
+      InvalidSetting: include or exclude is not a list or a tuple.
     """
-    for each in (include, exclude):
-        if each is not None and not isinstance(each, (list, tuple)):
-            raise InvalidSetting(f"get_variables_to_restore got {each!r}. Give a list of scopes.")
+    for scopes in (include, exclude):
+        if scopes is not None and not isinstance(scopes, (list, tuple)):
+            raise InvalidSetting(
+                f"get_variables_to_restore got {scopes!r}. Pass a list of scopes, or None."
+            )
     scopes = [None] if include is None else include
-    wanted = {id(v): v for scope in scopes for v in get_variables(scope)}
-    unwanted = {id(v) for scope in exclude or () for v in get_variables(scope)}
-    return [each for key, each in wanted.items() if key not in unwanted]
+    included = {id(v): v for scope in scopes for v in get_variables(scope)}
+    excluded = {id(v) for scope in exclude or () for v in get_variables(scope)}
+    return [variable for key, variable in included.items() if key not in excluded]
 
 
 def filter_variables(
@@ -238,21 +264,23 @@ def filter_variables(
     exclude_patterns: Any = None,
     reg_search: bool = True,
 ) -> list[Any]:
-    """Variables whose names match one pattern to include, and none to exclude.
+    """Return the variables whose names match a pattern to include, and no pattern to exclude.
 
     Args:
-      var_list: the variables.
-      include_patterns, exclude_patterns: regular expressions; none to include means all.
-      reg_search: whether they are looked for anywhere in a name, not only where it begins.
+      var_list: the variables to filter.
+      include_patterns: regular expressions; None or an empty list includes all variables.
+      exclude_patterns: regular expressions; None or an empty list excludes no variable.
+      reg_search: whether a pattern may match anywhere in a name (re.search), or only at the
+        name's beginning (re.match).
     """
     matches: Callable[..., Any] = re.search if reg_search else re.match
 
-    def is_any(patterns: Any, name: str) -> bool:
-        return any(matches(each, name) for each in patterns or ())
+    def matches_any(patterns: Any, name: str) -> bool:
+        return any(matches(pattern, name) for pattern in patterns or ())
 
     return [
-        each
-        for each in var_list
-        if (not include_patterns or is_any(include_patterns, each.op.name))
-        and not is_any(exclude_patterns, each.op.name)
+        variable
+        for variable in var_list
+        if (not include_patterns or matches_any(include_patterns, variable.op.name))
+        and not matches_any(exclude_patterns, variable.op.name)
     ]

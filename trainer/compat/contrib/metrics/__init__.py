@@ -1,4 +1,7 @@
-"""tf.contrib.metrics: TensorFlow's own, which take the labels first; these take them second."""
+"""tf.contrib.metrics: TensorFlow's metrics with tf.contrib's order of arguments.
+
+Here the predictions precede the labels, except in `f1_score`.
+"""
 
 from trainer.compat.contrib.metrics.aggregation import aggregate_metric_map, aggregate_metrics
 from trainer.compat.contrib.metrics.correlation import (

@@ -1,4 +1,4 @@
-"""Several metrics, as programs hand them to an evaluation."""
+"""Functions that split (value, update op) pairs of metrics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,9 +7,13 @@ from tpuserve.errors import InvalidSetting
 
 
 def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
-    """The values of metrics, and their update ops."""
+    """Split (value, update op) pairs into a list of values and a list of update ops.
+
+    Raises:
+      InvalidSetting: there are no pairs.
+    """
     if not value_update_tuples:
-        raise InvalidSetting("aggregate_metrics got no metrics. Give at least one.")
+        raise InvalidSetting("aggregate_metrics got no metrics. Pass at least one.")
     values, updates = zip(*value_update_tuples, strict=True)
     return list(values), list(updates)
 
@@ -17,6 +21,6 @@ def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
 def aggregate_metric_map(
     names_to_tuples: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Name → value, and name → update op."""
+    """Split name → (value, update op) into name → value and name → update op."""
     values = {name: pair[0] for name, pair in names_to_tuples.items()}
     return values, {name: pair[1] for name, pair in names_to_tuples.items()}

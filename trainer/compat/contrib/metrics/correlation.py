@@ -1,7 +1,7 @@
-"""How two quantities go together, over all batches.
+"""Streaming covariance and Pearson correlation.
 
-Means and sums of products of deviations are joined batch by batch, so that large values lose
-nothing.
+The statistics of each batch, means and sums of products of deviations from the means, are merged
+into the running statistics. This loses no precision for values far from 0.
 Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
 Variances", 1979.
 """
@@ -21,13 +21,18 @@ def streaming_covariance(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """The unbiased sample covariance, and the op that takes in a batch.
+    """Compute the unbiased sample covariance over all batches.
 
     Args:
-      predictions, labels: of one shape.
-      weights: how often each pair counts; broadcast to the shape; 1 by default.
-      metrics_collections, updates_collections: where the value and the op go.
-      name: of the scope.
+      predictions: a tensor of any shape.
+      labels: a tensor of the shape of predictions.
+      weights: frequency of each pair, broadcast to the shape; 1 by default.
+      metrics_collections: collections for the value.
+      updates_collections: collections for the update op.
+      name: variable scope; "covariance" by default.
+
+    Returns:
+      The value so far, and the update op that takes in a batch; float32 scalars.
     """
     with v1.variable_scope(name, "covariance", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)
@@ -42,9 +47,10 @@ def streaming_pearson_correlation(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """Pearson's correlation, from -1 to 1, and the op that takes in a batch.
+    """Compute Pearson's correlation coefficient over all batches.
 
-    Where one of them never changes it is no number. Args: see `streaming_covariance`.
+    The coefficient is NaN if predictions or labels are constant. Arguments and results are those
+    of `streaming_covariance`; the default scope is "pearson_r".
     """
     with v1.variable_scope(name, "pearson_r", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)
@@ -52,17 +58,26 @@ def streaming_pearson_correlation(
 
 
 def _covariance(state: Any) -> Any:
+    """Return the unbiased covariance, Sxy / (n - 1); see `_moments` for the state."""
     return state[3] / tf.maximum(state[0] - 1.0, 1.0)
 
 
 def _correlation(state: Any) -> Any:
+    """Return the correlation, Sxy / √(Sxx Syy); see `_moments` for the state."""
     return state[3] / (tf.sqrt(state[4]) * tf.sqrt(state[5]))
 
 
 def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
-    """The variable of (n, mean x, mean y, Sxy, Sxx, Syy), and its value with this batch in."""
-    x, y = (tf.reshape(tf.cast(each, tf.float32), [-1]) for each in (x, y))
-    # The count of a batch may differ from that of another, so that there is no shape to compare.
+    """Create the metric's state and merge a batch into the state.
+
+    The state is a float32 [6] variable: (n, mean x, mean y, Sxy, Sxx, Syy), S being a weighted sum
+    of products of deviations from the means.
+
+    Returns:
+      The variable, and its value after the merge.
+    """
+    x, y = (tf.reshape(tf.cast(values, tf.float32), [-1]) for values in (x, y))
+    # Broadcasting needs no static shape: batch sizes may differ.
     weights = tf.ones_like(x) if weights is None else tf.cast(weights, tf.float32)
     weights = tf.reshape(tf.broadcast_to(weights, tf.shape(x)), [-1])
     state = v1.get_variable(
@@ -76,28 +91,37 @@ def _moments(x: Any, y: Any, weights: Any) -> tuple[Any, Any]:
     count = tf.reduce_sum(weights)
     mean_x = tf.math.divide_no_nan(tf.reduce_sum(weights * x), count)
     mean_y = tf.math.divide_no_nan(tf.reduce_sum(weights * y), count)
-    off_x, off_y = x - mean_x, y - mean_y
-    before = tf.unstack(state.read_value())
-    total = before[0] + count
+    deviation_x, deviation_y = x - mean_x, y - mean_y
+    previous = tf.unstack(state.read_value())
+    total = previous[0] + count
     share = tf.math.divide_no_nan(count, total)
-    to_x, to_y = mean_x - before[1], mean_y - before[2]
-    between = before[0] * share
-    joined = tf.stack(
+    shift_x, shift_y = mean_x - previous[1], mean_y - previous[2]
+    cross_weight = previous[0] * share
+    merged = tf.stack(
         [
             total,
-            before[1] + to_x * share,
-            before[2] + to_y * share,
-            before[3] + tf.reduce_sum(weights * off_x * off_y) + between * to_x * to_y,
-            before[4] + tf.reduce_sum(weights * off_x * off_x) + between * to_x * to_x,
-            before[5] + tf.reduce_sum(weights * off_y * off_y) + between * to_y * to_y,
+            previous[1] + shift_x * share,
+            previous[2] + shift_y * share,
+            previous[3]
+            + tf.reduce_sum(weights * deviation_x * deviation_y)
+            + cross_weight * shift_x * shift_y,
+            previous[4]
+            + tf.reduce_sum(weights * deviation_x * deviation_x)
+            + cross_weight * shift_x * shift_x,
+            previous[5]
+            + tf.reduce_sum(weights * deviation_y * deviation_y)
+            + cross_weight * shift_y * shift_y,
         ]
     )
-    with tf.control_dependencies([state.assign(joined, read_value=False)]):
-        return state, tf.identity(joined)
+    with tf.control_dependencies([state.assign(merged, read_value=False)]):
+        return state, tf.identity(merged)
 
 
-def _make_metric(of: Any, state: Any, updated: Any, values: Any, updates: Any) -> tuple[Any, Any]:
-    value, update = of(state.read_value()), of(updated)
+def _make_metric(
+    statistic: Any, state: Any, updated: Any, values: Any, updates: Any
+) -> tuple[Any, Any]:
+    """Return value and update op of a statistic, and add them to collections."""
+    value, update = statistic(state.read_value()), statistic(updated)
     v1.add_to_collections(values or (), value)
     v1.add_to_collections(updates or (), update)
     return value, update

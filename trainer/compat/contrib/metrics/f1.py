@@ -1,4 +1,4 @@
-"""The F1 score at the best threshold, over all batches."""
+"""Streaming F1 score."""
 
 from typing import Any
 
@@ -18,22 +18,26 @@ def f1_score(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    """The largest F1 score of several thresholds, and the op that takes in a batch.
+    """Compute the highest F1 score over evenly spaced thresholds, over all batches.
 
-    At each threshold it is 2 tp / (2 tp + fp + fn), where predictions above it count as positive.
+    At a threshold, predictions above it count as positive, and F1 = 2 tp / (2 tp + fp + fn).
 
     Args:
       labels: bools, or 0 and 1.
-      predictions: of the same shape, from 0 to 1.
-      weights: how often each counts; broadcast to the shape; 1 by default.
-      num_thresholds: they lie evenly from 0 to 1.
-      metrics_collections, updates_collections: where the value and the op go.
-      name: of the scope.
+      predictions: float tensor of the shape of labels, with values from 0 to 1.
+      weights: weight of each prediction, broadcast to the shape; 1 by default.
+      num_thresholds: number of thresholds, evenly spaced from 0 to 1.
+      metrics_collections: collections for the value.
+      updates_collections: collections for the update op.
+      name: variable scope; "f1" by default.
+
+    Returns:
+      The value so far, and the update op that takes in a batch; float32 scalars.
     """
     with v1.variable_scope(name, "f1", (labels, predictions, weights)):
-        between = [number / (num_thresholds - 1) for number in range(1, num_thresholds - 1)]
-        # The first and the last have everything on one side.
-        thresholds = [-_EPSILON, *between, 1.0 + _EPSILON]
+        inner = [number / (num_thresholds - 1) for number in range(1, num_thresholds - 1)]
+        # All predictions are above the first threshold, and below the last.
+        thresholds = [-_EPSILON, *inner, 1.0 + _EPSILON]
         counts = [
             metric(labels, predictions, thresholds, weights)
             for metric in (
@@ -42,13 +46,16 @@ def f1_score(
                 v1.metrics.false_negatives_at_thresholds,
             )
         ]
-        value = _best_f1(*(each for each, _ in counts))
-        update = _best_f1(*(each for _, each in counts))
+        value = _best_f1(*(value for value, _ in counts))
+        update = _best_f1(*(update for _, update in counts))
         v1.add_to_collections(metrics_collections or (), value)
         v1.add_to_collections(updates_collections or (), update)
         return value, update
 
 
 def _best_f1(true_positives: Any, false_positives: Any, false_negatives: Any) -> Any:
-    twice = 2.0 * true_positives
-    return tf.reduce_max(tf.math.divide_no_nan(twice, twice + false_positives + false_negatives))
+    """Return the highest F1 score of the counts at each threshold, [num_thresholds] each."""
+    doubled = 2.0 * true_positives
+    return tf.reduce_max(
+        tf.math.divide_no_nan(doubled, doubled + false_positives + false_negatives)
+    )

@@ -1,4 +1,4 @@
-"""Metrics that grow from batch to batch: (value, update op)."""
+"""Streaming metrics: functions that return a (value, update op) pair."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,14 @@ v1 = tf.compat.v1
 
 
 def _predictions_first(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a metric function of TensorFlow with predictions before labels."""
+
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Any:
         return metric(labels, predictions, *args, **kwargs)
 
     streaming.__name__ = f"streaming_{metric.__name__}"
     streaming.__doc__ = (
-        f"tf.compat.v1.metrics.{metric.__name__} with the predictions first; its other arguments "
-        f"follow."
+        f"Call tf.compat.v1.metrics.{metric.__name__} with the predictions before the labels."
     )
     return streaming
 
@@ -55,16 +56,20 @@ streaming_true_positives_at_thresholds = _predictions_first(v1.metrics.true_posi
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
-    """The share of predictions that are right, of this batch alone.
+    """Return the share of correct predictions in this batch.
 
     Args:
-      predictions, labels: of one shape and type: integers, bools or strings.
-      weights: of the same shape, or one for all.
-      name: of the ops.
+      predictions: a tensor of integers, bools or strings.
+      labels: a tensor of the shape and dtype of predictions.
+      weights: weight of each prediction, of the same shape, or a scalar; 1 by default.
+      name: name scope of the ops.
+
+    Returns:
+      Float32 scalar.
     """
     with tf.name_scope(name or "accuracy"):
-        right = tf.cast(tf.equal(predictions, labels), tf.float32)
+        is_correct = tf.cast(tf.equal(predictions, labels), tf.float32)
         if weights is None:
-            return tf.reduce_mean(right)
-        weights = tf.cast(weights, tf.float32) * tf.ones_like(right)
-        return tf.math.divide_no_nan(tf.reduce_sum(right * weights), tf.reduce_sum(weights))
+            return tf.reduce_mean(is_correct)
+        weights = tf.cast(weights, tf.float32) * tf.ones_like(is_correct)
+        return tf.math.divide_no_nan(tf.reduce_sum(is_correct * weights), tf.reduce_sum(weights))

@@ -1,4 +1,4 @@
-"""tf.contrib.opt: optimizers, all of them to be wrapped in CrossShardOptimizer on a TPU."""
+"""tf.contrib.opt: optimizers. On a TPU, wrap each of them in CrossShardOptimizer."""
 
 from trainer.compat.contrib.opt.adam import AdaMaxOptimizer, LazyAdamOptimizer, NadamOptimizer
 from trainer.compat.contrib.opt.lars import LARSOptimizer

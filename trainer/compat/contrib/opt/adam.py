@@ -1,6 +1,6 @@
-"""Relatives of Adam: with Nesterov's momentum, with the largest gradient, with rows by themselves.
+"""Variants of Adam: Nadam, AdaMax, and lazy Adam for sparse gradients.
 
-With g the gradient, t the step, and m, v from 0, Adam is
+With gradient g, step t, learning rate α, and moments m and v that start from 0, Adam is
   m ← β1 m + (1 - β1) g,  v ← β2 v + (1 - β2) g²
   w ← w - α √(1 - β2^t) / (1 - β1^t) m / (√v + ε)
 Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
@@ -10,66 +10,52 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.compat.contrib.opt.elementwise import densify_gradient
+from trainer.compat.contrib.opt.elementwise import ElementwiseUpdates
 
 v1 = tf.compat.v1
 
 
 class _AdamBase(tf.compat.v1.train.AdamOptimizer):
-    """Adam's settings and slots, in the type of a variable."""
+    """Gives access to Adam's settings and moments in the dtype of a variable."""
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
-        """The rate, β1, β2, ε, and β1 and β2 to the power of the step."""
-        given = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        """Return α, β1, β2, ε and the accumulators (β1^t and, except in AdaMax, β2^t)."""
+        settings = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
-        return tuple(tf.cast(each, variable.dtype.base_dtype) for each in (*given, *powers))
+        return tuple(tf.cast(value, variable.dtype.base_dtype) for value in (*settings, *powers))
 
     def _moments(self, variable: Any) -> tuple[Any, Any]:
+        """Return a variable's moments, the slots m and v."""
         return self.get_slot(variable, "m"), self.get_slot(variable, "v")
 
 
-class _ElementwiseAdam(_AdamBase):
-    """One rule for every number of a variable; a sparse gradient is zero elsewhere."""
-
-    def build_update(self, gradient: Any, variable: Any) -> Any:
-        raise NotImplementedError
-
-    def _apply_dense(self, grad: Any, var: Any) -> Any:
-        return self.build_update(grad, var)
-
-    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        return self.build_update(grad, var)
-
-    def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self.build_update(densify_gradient(grad.values, grad.indices, var), var)
-
-    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return self.build_update(densify_gradient(grad, indices, var), var)
+class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
+    """Base class for variants of Adam that update every element of a variable."""
 
 
 class NadamOptimizer(_ElementwiseAdam):
-    """Adam with Nesterov's momentum: β1 m + (1 - β1) g in the place of m, once m is updated.
+    """Adam with Nesterov momentum: after the update of m, β1 m + (1 - β1) g replaces m.
 
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """The op that updates a variable."""
+        """Return the op that updates a variable and its moments."""
         rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
         m, v = self._moments(variable)
         new_m = beta1 * m + (1 - beta1) * gradient
         new_v = beta2 * v + (1 - beta2) * tf.square(gradient)
-        ahead = beta1 * new_m + (1 - beta1) * gradient
+        nesterov_m = beta1 * new_m + (1 - beta1) * gradient
         rate *= tf.sqrt(1 - power2) / (1 - power1)
-        move = rate * ahead / (tf.sqrt(new_v) + epsilon)
-        return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, move))
+        change = rate * nesterov_m / (tf.sqrt(new_v) + epsilon)
+        return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, change))
 
 
 class AdaMaxOptimizer(_ElementwiseAdam):
-    """Adam with the largest of the faded gradients: v ← max(β2 v, |g|).
+    """Adam with an infinity norm: v ← max(β2 v, |g|).
 
     w ← w - α / (1 - β1^t) m / (v + ε)
-    Source: section 7.1 of Adam's.
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.1.
     """
 
     def __init__(
@@ -81,23 +67,23 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         use_locking: bool = False,
         name: str = "AdaMax",
     ) -> None:
-        """See tf.compat.v1.train.AdamOptimizer."""
+        """Set the hyperparameters; see tf.compat.v1.train.AdamOptimizer."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self) -> tuple[Any, ...]:
-        # Within the loop of a TPU, too, it is known by the graph that variables are in.
+        # Inside a TPU loop the default graph is the body's; the variables are in the outer graph.
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()
         return (self._get_non_slot_variable("beta1_power", graph=graph),)
 
     def _create_slots(self, var_list: Any) -> None:
-        first = min(var_list, key=lambda each: each.name)
+        first = min(var_list, key=lambda variable: variable.name)
         self._create_non_slot_variable(
             initial_value=self._beta1, name="beta1_power", colocate_with=first
         )
-        for each in var_list:
-            self._zeros_slot(each, "m", self._name)
-            self._zeros_slot(each, "v", self._name)
+        for variable in var_list:
+            self._zeros_slot(variable, "m", self._name)
+            self._zeros_slot(variable, "v", self._name)
 
     def _finish(self, update_ops: Any, name_scope: Any) -> Any:
         (power,) = self._get_beta_accumulators()
@@ -106,17 +92,17 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         return tf.group(*update_ops, updated, name=name_scope)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """The op that updates a variable."""
+        """Return the op that updates a variable and its moments."""
         rate, beta1, beta2, epsilon, power = self._cast_settings(variable)
         m, v = self._moments(variable)
         new_m = beta1 * m + (1 - beta1) * gradient
         new_v = tf.maximum(beta2 * v, tf.abs(gradient))
-        move = rate / (1 - power) * new_m / (new_v + epsilon)
-        return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, move))
+        change = rate / (1 - power) * new_m / (new_v + epsilon)
+        return tf.group(v1.assign(m, new_m), v1.assign(v, new_v), v1.assign_sub(variable, change))
 
 
 class LazyAdamOptimizer(_AdamBase):
-    """Adam in which a sparse gradient leaves the moments of other rows, and them, as they are."""
+    """Adam in which a sparse gradient updates only the gradient's rows and their moments."""
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
         return self._update_rows(grad.values, var, grad.indices)
@@ -125,14 +111,21 @@ class LazyAdamOptimizer(_AdamBase):
         return self._update_rows(grad, var, indices)
 
     def _update_rows(self, gradient: Any, variable: Any, indices: Any) -> Any:
+        """Return the op that updates some rows of a variable and of its moments.
+
+        Args:
+          gradient: float [k, ...], gradients of k rows.
+          variable: the variable, [n, ...].
+          indices: int [k], the rows.
+        """
         rate, beta1, beta2, epsilon, power1, power2 = self._cast_settings(variable)
         m, v = self._moments(variable)
         new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * gradient
         new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(gradient)
         rate *= tf.sqrt(1 - power2) / (1 - power1)
-        move = rate * new_m / (tf.sqrt(new_v) + epsilon)
+        change = rate * new_m / (tf.sqrt(new_v) + epsilon)
         return tf.group(
             v1.scatter_update(m, indices, new_m),
             v1.scatter_update(v, indices, new_v),
-            v1.scatter_sub(variable, indices, move),
+            v1.scatter_sub(variable, indices, change),
         )

@@ -1,4 +1,4 @@
-"""Optimizers that are one rule for every number of a variable, given its gradient."""
+"""Base classes for optimizers that apply the same formula to every element of a variable."""
 
 from typing import Any
 
@@ -7,14 +7,15 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-class ElementwiseOptimizer(tf.compat.v1.train.Optimizer):
-    """Applies `build_update` to each variable, of either kind, with dense gradients or sparse.
+class ElementwiseUpdates:
+    """Implements the update methods of tf.compat.v1.train.Optimizer by one method, `build_update`.
 
-    A sparse gradient is taken for a dense one that is zero elsewhere.
+    The class precedes the optimizer among the bases of a class. A sparse gradient is converted to
+    a dense one that is 0 for other rows.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """The op that updates a variable."""
+        """Return the op that updates a variable by a dense gradient of the variable's shape."""
         raise NotImplementedError
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
@@ -30,13 +31,26 @@ class ElementwiseOptimizer(tf.compat.v1.train.Optimizer):
         return self.build_update(densify_gradient(grad, indices, handle), handle)
 
 
+class ElementwiseOptimizer(ElementwiseUpdates, tf.compat.v1.train.Optimizer):
+    """Applies `build_update` to each variable, a reference variable or a resource variable."""
+
+
 def densify_gradient(values: Any, indices: Any, variable: Any) -> Any:
-    """A gradient of some rows as one of the whole variable."""
+    """Convert a sparse gradient to a dense one.
+
+    Args:
+      values: float [k, ...], gradients of k rows.
+      indices: int [k], the rows.
+      variable: the variable, [n, ...].
+
+    Returns:
+      Float [n, ...].
+    """
     shape = tf.shape(variable, out_type=indices.dtype)
     return tf.scatter_nd(indices[:, None], values, shape)
 
 
 def cast_setting(value: Any, variable: Any) -> Any:
-    """A setting, which may be a function without arguments, in a variable's type."""
-    found = tf.convert_to_tensor(value() if callable(value) else value)
-    return tf.cast(found, variable.dtype.base_dtype)
+    """Cast a hyperparameter, a number or a function that returns one, to a variable's dtype."""
+    setting = tf.convert_to_tensor(value() if callable(value) else value)
+    return tf.cast(setting, variable.dtype.base_dtype)

@@ -1,4 +1,4 @@
-"""LARS: momentum with a learning rate of its own for each layer."""
+"""LARS: momentum with a separate learning rate for each variable."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,10 @@ v1 = tf.compat.v1
 
 
 class LARSOptimizer(ElementwiseOptimizer):
-    """Layer-wise adaptive rate scaling, for large batches.
+    """Layer-wise adaptive rate scaling (LARS), for large batches.
 
-    With g the gradient and w the variable, both norms above 0:
-      trust = eeta |w| / (|g| + weight_decay |w| + epsilon), else 1
+    With gradient g and variable w, if both of their norms are above 0, else with trust = 1:
+      trust = eeta |w| / (|g| + weight_decay |w| + epsilon)
       m ← momentum m + learning_rate trust (g + weight_decay w)
       w ← w - m
     Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017.
@@ -32,24 +32,25 @@ class LARSOptimizer(ElementwiseOptimizer):
         skip_list: Sequence[str] | None = None,
         use_nesterov: bool = False,
     ) -> None:
-        """Scales the rate of every variable that is not skipped.
+        """Set the hyperparameters.
 
         Args:
           learning_rate: a float or a scalar tensor.
-          momentum: how much of m each step keeps; at least 0.
-          weight_decay: of the variables; see above.
+          momentum: factor of m in each step; at least 0.
+          weight_decay: factor of the variable that is added to the gradient.
           eeta: the trust coefficient.
-          epsilon: added to the divisor.
-          name: of the ops and slots.
-          skip_list: parts of the names of variables, such as "batch_normalization" and "bias",
-            that neither decay nor have their rate scaled.
-          use_nesterov: whether w moves by what m took in + momentum m, m being the new one.
+          epsilon: number added to the divisor of trust.
+          name: prefix of the names of ops and slots.
+          skip_list: substrings of names of variables, such as "batch_normalization" and "bias".
+            These variables use the plain learning rate, and no weight decay.
+          use_nesterov: whether w changes by Nesterov momentum: by learning_rate trust
+            (g + weight_decay w) + momentum m, with the new m.
 
         Raises:
-          InvalidSetting: the momentum is below 0.
+          InvalidSetting: momentum is below 0.
         """
         if momentum < 0.0:
-            raise InvalidSetting(f"LARSOptimizer momentum is {momentum}. Give at least 0.")
+            raise InvalidSetting(f"LARSOptimizer got momentum={momentum}. Use at least 0.")
         super().__init__(use_locking=False, name=name)
         self._learning_rate = learning_rate
         self._momentum = momentum
@@ -60,31 +61,40 @@ class LARSOptimizer(ElementwiseOptimizer):
         self._use_nesterov = use_nesterov
 
     def _create_slots(self, var_list: Any) -> None:
-        for each in var_list:
-            self._zeros_slot(each, "momentum", self._name)
+        for variable in var_list:
+            self._zeros_slot(variable, "momentum", self._name)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """The op that updates a variable."""
+        """Return the op that updates a variable and its momentum."""
         rate, gradient = self.compute_lr(gradient, variable)
         slot = self.get_slot(variable, "momentum")
         momentum = cast_setting(self._momentum, variable)
-        taken = rate * gradient
-        accumulated = momentum * slot + taken
-        move = taken + momentum * accumulated if self._use_nesterov else accumulated
-        return tf.group(v1.assign(slot, accumulated), v1.assign_sub(variable, move))
+        scaled_gradient = rate * gradient
+        accumulated = momentum * slot + scaled_gradient
+        change = scaled_gradient + momentum * accumulated if self._use_nesterov else accumulated
+        return tf.group(v1.assign(slot, accumulated), v1.assign_sub(variable, change))
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
-        """The rate of a variable, and its gradient with the decay in it."""
+        """Scale the learning rate for a variable and add the weight decay to the gradient.
+
+        Args:
+          grad: the gradient, float tensor of the shape of var.
+          var: the variable.
+
+        Returns:
+          The scaled rate, a scalar, and the gradient with weight decay.
+        """
         rate = cast_setting(self._learning_rate, var)
-        if any(each in var.name for each in self._skip_list or ()):
+        if any(part in var.name for part in self._skip_list or ()):
             return rate, grad
         weights = tf.convert_to_tensor(var)
         return rate * self._trust_ratio(weights, grad), grad + self._weight_decay * weights
 
     def _trust_ratio(self, weights: Any, gradient: Any) -> Any:
-        size, slope = tf.norm(weights), tf.norm(gradient)
-        divisor = slope + self._weight_decay * size + self._epsilon
-        both = tf.logical_and(size > 0, slope > 0)
-        # Where one is zero the quotient may be no number; it must not be computed then.
-        divisor = tf.where(both, divisor, tf.ones_like(divisor))
-        return tf.where(both, self._eeta * size / divisor, tf.ones_like(size))
+        """Return the trust ratio of the class's docstring, a scalar."""
+        weights_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
+        divisor = gradient_norm + self._weight_decay * weights_norm + self._epsilon
+        is_scaled = tf.logical_and(weights_norm > 0, gradient_norm > 0)
+        # A divisor of 0 would make the quotient NaN, even in the branch that is not selected.
+        divisor = tf.where(is_scaled, divisor, tf.ones_like(divisor))
+        return tf.where(is_scaled, self._eeta * weights_norm / divisor, tf.ones_like(weights_norm))

@@ -1,6 +1,7 @@
-"""Optimizers that go by whether a gradient agrees with those before it.
+"""PowerSign and AddSign: gradients are scaled by their agreement with earlier gradients.
 
-Both keep m ← β m + (1 - β) g, and look at sign(g) sign(m).
+Both optimizers keep m ← β m + (1 - β) g. The agreement is decay sign(g) sign(m), and the decay
+is 1 without a sign_decay_fn.
 Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning", 2017.
 """
 
@@ -18,7 +19,7 @@ DecayFn = Callable[[Any], Any]
 
 
 class _SignOptimizer(ElementwiseOptimizer):
-    """A gradient scaled by what becomes of the agreement."""
+    """Multiplies gradients by a function of the agreement, `gradient_factor`."""
 
     def __init__(
         self,
@@ -35,34 +36,34 @@ class _SignOptimizer(ElementwiseOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """The op that applies gradients; sign_decay_fn takes the global step."""
+        """Return the op that applies gradients; sign_decay_fn gets the global step."""
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """The factor of a gradient."""
+        """Return the factor of a gradient for the agreement, a tensor of its shape."""
         raise NotImplementedError
 
     def _create_slots(self, var_list: Any) -> None:
-        for each in var_list:
-            self._zeros_slot(each, "m", self._name)
+        for variable in var_list:
+            self._zeros_slot(variable, "m", self._name)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """The op that updates a variable."""
+        """Return the op that updates a variable and its m."""
         slot, beta = self.get_slot(variable, "m"), cast_setting(self._beta, variable)
         mean = beta * slot + (1 - beta) * gradient
         agreement = tf.sign(gradient) * tf.sign(mean) * cast_setting(self._sign_decay, variable)
-        move = (
+        change = (
             cast_setting(self._rate, variable)
             * self.gradient_factor(agreement, variable)
             * gradient
         )
-        return tf.group(v1.assign(slot, mean), v1.assign_sub(variable, move))
+        return tf.group(v1.assign(slot, mean), v1.assign_sub(variable, change))
 
 
 class PowerSignOptimizer(_SignOptimizer):
-    """w ← w - learning_rate base^(decay sign(g) sign(m)) g."""
+    """The optimizer w ← w - learning_rate base^agreement g; see the module's docstring."""
 
     def __init__(
         self,
@@ -73,25 +74,26 @@ class PowerSignOptimizer(_SignOptimizer):
         use_locking: bool = False,
         name: str = "PowerSignOptimizer",
     ) -> None:
-        """Scales gradients by a power.
+        """Set the hyperparameters.
 
         Args:
           learning_rate: a float or a scalar tensor.
-          base: of the power; above 0.
-          beta: how much of m each step keeps.
-          sign_decay_fn: takes the global step, gives the decay; 1 without it.
-          use_locking, name: see tf.compat.v1.train.Optimizer.
+          base: base of the power; above 0.
+          beta: factor of m in each step.
+          sign_decay_fn: function of the global step that returns the decay; None for a decay of 1.
+          use_locking: see tf.compat.v1.train.Optimizer.
+          name: see tf.compat.v1.train.Optimizer.
         """
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._log_base = math.log(base)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """The factor of a gradient."""
+        """Return base^agreement."""
         return tf.exp(cast_setting(self._log_base, variable) * agreement)
 
 
 class AddSignOptimizer(_SignOptimizer):
-    """w ← w - learning_rate (alpha + decay sign(g) sign(m)) g."""
+    """The optimizer w ← w - learning_rate (alpha + agreement) g; see the module's docstring."""
 
     def __init__(
         self,
@@ -102,26 +104,36 @@ class AddSignOptimizer(_SignOptimizer):
         use_locking: bool = False,
         name: str = "AddSignOptimizer",
     ) -> None:
-        """Scales gradients by a sum.
+        """Set the hyperparameters.
 
         Args:
-          alpha: what the agreement is added to.
-          learning_rate, beta, sign_decay_fn, use_locking, name: see `PowerSignOptimizer`.
+          alpha: number that is added to the agreement.
+          learning_rate: see `PowerSignOptimizer`.
+          beta: see `PowerSignOptimizer`.
+          sign_decay_fn: see `PowerSignOptimizer`.
+          use_locking: see `PowerSignOptimizer`.
+          name: see `PowerSignOptimizer`.
         """
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._alpha = alpha
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """The factor of a gradient."""
+        """Return alpha + agreement."""
         return cast_setting(self._alpha, variable) + agreement
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFn:
-    """From 1 to 0 in so many steps: 1 - step / decay_steps."""
+    """Return a decay from 1 to 0: 1 - step / decay_steps, and 0 after decay_steps.
+
+    Args:
+      decay_steps: number of steps.
+
+    Returns:
+      A function of the global step, an integer scalar tensor, that returns a float32 scalar.
+    """
 
     def decay(global_step: Any) -> Any:
-        done = tf.cast(tf.minimum(tf.cast(global_step, tf.int64), decay_steps), tf.float32)
-        return 1.0 - done / decay_steps
+        return 1.0 - _clip_step(global_step, decay_steps) / decay_steps
 
     return decay
 
@@ -129,20 +141,27 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFn:
 def get_cosine_decay_fn(
     decay_steps: int, num_periods: float = 0.5, zero_after: float | None = None
 ) -> DecayFn:
-    """From 1 along (1 + cos(2π num_periods step / decay_steps)) / 2.
+    """Return a decay from 1: (1 + cos(2π num_periods step / decay_steps)) / 2.
 
     Args:
-      decay_steps: the step after which it stays.
-      num_periods: of the cosine, in that time.
-      zero_after: of the periods after which it is 0; None for none.
+      decay_steps: number of steps after which the decay stays constant.
+      num_periods: number of the cosine's periods in decay_steps.
+      zero_after: number of periods after which the decay is 0; None for no such limit.
+
+    Returns:
+      A function of the global step, an integer scalar tensor, that returns a float32 scalar.
     """
 
     def decay(global_step: Any) -> Any:
-        done = tf.cast(tf.minimum(tf.cast(global_step, tf.int64), decay_steps), tf.float32)
-        periods = num_periods * done / decay_steps
+        periods = num_periods * _clip_step(global_step, decay_steps) / decay_steps
         value = 0.5 * (1.0 + tf.cos(2.0 * math.pi * periods))
         if zero_after is None:
             return value
         return tf.where(periods >= zero_after, tf.zeros_like(value), value)
 
     return decay
+
+
+def _clip_step(global_step: Any, decay_steps: int) -> Any:
+    """Return the smaller of the global step and decay_steps as a float32 scalar."""
+    return tf.cast(tf.minimum(tf.cast(global_step, tf.int64), decay_steps), tf.float32)

@@ -1,4 +1,4 @@
-"""Optimizers whose variables decay by themselves, apart from the gradients."""
+"""Optimizers with decoupled weight decay."""
 
 from typing import Any
 
@@ -8,31 +8,34 @@ v1 = tf.compat.v1
 
 
 class DecoupledWeightDecayExtension:
-    """Makes each step of an optimizer begin with w ← w - weight_decay w.
+    """Adds w ← w - weight_decay w to the beginning of each step of an optimizer.
 
-    It comes before the optimizer among the bases of a class. The decay is not multiplied by the
-    learning rate: where that has a schedule, give the decay the same. A sparse gradient lets its
-    own rows decay alone.
+    The class precedes the optimizer among the bases of a class. The decay is not multiplied by the
+    learning rate: if the learning rate follows a schedule, weight_decay should follow the same
+    schedule. With a sparse gradient only the gradient's rows decay.
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
     def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
-        """Takes the decay, and what the optimizer takes.
+        """Set the weight decay and initialize the optimizer.
 
         Args:
-          weight_decay: a float, a scalar tensor, or a function without arguments that gives one.
-          args, kwargs: of the optimizer.
+          weight_decay: a float, a scalar tensor, or a function without arguments that returns one.
+          args: positional arguments of the optimizer.
+          kwargs: keyword arguments of the optimizer.
         """
         self._decayed_ids: set[int] | None = None
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
     def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
-        """The op that makes a step.
+        """Return the op of a training step.
 
         Args:
-          loss, args, kwargs: as in tf.compat.v1.train.Optimizer.
-          decay_var_list: the variables that decay; all by default.
+          loss: see tf.compat.v1.train.Optimizer.minimize.
+          args: see tf.compat.v1.train.Optimizer.minimize.
+          kwargs: see tf.compat.v1.train.Optimizer.minimize.
+          decay_var_list: the variables that decay; all variables by default.
         """
         self._set_decayed_variables(decay_var_list)
         return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
@@ -44,29 +47,33 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Any = None,
     ) -> Any:
-        """The op that applies gradients; see `minimize`."""
+        """Return the op that applies gradients; see `minimize` for decay_var_list."""
         self._set_decayed_variables(decay_var_list)
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
     def _set_decayed_variables(self, variables: Any) -> None:
+        """Restrict the decay to some variables; None changes nothing."""
         if variables is not None:
-            self._decayed_ids = {id(each) for each in variables}
+            self._decayed_ids = {id(variable) for variable in variables}
 
     def _cast_weight_decay(self, variable: Any) -> Any:
+        """Return the weight decay in a variable's dtype; None if the variable does not decay."""
         if self._decayed_ids is not None and id(variable) not in self._decayed_ids:
             return None
         decay = self._weight_decay
         return tf.cast(decay() if callable(decay) else decay, variable.dtype.base_dtype)
 
     def _decay_ops(self, variable: Any, gradient: Any) -> list[Any]:
+        """Return the op, if any, that decays a variable; the op waits for the gradient."""
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
-        # Before the gradient is there, the model may still have to read the variable.
+        # The model may still read the variable until the gradient has been computed.
         with tf.control_dependencies([gradient]):
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
     def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
+        """Return the op, if any, that decays the rows of a sparse gradient."""
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
@@ -92,7 +99,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """A class like an optimizer's, whose first argument is the weight decay."""
+    """Return a subclass of an optimizer whose first argument is weight_decay."""
     return type(
         "OptimizerWithDecoupledWeightDecay",
         (DecoupledWeightDecayExtension, base_optimizer),
@@ -112,7 +119,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.Momen
         name: str = "MomentumW",
         use_nesterov: bool = False,
     ) -> None:
-        """See `DecoupledWeightDecayExtension` and tf.compat.v1.train.MomentumOptimizer."""
+        """Set the weight decay and the arguments of tf.compat.v1.train.MomentumOptimizer."""
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
@@ -136,7 +143,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptim
         use_locking: bool = False,
         name: str = "AdamW",
     ) -> None:
-        """See `DecoupledWeightDecayExtension` and tf.compat.v1.train.AdamOptimizer."""
+        """Set the weight decay and the arguments of tf.compat.v1.train.AdamOptimizer."""
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,

@@ -1,4 +1,4 @@
-"""tf.contrib.slim: the layers of tf.contrib.layers with arg_scope, as models are built of them."""
+"""tf.contrib.slim: the layers, losses and metrics of tf.contrib with arg_scope."""
 
 from tensorflow.compat.v1.train import get_or_create_global_step
 

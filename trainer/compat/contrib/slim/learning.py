@@ -1,4 +1,4 @@
-"""tf.contrib.slim.learning: train ops; the loop is the estimator's."""
+"""tf.contrib.slim.learning: train ops. TPUEstimator replaces slim's training loop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,17 +35,27 @@ def create_train_op(
     gradient_multipliers: Mapping[Any, Any] | None = None,
     check_numerics: bool = True,
 ) -> Any:
-    """A tensor of the loss, which is there once a step is made.
+    """Build a train op that returns the loss.
 
     Args:
-      clip_gradient_norm: the most that the norm of each gradient is left at; 0 for any.
-      gradient_multipliers: variable, or its name → factor of its gradient, before it is clipped.
-      total_loss, optimizer, global_step, update_ops, variables_to_train, summarize_gradients,
-        gate_gradients, aggregation_method, colocate_gradients_with_ops, check_numerics: see
-        tf.contrib.training.create_train_op.
+      clip_gradient_norm: maximum norm of each gradient; 0 for no clipping.
+      gradient_multipliers: variable, or its name → factor of its gradient, applied before clipping.
+      total_loss: see tf.contrib.training.create_train_op.
+      optimizer: see tf.contrib.training.create_train_op.
+      global_step: see tf.contrib.training.create_train_op.
+      update_ops: see tf.contrib.training.create_train_op.
+      variables_to_train: see tf.contrib.training.create_train_op.
+      summarize_gradients: see tf.contrib.training.create_train_op.
+      gate_gradients: see tf.contrib.training.create_train_op.
+      aggregation_method: see tf.contrib.training.create_train_op.
+      colocate_gradients_with_ops: see tf.contrib.training.create_train_op.
+      check_numerics: see tf.contrib.training.create_train_op.
+
+    Returns:
+      The loss of the step, a float scalar. It is available after the optimizer's update.
     """
 
-    def changed(gradients: Gradients) -> Gradients:
+    def transform_gradients(gradients: Gradients) -> Gradients:
         if gradient_multipliers:
             gradients = multiply_gradients(gradients, gradient_multipliers)
         if clip_gradient_norm > 0:
@@ -58,7 +68,7 @@ def create_train_op(
         global_step=global_step,
         update_ops=update_ops,
         variables_to_train=variables_to_train,
-        transform_grads_fn=changed,
+        transform_grads_fn=transform_gradients,
         summarize_gradients=summarize_gradients,
         gate_gradients=gate_gradients,
         aggregation_method=aggregation_method,

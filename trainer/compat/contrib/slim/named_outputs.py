@@ -1,4 +1,4 @@
-"""tf.contrib.slim.utils: the results of layers, by the layers' scopes."""
+"""tf.contrib.slim.utils: aliases of tensors, and output collections as dicts."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,23 +20,23 @@ v1 = tf.compat.v1
 
 
 def append_tensor_alias(tensor: Any, alias: str) -> Any:
-    """The tensor, with one more name."""
+    """Add an alias to a tensor and return the tensor."""
     tensor.aliases = [*getattr(tensor, "aliases", ()), alias.rstrip("/")]
     return tensor
 
 
 def get_tensor_aliases(tensor: Any) -> list[str]:
-    """The names that a tensor was given; else that of its op."""
+    """Return a tensor's aliases, or the name of its op if it has no alias."""
     return list(getattr(tensor, "aliases", None) or [tensor.op.name])
 
 
 def gather_tensors_aliases(tensors: Iterable[Any]) -> list[str]:
-    """The names of all of them."""
-    return [alias for each in tensors for alias in get_tensor_aliases(each)]
+    """Return the aliases of all tensors in one list."""
+    return [alias for tensor in tensors for alias in get_tensor_aliases(tensor)]
 
 
 def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
-    """The tensor, put into collections under a name."""
+    """Add a tensor to collections under an alias, and return the tensor."""
     if collections:
         append_tensor_alias(outputs, alias)
         v1.add_to_collections(collections, outputs)
@@ -44,19 +44,26 @@ def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
 
 
 def convert_collection_to_dict(collection: str, clear_collection: bool = False) -> dict[str, Any]:
-    """Name → tensor of what a collection holds, such as a layer's outputs_collections."""
-    found = {
-        alias: each for each in v1.get_collection(collection) for alias in get_tensor_aliases(each)
+    """Return alias → tensor for a collection, such as a layer's outputs_collections.
+
+    Args:
+      collection: key of the collection.
+      clear_collection: whether to empty the collection.
+    """
+    tensors = {
+        alias: tensor
+        for tensor in v1.get_collection(collection)
+        for alias in get_tensor_aliases(tensor)
     }
     if clear_collection:
         v1.get_default_graph().clear_collection(collection)
-    return found
+    return tensors
 
 
 def last_dimension(shape: Any, min_rank: int = 1) -> int:
-    """The size of the last dimension."""
-    found: int = tf.TensorShape(shape).with_rank_at_least(min_rank)[-1]
-    return found
+    """Return the size of the last dimension of a shape of at least min_rank dimensions."""
+    size: int = tf.TensorShape(shape).with_rank_at_least(min_rank)[-1]
+    return size
 
 
 __getattr__ = missing_names.getattr_for("tf.contrib.slim.utils", __all__)

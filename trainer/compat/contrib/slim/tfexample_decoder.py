@@ -1,4 +1,4 @@
-"""tf.contrib.slim.tfexample_decoder: tensors made of the features of one tf.Example."""
+"""tf.contrib.slim.tfexample_decoder: conversion of a tf.Example's features to tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,56 +24,67 @@ v1 = tf.compat.v1
 
 
 class ItemHandler:
-    """Makes one item of some features.
+    """Builds an item, a tensor, from features of a tf.Example.
 
     Attributes:
-      keys: of the features.
+      keys: keys of the features.
     """
 
     def __init__(self, keys: str | Sequence[str]) -> None:
-        """Takes the key of a feature, or several."""
+        """Set the key of the feature, or a list of keys."""
         self.keys = [keys] if isinstance(keys, str) else list(keys)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The item.
+        """Build the item.
 
         Args:
           keys_to_tensors: key of a feature → tensor, dense or sparse.
+
+        Returns:
+          The item, usually a tensor.
         """
         raise NotImplementedError
 
 
 class ItemHandlerCallback(ItemHandler):
-    """Makes an item by a function."""
+    """Builds an item by a function."""
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Takes keys, and a function of what `tensors_to_item` gets."""
+        """Set the keys, and the function of key → tensor that returns the item."""
         super().__init__(keys)
         self._func = func
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """What the function gives."""
+        """Return the result of the function."""
         return self._func(keys_to_tensors)
 
 
 class BoundingBox(ItemHandler):
-    """[n, 4] boxes: ymin, xmin, ymax and xmax of each."""
+    """Builds bounding boxes, float [n, 4]: ymin, xmin, ymax and xmax."""
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
-        """Takes the four keys without their prefix, in the order of the columns."""
+        """Set the keys of the columns.
+
+        Args:
+          keys: the four keys without prefix, in the order of the columns.
+          prefix: prefix of all keys.
+
+        Raises:
+          InvalidSetting: the number of keys is not four.
+        """
         keys = ("ymin", "xmin", "ymax", "xmax") if keys is None else keys
         if len(keys) != 4:
-            raise InvalidSetting(f"BoundingBox has {len(keys)} keys. Give four.")
-        super().__init__([f"{prefix}{each}" for each in keys])
+            raise InvalidSetting(f"BoundingBox got {len(keys)} keys. Pass four keys.")
+        super().__init__([f"{prefix}{key}" for key in keys])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The boxes."""
-        sides = (_to_dense(keys_to_tensors[each]) for each in self.keys)
-        return tf.transpose(tf.stack([tf.reshape(each, [-1]) for each in sides]))
+        """Return the boxes, float [n, 4]."""
+        columns = (_to_dense(keys_to_tensors[key]) for key in self.keys)
+        return tf.transpose(tf.stack([tf.reshape(column, [-1]) for column in columns]))
 
 
 class Tensor(ItemHandler):
-    """A feature as it is, or in a shape."""
+    """Builds a dense tensor from a feature, reshaped if requested."""
 
     def __init__(
         self,
@@ -82,32 +93,30 @@ class Tensor(ItemHandler):
         shape: Sequence[int] | None = None,
         default_value: Any = 0,
     ) -> None:
-        """Says what shape it gets.
+        """Set the feature and its shape.
 
         Args:
-          tensor_key: of the feature.
-          shape_keys: of the feature that is its shape, or of those that are its dimensions.
-          shape: the shape itself.
-          default_value: what fills a sparse feature that gets a shape, and one that gets none.
+          tensor_key: key of the feature.
+          shape_keys: key of a feature with the shape, or keys of features with one dimension each.
+          shape: the shape; without shape_keys and shape the feature keeps its shape.
+          default_value: value of the missing elements of a sparse feature.
 
         Raises:
-          InvalidSetting: both shapes are given.
+          InvalidSetting: both shape_keys and shape are set.
         """
         if shape_keys and shape is not None:
-            raise InvalidSetting(f"the item of {tensor_key} has shape_keys and shape. Give one.")
+            raise InvalidSetting(f"The item of {tensor_key} got shape_keys and shape. Set one.")
         keys = [shape_keys] if isinstance(shape_keys, str) else list(shape_keys or ())
         super().__init__([tensor_key, *keys])
         self._tensor_key, self._shape_keys = tensor_key, keys
         self._shape, self._default_value = shape, default_value
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The tensor; a sparse one that gets no shape is made dense."""
+        """Return the dense tensor."""
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
         if self._shape_keys:
-            parts = [
-                tf.reshape(_to_dense(keys_to_tensors[each]), [-1]) for each in self._shape_keys
-            ]
+            parts = [tf.reshape(_to_dense(keys_to_tensors[key]), [-1]) for key in self._shape_keys]
             shape = tf.cast(tf.concat(parts, 0), tf.int32)
         if shape is not None:
             reshape = tf.sparse.reshape if isinstance(tensor, tf.SparseTensor) else tf.reshape
@@ -116,7 +125,7 @@ class Tensor(ItemHandler):
 
 
 class LookupTensor(Tensor):
-    """A feature's place in a table."""
+    """Builds a tensor by looking up a feature in a table."""
 
     def __init__(
         self,
@@ -126,17 +135,17 @@ class LookupTensor(Tensor):
         shape: Sequence[int] | None = None,
         default_value: Any = "",
     ) -> None:
-        """Takes the table, and what `Tensor` takes."""
+        """Set the lookup table; see `Tensor` for the other arguments."""
         self._table = table
         super().__init__(tensor_key, shape_keys, shape, default_value)
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """What the table has for it."""
+        """Return the table's values for the feature."""
         return self._table.lookup(super().tensors_to_item(keys_to_tensors))
 
 
 class SparseTensor(ItemHandler):
-    """Features that are places and values, as one sparse tensor."""
+    """Builds a sparse tensor from a feature of indices and a feature of values."""
 
     def __init__(
         self,
@@ -147,15 +156,15 @@ class SparseTensor(ItemHandler):
         densify: bool = False,
         default_value: Any = 0,
     ) -> None:
-        """Says where it comes from.
+        """Set the features.
 
         Args:
-          indices_key: of the places, [n]; "indices" by default.
-          values_key: of the values, [n]; "values" by default.
-          shape_key: of the feature that is the shape.
-          shape: the shape itself.
-          densify: whether the item is a dense tensor, filled with default_value.
-          default_value: see densify.
+          indices_key: key of the indices into the flattened tensor, [n]; "indices" by default.
+          values_key: key of the values, [n]; "values" by default.
+          shape_key: key of a feature with the shape.
+          shape: the shape; without shape_key and shape, the shape of the indices.
+          densify: whether to convert the item to a dense tensor.
+          default_value: value of the missing elements of a dense tensor.
         """
         self._indices_key, self._values_key = indices_key or "indices", values_key or "values"
         self._shape_key, self._shape = shape_key, shape
@@ -164,7 +173,7 @@ class SparseTensor(ItemHandler):
         super().__init__(keys if shape_key is None else [*keys, shape_key])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The sparse tensor, or the dense one."""
+        """Return the tf.SparseTensor, or the dense tensor with densify."""
         indices = tf.reshape(_to_dense(keys_to_tensors[self._indices_key]), [-1])
         values = tf.reshape(_to_dense(keys_to_tensors[self._values_key]), [-1])
         if self._shape_key is not None:
@@ -173,12 +182,12 @@ class SparseTensor(ItemHandler):
             shape = self._shape if self._shape is not None else tf.shape(indices)
         shape = tf.cast(tf.reshape(shape, [-1]), tf.int64)
         columns = tf.unravel_index(tf.cast(indices, tf.int64), shape)
-        found = tf.SparseTensor(tf.transpose(columns), values, shape)
-        return tf.sparse.to_dense(found, self._default_value) if self._densify else found
+        sparse = tf.SparseTensor(tf.transpose(columns), values, shape)
+        return tf.sparse.to_dense(sparse, self._default_value) if self._densify else sparse
 
 
 class Image(ItemHandler):
-    """An encoded or raw image, or several."""
+    """Builds an image, or several images, from encoded or raw bytes."""
 
     def __init__(
         self,
@@ -190,16 +199,17 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        """Says how it is encoded.
+        """Set the features and the format.
 
         Args:
-          image_key: of the bytes; "image/encoded" by default.
-          format_key: of their format, "raw" or that of a picture file; "image/format" by default.
-          shape: of the image; None for what is found.
-          channels: of a picture file; 0 for its own.
-          dtype: of the image; of a picture file tf.uint8 or tf.uint16.
-          repeated: whether the feature holds several images, which come as [n, ...].
-          dct_method: of JPEG; see tf.io.decode_jpeg.
+          image_key: key of the bytes; "image/encoded" by default.
+          format_key: key of the format: "raw", "jpeg", "png" or another format of
+            tf.io.decode_image; "image/format" by default.
+          shape: shape to which to reshape the image; None keeps the decoded shape.
+          channels: number of channels to decode; 0 keeps the encoded number.
+          dtype: dtype of the image; tf.uint8 or tf.uint16 for an encoded image.
+          repeated: whether the feature contains several images, which are stacked as [n, ...].
+          dct_method: see tf.io.decode_jpeg.
         """
         self._image_key = image_key or "image/encoded"
         self._format_key = format_key or "image/format"
@@ -208,49 +218,60 @@ class Image(ItemHandler):
         self._repeated, self._dct_method = repeated, dct_method
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """[height, width, channels], or [n, height, width, channels]."""
-        encoded, form = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
+        """Return [height, width, channels], or [n, height, width, channels] if repeated."""
+        encoded = keys_to_tensors[self._image_key]
+        image_format = keys_to_tensors[self._format_key]
         if self._repeated:
-            return tf.map_fn(lambda each: self._decode(each, form), encoded, dtype=self._dtype)
-        return self._decode(encoded, form)
+            return tf.map_fn(
+                lambda image: self._decode(image, image_format), encoded, dtype=self._dtype
+            )
+        return self._decode(encoded, image_format)
 
-    def _decode(self, encoded: Any, form: Any) -> Any:
-        encoded, form = tf.reshape(encoded, []), tf.reshape(form, [])
+    def _decode(self, encoded: Any, image_format: Any) -> Any:
+        """Decode one image of a format; both arguments are strings of one element."""
+        encoded, image_format = tf.reshape(encoded, []), tf.reshape(image_format, [])
 
-        def raw() -> Any:
+        def decode_raw() -> Any:
             return tf.io.decode_raw(encoded, self._dtype)
 
-        def jpeg() -> Any:
-            found = tf.image.decode_jpeg(encoded, self._channels, dct_method=self._dct_method)
-            return tf.cast(found, self._dtype)
+        def decode_jpeg() -> Any:
+            image = tf.image.decode_jpeg(encoded, self._channels, dct_method=self._dct_method)
+            return tf.cast(image, self._dtype)
 
-        def other() -> Any:
+        def decode_other() -> Any:
             if self._dtype == tf.uint16:
                 return tf.image.decode_png(encoded, self._channels, tf.uint16)
             return tf.cast(v1.image.decode_image(encoded, self._channels), self._dtype)
 
-        forms = {"raw": ("raw", "RAW"), "jpeg": ("jpeg", "JPEG", "jpg", "JPG", "")}
-        chosen = {name: tf.reduce_any(tf.equal(form, list(texts))) for name, texts in forms.items()}
-        image = tf.case(
-            [(chosen["raw"], raw), (chosen["jpeg"], jpeg)], default=other, exclusive=True
-        )
+        def is_any_of(*names: str) -> Any:
+            return tf.reduce_any(tf.equal(image_format, list(names)))
+
+        cases = [
+            (is_any_of("raw", "RAW"), decode_raw),
+            (is_any_of("jpeg", "JPEG", "jpg", "JPG", ""), decode_jpeg),
+        ]
+        image = tf.case(cases, default=decode_other, exclusive=True)
         image.set_shape([None, None, self._channels or None] if self._shape is None else None)
         return image if self._shape is None else tf.reshape(image, self._shape)
 
 
 class BackupHandler(ItemHandler):
-    """A handler, and another for Examples that have nothing for the first."""
+    """Builds an item by a handler, or by a backup handler if the item is empty."""
 
     def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
-        """Takes both."""
-        for each in (handler, backup):
-            if not isinstance(each, ItemHandler):
-                raise InvalidSetting(f"BackupHandler got {each!r}. Give an ItemHandler.")
+        """Set the handler and the backup.
+
+        Raises:
+          InvalidSetting: one of the two is not an ItemHandler.
+        """
+        for item_handler in (handler, backup):
+            if not isinstance(item_handler, ItemHandler):
+                raise InvalidSetting(f"BackupHandler got {item_handler!r}. Pass an ItemHandler.")
         self._handler, self._backup = handler, backup
         super().__init__([*handler.keys, *backup.keys])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The first's item, unless it is empty."""
+        """Return the handler's item, or the backup's if the former has no elements."""
         item = self._handler.tensors_to_item(keys_to_tensors)
         return tf.cond(
             tf.equal(tf.reduce_prod(tf.shape(item)), 0),
@@ -260,31 +281,39 @@ class BackupHandler(ItemHandler):
 
 
 class TFExampleDecoder:
-    """Makes items of a serialized tf.Example."""
+    """Decodes a serialized tf.Example to items."""
 
     def __init__(
         self, keys_to_features: Mapping[str, Any], items_to_handlers: Mapping[str, ItemHandler]
     ) -> None:
-        """Takes how features are parsed, see tf.io.parse_single_example, and name → handler."""
+        """Set the features and the items.
+
+        Args:
+          keys_to_features: key → feature specification; see tf.io.parse_single_example.
+          items_to_handlers: name of an item → its handler.
+        """
         self._keys_to_features, self._items_to_handlers = keys_to_features, items_to_handlers
 
     def list_items(self) -> list[str]:
-        """The names of the items."""
+        """Return the names of the items."""
         return list(self._items_to_handlers)
 
     def decode(self, serialized_example: Any, items: Sequence[str] | None = None) -> list[Any]:
-        """The items.
+        """Decode a tf.Example.
 
         Args:
-          serialized_example: a scalar string.
-          items: which, and in what order; all by default.
+          serialized_example: string scalar.
+          items: names of the items to return, in order; all items by default.
+
+        Returns:
+          The items, usually tensors.
         """
         example = v1.parse_single_example(serialized_example, self._keys_to_features)
-        # Parsing may leave the shape of a dense feature open.
+        # Parsing may leave the static shape of a dense feature unknown.
         for key, feature in self._keys_to_features.items():
             if isinstance(feature, tf.io.FixedLenFeature):
                 example[key] = tf.reshape(example[key], feature.shape)
-        handlers = [self._items_to_handlers[each] for each in items or self._items_to_handlers]
+        handlers = [self._items_to_handlers[name] for name in items or self._items_to_handlers]
         return [
             handler.tensors_to_item({key: example[key] for key in handler.keys})
             for handler in handlers
@@ -292,6 +321,7 @@ class TFExampleDecoder:
 
 
 def _to_dense(tensor: Any, default_value: Any = None) -> Any:
+    """Convert a sparse tensor to a dense one; return a dense tensor unchanged."""
     if not isinstance(tensor, tf.SparseTensor):
         return tensor
     if default_value is None:

@@ -1,4 +1,4 @@
-"""tf.contrib.tfprof: TensorFlow's profiler of graphs."""
+"""tf.contrib.tfprof: TensorFlow's graph profiler."""
 
 from tensorflow.python.profiler import tfprof_logger
 

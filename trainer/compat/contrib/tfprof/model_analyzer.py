@@ -1,4 +1,4 @@
-"""tf.contrib.tfprof.model_analyzer: what a graph's parameters and operations come to."""
+"""tf.contrib.tfprof.model_analyzer: a graph's parameters, operations, times and memory."""
 
 from typing import Any
 
@@ -28,14 +28,17 @@ def print_model_analysis(
     tfprof_cmd: str = "scope",
     tfprof_options: Any = None,
 ) -> Any:
-    """What tf.compat.v1.profiler.profile finds, which it prints as well.
+    """Print and return the result of tf.compat.v1.profiler.profile.
 
     Args:
-      graph: what is looked at.
-      run_meta: a RunMetadata, for times and memory.
-      op_log: an OpLogProto.
-      tfprof_cmd: "scope", "graph", "code" or "op".
-      tfprof_options: one of the options above; the operations by default.
+      graph: the tf.Graph to profile.
+      run_meta: a RunMetadata of a traced run; needed for times and memory.
+      op_log: an OpLogProto with further information on ops.
+      tfprof_cmd: the view: "scope", "graph", "code" or "op".
+      tfprof_options: one of this module's options; FLOAT_OPS_OPTIONS by default.
+
+    Returns:
+      A GraphNodeProto for the views "scope" and "graph", otherwise a MultiGraphNodeProto.
     """
     options = tfprof_options or FLOAT_OPS_OPTIONS
     return profile(graph, run_meta=run_meta, op_log=op_log, cmd=tfprof_cmd, options=options)

@@ -1,4 +1,4 @@
-"""tf.contrib.tpu: TPUEstimator and its parts are ours, builders of TPU graphs TensorFlow's."""
+"""tf.contrib.tpu: the trainer's TPUEstimator, and TensorFlow's functions for TPU graphs."""
 
 from tensorflow.compat.v1.tpu import (
     XLAOptions,

@@ -1,4 +1,4 @@
-"""The module async_checkpoint of tf.contrib.tpu.python.tpu."""
+"""tf.contrib.tpu.python.tpu.async_checkpoint: a synchronous AsyncCheckpointSaverHook."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ __all__ = ["AsyncCheckpointSaverHook"]
 
 
 class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
-    """Saves the checkpoints that the original saved, with training waiting for each.
+    """Saves checkpoints at fixed intervals; training waits for each checkpoint.
 
-    The original saved from a thread while training went on. Here every checkpoint holds the
-    variables of one step.
+    The hook of tf.contrib saved in a thread while training continued. This hook saves
+    synchronously, so every checkpoint holds the variables of a single step.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         scaffold: Any = None,
         listeners: Any = None,
     ) -> None:
-        """Saves every so many seconds or steps; see tf.compat.v1.train.CheckpointSaverHook."""
+        """Set the interval in seconds or steps; see tf.compat.v1.train.CheckpointSaverHook."""
         super().__init__(
             checkpoint_dir,
             save_secs=save_secs,

@@ -1,4 +1,4 @@
-"""Hyperparameters that are attributes, and whose types are those of their first values."""
+"""HParams: hyperparameters as attributes that keep the types of their first values."""
 
 import difflib
 import json
@@ -21,25 +21,28 @@ _BOOLEANS = {"true": True, "True": True, "1": True, "false": False, "False": Fal
 def parse_values(
     values: str, type_map: Mapping[str, type], ignore_unknown: bool = False
 ) -> dict[str, Any]:
-    """The values of "a=1,b=[x,y],c[2]=3.5": name → value, list, or index → value.
+    """Parse assignments such as "a=1,b=[x,y],c[2]=3.5".
 
     Args:
-      values: assignments, with commas between.
-      type_map: name → type of the value, or of each in a list.
-      ignore_unknown: whether names that have no type are left out, not refused.
+      values: assignments, separated by commas.
+      type_map: name → type of the value, or of the elements of a list.
+      ignore_unknown: whether to skip names that are not in type_map, instead of refusing them.
+
+    Returns:
+      Name → value, list of values, or dict of index → value.
 
     Raises:
-      InvalidSetting: it is no list of assignments, a name is unknown or set twice, or a value
-        is none of its type.
+      InvalidSetting: the syntax is wrong, a name is unknown or set twice, or a value does not have
+        its type.
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     position = 0
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
         if match is None:
             raise InvalidSetting(
-                f"hyperparameters {values!r} cannot be read from {values[position:]!r} on. Write "
-                f"name=value, name=[value,value] or name[index]=value, with commas between."
+                f"Cannot parse hyperparameters {values!r} from {values[position:]!r} on. Write "
+                f"name=value, name=[value,value] or name[index]=value, separated by commas."
             )
         position = match.end()
         name = match["name"]
@@ -47,78 +50,89 @@ def parse_values(
             if ignore_unknown:
                 continue
             raise unknown_hparam_error(name, type_map)
-        _store_assignment(found, match, type_map[name])
-    return found
+        _store_assignment(parsed, match, type_map[name])
+    return parsed
 
 
-def _store_assignment(found: dict[str, Any], match: re.Match[str], kind: type) -> None:
+def _store_assignment(parsed: dict[str, Any], match: re.Match[str], value_type: type) -> None:
+    """Add the value of a matched assignment to the parsed values."""
     name, index = match["name"], match["index"]
     if match["list"] is not None:
         if index is not None:
-            raise InvalidSetting(f"hyperparameter {match[0]!r} has a list for one place. Give one.")
-        texts = [each.strip() for each in match["list"].split(",")]
-        value: Any = [_parse_value(name, each, kind) for each in texts if each]
+            raise InvalidSetting(
+                f"Hyperparameter {match[0]!r} assigns a list to one index. Assign a single value."
+            )
+        texts = [text.strip() for text in match["list"].split(",")]
+        value: Any = [_parse_value(name, text, value_type) for text in texts if text]
     else:
-        value = _parse_value(name, match["value"].strip(), kind)
-    if index is None and name not in found:
-        found[name] = value
+        value = _parse_value(name, match["value"].strip(), value_type)
+    if index is None and name not in parsed:
+        parsed[name] = value
         return
-    places = found.setdefault(name, {}) if index is not None else None
-    if not isinstance(places, dict) or int(index) in places:
-        raise InvalidSetting(f"hyperparameter {name} is set more than once. Set it once.")
-    places[int(index)] = value
+    elements = parsed.setdefault(name, {}) if index is not None else None
+    if not isinstance(elements, dict) or int(index) in elements:
+        raise InvalidSetting(f"Hyperparameter {name} is set more than once. Set it once.")
+    elements[int(index)] = value
 
 
-def _parse_value(name: str, text: str, kind: type) -> Any:
-    if kind is bool and text in _BOOLEANS:
+def _parse_value(name: str, text: str, value_type: type) -> Any:
+    """Convert a text to a hyperparameter's type; refuse a text that does not fit."""
+    if value_type is bool and text in _BOOLEANS:
         return _BOOLEANS[text]
     try:
-        if kind is not bool:
-            return _infer_value(text) if kind is type(None) else kind(text)
+        if value_type is not bool:
+            return _infer_value(text) if value_type is type(None) else value_type(text)
     except ValueError:
         pass
-    raise InvalidSetting(f"hyperparameter {name} is {text!r}. Give a {kind.__name__}.")
+    raise _wrong_type_error(name, text, value_type)
 
 
 def _infer_value(text: str) -> Any:
-    """The value of a text whose type nothing tells."""
-    for kind in (int, float):
+    """Convert a text to an int or a float if possible, for a hyperparameter of no type."""
+    for value_type in (int, float):
         try:
-            return kind(text)
+            return value_type(text)
         except ValueError:
             continue
     return text
 
 
 def unknown_hparam_error(name: str, known: Mapping[str, Any]) -> InvalidSetting:
-    """The error that says that no hyperparameter has a name."""
-    near = difflib.get_close_matches(name, known, n=3)
-    names = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(known)}."
+    """Return the error for an unknown hyperparameter, with names that are similar."""
+    similar = difflib.get_close_matches(name, known, n=3)
+    names = (
+        f"Did you mean {' or '.join(similar)}?"
+        if similar
+        else f"The hyperparameters are {', '.join(known)}."
+    )
     return InvalidSetting(f"Unknown hyperparameter: {name}. {names}")
 
 
 class HParams:
-    """Named values, read and set as attributes.
+    """Named values that are read and set as attributes.
 
-    `HParams(rate=0.1, sizes=[8, 4])` has a rate that stays a float and sizes that stay a list of
-    ints, whatever it is set to by `parse`, `set_hparam` or `override_from_dict`.
+    In `HParams(rate=0.1, sizes=[8, 4])`, `parse`, `set_hparam` and `override_from_dict` keep the
+    rate a float, and sizes a list of ints.
     """
 
     if TYPE_CHECKING:
-        # Which attributes there are is known only when it runs.
+        # The attributes are known at run time only.
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
-        """Holds the given values.
+        """Add hyperparameters.
 
         Args:
-          hparam_def: None; HParamDef, a protocol buffer, went with tf.contrib.
-          model_structure: anything; see `get_model_structure`.
+          hparam_def: None. The protocol buffer HParamDef was part of tf.contrib only.
+          model_structure: any object; see `get_model_structure`.
           values: name → value, or list of values of one type.
+
+        Raises:
+          InvalidSetting: hparam_def is set, or `add_hparam` refuses a value.
         """
         if hparam_def is not None:
             raise InvalidSetting(
-                f"HParams hparam_def is {hparam_def!r}, and HParamDef is not read here. Give the "
+                f"HParams got hparam_def={hparam_def!r}, but HParamDef is not supported. Pass the "
                 f"values by name, or use parse_json."
             )
         self._types: dict[str, tuple[type, bool]] = {}
@@ -127,48 +141,58 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Adds a hyperparameter, whose type is the value's.
+        """Add a hyperparameter of the type of its value.
 
         Raises:
-          InvalidSetting: the name is taken, or the value an empty list.
+          InvalidSetting: the name is taken or reserved, or the value is an empty list.
         """
         if hasattr(self, name):
-            raise InvalidSetting(f"hyperparameter {name} is reserved or there. Take another name.")
+            raise InvalidSetting(
+                f"Hyperparameter name {name} is taken or reserved. Use another name."
+            )
         is_list = isinstance(value, (list, tuple))
         if is_list and not value:
-            raise InvalidSetting(f"hyperparameter {name} is an empty list. Give it a value.")
+            raise InvalidSetting(
+                f"Hyperparameter {name} is an empty list. Give the list at least one value."
+            )
         self._types[name] = type(value[0] if is_list else value), is_list
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Sets a hyperparameter.
+        """Set a hyperparameter.
 
         Raises:
-          InvalidSetting: there is none of that name, or the value is of another type.
+          InvalidSetting: the hyperparameter does not exist, or the value has another type.
         """
-        kind, is_list = self._hparam_type(name)
+        value_type, is_list = self._hparam_type(name)
         if isinstance(value, (list, tuple)) != is_list:
-            wanted = "a list" if is_list else "no list"
-            raise InvalidSetting(f"hyperparameter {name} is {value!r}. Give {wanted}.")
-        cast = [_cast(name, kind, each) for each in value] if is_list else _cast(name, kind, value)
-        setattr(self, name, cast)
+            advice = "Use a list" if is_list else "Use a single value, no list"
+            raise InvalidSetting(f"Hyperparameter {name} was set to {value!r}. {advice}.")
+        if is_list:
+            value = [_cast(name, value_type, element) for element in value]
+        else:
+            value = _cast(name, value_type, value)
+        setattr(self, name, value)
 
     def del_hparam(self, name: str) -> None:
-        """Takes a hyperparameter away, if it is there."""
+        """Remove a hyperparameter if it exists."""
         if self._types.pop(name, None) is not None:
             delattr(self, name)
 
     def parse(self, values: str) -> "HParams":
-        """Itself, with the values of "a=1,b=[x,y],c[2]=3.5".
+        """Set hyperparameters from assignments such as "a=1,b=[x,y],c[2]=3.5", and return self.
 
         Raises:
-          InvalidSetting: see `parse_values`; also a place that a list has not.
+          InvalidSetting: see `parse_values`; also for an index beyond the end of a list.
         """
-        found = parse_values(values, {name: kind for name, (kind, _) in self._types.items()})
-        return self.override_from_dict(found)
+        type_map = {name: value_type for name, (value_type, _) in self._types.items()}
+        return self.override_from_dict(parse_values(values, type_map))
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> "HParams":
-        """Itself, with the given values: name → value, or index → value for some of a list.
+        """Set hyperparameters and return self.
+
+        Args:
+          values_dict: name → value, or for some elements of a list name → dict of index → value.
 
         Raises:
           InvalidSetting: see `set_hparam`.
@@ -178,15 +202,15 @@ class HParams:
         return self
 
     def set_from_map(self, values_map: Mapping[str, Any]) -> "HParams":
-        """The old name of `override_from_dict`."""
+        """Set hyperparameters; deprecated name of `override_from_dict`."""
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> "HParams":
-        """Itself, with the values of a JSON object."""
+        """Set hyperparameters from a JSON object, and return self."""
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        """The values as a JSON object; the arguments are those of json.dumps."""
+        """Serialize the values as a JSON object; the arguments are those of json.dumps."""
         return json.dumps(
             {name: _to_python(value) for name, value in self.values().items()},
             indent=indent,
@@ -195,54 +219,56 @@ class HParams:
         )
 
     def values(self) -> dict[str, Any]:
-        """Name → value."""
+        """Return name → value."""
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value, or the default where there is none.
+        """Return a hyperparameter, or the default if the hyperparameter does not exist.
 
         Raises:
-          InvalidSetting: the default could not be the value of that hyperparameter.
+          InvalidSetting: the default is not of the hyperparameter's type.
         """
         if key not in self._types:
             return default
-        kind, is_list = self._types[key]
+        value_type, is_list = self._types[key]
         if default is not None:
             if isinstance(default, list) != is_list:
                 raise InvalidSetting(
-                    f"hyperparameter {key} has the default {default!r}, and is "
-                    f"{'a' if is_list else 'no'} list. Give a default of its type."
+                    f"Hyperparameter {key} is {'a list' if is_list else 'not a list'}, but the "
+                    f"default is {default!r}. Use a default of the same type."
                 )
-            for each in default if is_list else [default]:
-                _cast(key, kind, each)
+            for element in default if is_list else [default]:
+                _cast(key, value_type, element)
         return getattr(self, key)
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Keeps it."""
+        """Store a model structure; see `get_model_structure`."""
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """What was given as model_structure."""
+        """Return the object that was passed as model_structure."""
         return self._model_structure
 
     def _hparam_type(self, name: str) -> tuple[type, bool]:
+        """Return a hyperparameter's type and whether it is a list; refuse unknown names."""
         if name not in self._types:
             raise unknown_hparam_error(name, self._types)
         return self._types[name]
 
     def _expand_indices(self, name: str, value: Any) -> Any:
+        """Return the list that results from index → value; return other values unchanged."""
         _, is_list = self._hparam_type(name)
         if not is_list or not isinstance(value, Mapping):
             return value
-        whole = list(getattr(self, name))
-        for index, each in value.items():
-            if index >= len(whole):
+        elements = list(getattr(self, name))
+        for index, element in value.items():
+            if index >= len(elements):
                 raise InvalidSetting(
-                    f"hyperparameter {name} has {len(whole)} values, and no {name}[{index}]. "
-                    f"Give a lower index, or the whole list."
+                    f"Hyperparameter {name} has {len(elements)} values, but {name}[{index}] was "
+                    f"set. Use a lower index, or set the whole list."
                 )
-            whole[index] = each
-        return whole
+            elements[index] = element
+        return elements
 
     def __contains__(self, key: object) -> bool:
         return key in self._types
@@ -254,21 +280,33 @@ class HParams:
         return f"{type(self).__name__}({sorted(self.values().items())})"
 
 
-def _cast(name: str, kind: type, value: Any) -> Any:
-    """A value as one of a type; an int is a float too, and nothing else changes its kind."""
-    if kind is type(None) or isinstance(value, kind) and kind is not int:
+def _cast(name: str, value_type: type, value: Any) -> Any:
+    """Convert a value to a hyperparameter's type.
+
+    Only an int converts to a float, and a NumPy number to a number; other types must match.
+    """
+    if value_type is type(None) or isinstance(value, value_type) and value_type is not int:
         return value
     is_number = isinstance(value, (int, float)) or hasattr(value, "dtype")
     try:
-        if is_number and not isinstance(value, bool) and kind in (int, float):
-            if kind is float or isinstance(value, numbers.Integral):
-                return kind(value)
-        elif kind not in (int, float, bool, str):
-            return kind(value)
+        if is_number and not isinstance(value, bool) and value_type in (int, float):
+            if value_type is float or isinstance(value, numbers.Integral):
+                return value_type(value)
+        elif value_type not in (int, float, bool, str):
+            return value_type(value)
     except (TypeError, ValueError):
         pass
-    raise InvalidSetting(f"hyperparameter {name} is {value!r}. Give a {kind.__name__}.")
+    raise _wrong_type_error(name, value, value_type)
 
 
 def _to_python(value: Any) -> Any:
+    """Convert a NumPy scalar to a Python number; return other values unchanged."""
     return value.item() if hasattr(value, "item") else value
+
+
+def _wrong_type_error(name: str, value: Any, value_type: type) -> InvalidSetting:
+    """Return the error for a value that is not of a hyperparameter's type."""
+    return InvalidSetting(
+        f"Hyperparameter {name} is of type {value_type.__name__} and cannot be {value!r}. Use a "
+        f"value of that type."
+    )

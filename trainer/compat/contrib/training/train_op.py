@@ -1,4 +1,4 @@
-"""A train op with its gradients clipped, scaled and summarised on the way."""
+"""Train ops, and functions that clip, scale and summarize gradients."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ USE_GLOBAL_STEP = 0
 
 
 def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
-    """A histogram and the norm of each gradient, for tf.summary."""
+    """Add a histogram and a summary of the norm of each gradient, and return them."""
     summaries = []
     for gradient, variable in grads_and_vars:
         if gradient is None:
@@ -29,9 +29,9 @@ def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
 
 
 def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> Gradients:
-    """Each gradient with its own norm clipped."""
+    """Clip the norm of each gradient to max_norm; return (gradient, variable) pairs."""
 
-    def clipped(gradient: Any) -> Any:
+    def clip(gradient: Any) -> Any:
         if gradient is None:
             return None
         if isinstance(gradient, tf.IndexedSlices):
@@ -39,21 +39,29 @@ def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> G
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
         return tf.clip_by_norm(gradient, max_norm)
 
-    return [(clipped(gradient), variable) for gradient, variable in gradients_to_variables]
+    return [(clip(gradient), variable) for gradient, variable in gradients_to_variables]
 
 
 def clip_gradient_norms_fn(max_norm: float) -> Callable[[Gradients], Gradients]:
-    """A function that clips as `clip_gradient_norms` does."""
+    """Return a function that clips as `clip_gradient_norms` does."""
     return functools.partial(clip_gradient_norms, max_norm=max_norm)
 
 
 def multiply_gradients(
     grads_and_vars: Gradients, gradient_multipliers: Mapping[Any, Any]
 ) -> Gradients:
-    """Gradients times factors: variable, or its name → factor; others are left as they are."""
-    names = {_variable_name(key): factor for key, factor in gradient_multipliers.items()}
+    """Multiply gradients by factors.
 
-    def scaled(gradient: Any, factor: Any) -> Any:
+    Args:
+      grads_and_vars: (gradient, variable) pairs.
+      gradient_multipliers: variable, or its name → factor. Other gradients stay unchanged.
+
+    Returns:
+      The (gradient, variable) pairs with the multiplied gradients.
+    """
+    factors = {_variable_name(key): factor for key, factor in gradient_multipliers.items()}
+
+    def scale(gradient: Any, factor: Any) -> Any:
         factor = tf.cast(factor, gradient.dtype)
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(
@@ -62,15 +70,15 @@ def multiply_gradients(
         return gradient * factor
 
     return [
-        (scaled(gradient, names[variable.op.name]), variable)
-        if gradient is not None and variable.op.name in names
+        (scale(gradient, factors[variable.op.name]), variable)
+        if gradient is not None and variable.op.name in factors
         else (gradient, variable)
         for gradient, variable in grads_and_vars
     ]
 
 
 def _variable_name(variable: Any) -> str:
-    """The name of a variable, or that which is given in its place: "w", or "w:0"."""
+    """Return the name of a variable, also if given by its name: "w" or "w:0"."""
     name = variable if isinstance(variable, str) else variable.op.name
     return str(name).removesuffix(":0")
 
@@ -88,19 +96,23 @@ def create_train_op(
     colocate_gradients_with_ops: bool = False,
     check_numerics: bool = True,
 ) -> Any:
-    """A tensor of the loss, which is there once a step is made.
+    """Build a train op that returns the loss.
 
     Args:
-      total_loss: the loss, computed after the update ops.
-      optimizer: applies the gradients.
-      global_step: counts the steps; the graph's by default; None for none.
-      update_ops: run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
-      variables_to_train: all trainable ones by default.
-      transform_grads_fn: takes and gives pairs of gradient and variable.
-      summarize_gradients: whether gradients get summaries.
-      gate_gradients, aggregation_method, colocate_gradients_with_ops: see
-        tf.compat.v1.train.Optimizer.compute_gradients.
-      check_numerics: whether a loss that is no number is an error.
+      total_loss: float scalar; the train op evaluates it after the update ops.
+      optimizer: a tf.compat.v1.train.Optimizer.
+      global_step: variable that counts the steps; the graph's by default; None for no count.
+      update_ops: ops to run before the loss; those in tf.GraphKeys.UPDATE_OPS by default.
+      variables_to_train: all trainable variables by default.
+      transform_grads_fn: function that maps (gradient, variable) pairs to such pairs.
+      summarize_gradients: whether to add summaries of the gradients.
+      gate_gradients: see tf.compat.v1.train.Optimizer.compute_gradients.
+      aggregation_method: see tf.compat.v1.train.Optimizer.compute_gradients.
+      colocate_gradients_with_ops: see tf.compat.v1.train.Optimizer.compute_gradients.
+      check_numerics: whether an infinite or NaN loss is an error.
+
+    Returns:
+      The loss of the step, a float scalar. It is available after the optimizer's update.
     """
     if global_step is USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()
@@ -120,7 +132,7 @@ def create_train_op(
     if summarize_gradients:
         with tf.name_scope("summarize_grads"):
             add_gradients_summaries(gradients)
-    # Else the loss might be that of the variables after the step.
+    # The loss is that of the variables before the step.
     with tf.control_dependencies([loss]):
         step = optimizer.apply_gradients(gradients, global_step=global_step)
     with tf.name_scope("train_op"):

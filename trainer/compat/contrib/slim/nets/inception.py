@@ -1,10 +1,10 @@
-"""tf.contrib.slim.nets.inception: Inception v3, with the original's names of variables.
+"""tf.contrib.slim.nets.inception: Inception v3 with slim's variable names.
 
 Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,9 @@ __all__ = ["inception_v3", "inception_v3_arg_scope", "inception_v3_base"]
 
 v1 = tf.compat.v1
 
+# The arguments of a convolution that returns logits.
+_LINEAR: Mapping[str, Any] = {"activation_fn": None, "normalizer_fn": None}
+
 
 def inception_v3_arg_scope(
     weight_decay: float = 0.00004,
@@ -28,13 +31,15 @@ def inception_v3_arg_scope(
     updates_collections: Any = v1.GraphKeys.UPDATE_OPS,
     use_fused_batchnorm: bool = True,
 ) -> Any:
-    """The defaults that the net is trained with, for `arg_scope`.
+    """Return an `arg_scope` with the defaults for training the network.
 
     Args:
-      weight_decay: of the weights of every layer.
-      batch_norm_var_collection: where moving means and variances go.
-      batch_norm_decay, batch_norm_epsilon, updates_collections: see batch_norm.
-      use_fused_batchnorm: whether batch norm is one op.
+      weight_decay: L2 regularization of all weights.
+      batch_norm_var_collection: collection for the moving means and variances.
+      batch_norm_decay: see `layers.batch_norm`.
+      batch_norm_epsilon: see `layers.batch_norm`.
+      updates_collections: see `layers.batch_norm`.
+      use_fused_batchnorm: whether batch normalization uses TensorFlow's fused op.
     """
     moving = [batch_norm_var_collection]
     normalization = {
@@ -70,29 +75,37 @@ def inception_v3_base(
     depth_multiplier: float = 1.0,
     scope: Any = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """The net without its heads, up to a point, and every point on the way by its name.
+    """Build the network without its heads, up to an endpoint.
 
     Args:
-      inputs: [b, height, width, 3].
-      final_endpoint: the last point: "Conv2d_1a_3x3" to "Mixed_7c".
-      min_depth: the fewest filters of a layer.
-      depth_multiplier: multiple of the filters of all layers.
-      scope: "InceptionV3" by default.
+      inputs: float [b, height, width, 3].
+      final_endpoint: the last endpoint, from "Conv2d_1a_3x3" to "Mixed_7c".
+      min_depth: minimum number of filters of a layer.
+      depth_multiplier: factor of the number of filters of all layers; above 0.
+      scope: variable scope; "InceptionV3" by default.
+
+    Returns:
+      The output of the last endpoint, float [b, height, width, c], and name → output of every
+      endpoint.
 
     Raises:
-      InvalidSetting: there is no such point, or the multiple is not above 0.
+      InvalidSetting: the endpoint is unknown, or depth_multiplier is not above 0.
     """
     if depth_multiplier <= 0:
-        raise InvalidSetting(f"depth_multiplier is {depth_multiplier}. Give more than 0.")
+        raise InvalidSetting(
+            f"inception_v3 got depth_multiplier={depth_multiplier}. Use more than 0."
+        )
     depth = _depth_function(min_depth, depth_multiplier)
-    points: dict[str, Any] = {}
+    endpoints: dict[str, Any] = {}
     with v1.variable_scope(scope, "InceptionV3", [inputs]):
         net = inputs
-        for name, made in _endpoint_builders(depth):
-            points[name] = net = made(net)
+        for name, build_endpoint in _endpoint_builders(depth):
+            endpoints[name] = net = build_endpoint(net)
             if name == final_endpoint:
-                return net, points
-    raise InvalidSetting(f"there is no {final_endpoint!r}. Give one of {', '.join(points)}.")
+                return net, endpoints
+    raise InvalidSetting(
+        f"Inception v3 has no endpoint {final_endpoint!r}. Use one of {', '.join(endpoints)}."
+    )
 
 
 def inception_v3(
@@ -107,70 +120,98 @@ def inception_v3(
     reuse: Any = None,
     scope: Any = "InceptionV3",
 ) -> tuple[Any, dict[str, Any]]:
-    """[b, num_classes] logits, and every point on the way by its name.
+    """Build the network with its two classifiers.
 
     Args:
-      inputs: [b, 299, 299, 3] pictures; other sizes as well.
-      num_classes: how many logits; also of those at "AuxLogits", half way.
-      is_training: whether it drops out, and normalises by the batch.
-      dropout_keep_prob: share of what is kept before the last layer.
-      min_depth, depth_multiplier: see `inception_v3_base`.
-      prediction_fn: makes "Predictions" of the logits.
-      spatial_squeeze: whether logits lose their two dimensions of places.
-      reuse, scope: of the variables.
+      inputs: float [b, height, width, 3]; height and width are 299 in the paper.
+      num_classes: number of logits, also of the auxiliary classifier.
+      is_training: whether to apply dropout and to normalize by the batch.
+      dropout_keep_prob: probability that dropout before the last layer keeps an element.
+      min_depth: see `inception_v3_base`.
+      depth_multiplier: see `inception_v3_base`.
+      prediction_fn: function that computes the endpoint "Predictions" from the logits.
+      spatial_squeeze: whether to remove the logits' dimensions of height and width.
+      reuse: see tf.compat.v1.variable_scope.
+      scope: see tf.compat.v1.variable_scope.
+
+    Returns:
+      The logits, float [b, num_classes], and name → output of every endpoint. The endpoint
+      "AuxLogits" has the logits of the auxiliary classifier.
     """
     depth = _depth_function(min_depth, depth_multiplier)
     scopes = [layers.batch_norm, layers.dropout]
     with (
-        v1.variable_scope(scope, "InceptionV3", [inputs, num_classes], reuse=reuse) as found,
+        v1.variable_scope(scope, "InceptionV3", [inputs, num_classes], reuse=reuse) as net_scope,
         arg_scope(scopes, is_training=is_training),
     ):
-        net, points = inception_v3_base(
-            inputs, min_depth=min_depth, depth_multiplier=depth_multiplier, scope=found
+        net, endpoints = inception_v3_base(
+            inputs, min_depth=min_depth, depth_multiplier=depth_multiplier, scope=net_scope
         )
-        plain = {"activation_fn": None, "normalizer_fn": None}
-        with v1.variable_scope("AuxLogits"), _stride_one_scope("SAME"):
-            small = {"weights_initializer": _truncated_normal(0.01)}
-            aux = layers.avg_pool2d(
-                points["Mixed_6e"], [5, 5], stride=3, padding="VALID", scope="AvgPool_1a_5x5"
-            )
-            aux = layers.conv2d(aux, depth(128), [1, 1], scope="Conv2d_1b_1x1", **small)
-            size = _clip_kernel_size(aux, [5, 5])
-            wide = {"padding": "VALID", "weights_initializer": _truncated_normal(0.01)}
-            name = f"Conv2d_2a_{size[0]}x{size[1]}"
-            aux = layers.conv2d(aux, depth(768), size, scope=name, **wide)
-            aux = layers.conv2d(
-                aux,
-                num_classes,
-                [1, 1],
-                weights_initializer=_truncated_normal(0.001),
-                scope="Conv2d_2b_1x1",
-                **plain,
-            )
-            points["AuxLogits"] = _squeeze(aux) if spatial_squeeze else aux
+        aux_logits = _build_aux_logits(endpoints["Mixed_6e"], num_classes, depth)
+        endpoints["AuxLogits"] = _squeeze(aux_logits) if spatial_squeeze else aux_logits
         with v1.variable_scope("Logits"):
             size = _clip_kernel_size(net, [8, 8])
             name = f"AvgPool_1a_{size[0]}x{size[1]}"
             net = layers.avg_pool2d(net, size, padding="VALID", scope=name)
             net = layers.dropout(net, keep_prob=dropout_keep_prob, scope="Dropout_1b")
-            points["PreLogits"] = net
-            logits = layers.conv2d(net, num_classes, [1, 1], scope="Conv2d_1c_1x1", **plain)
+            endpoints["PreLogits"] = net
+            logits = layers.conv2d(net, num_classes, [1, 1], scope="Conv2d_1c_1x1", **_LINEAR)
             if spatial_squeeze:
                 logits = _squeeze(logits)
-        points["Logits"] = logits
-        points["Predictions"] = prediction_fn(logits, scope="Predictions")
-    return logits, points
+        endpoints["Logits"] = logits
+        endpoints["Predictions"] = prediction_fn(logits, scope="Predictions")
+    return logits, endpoints
 
 
 inception_v3.default_image_size = 299  # type: ignore[attr-defined]
 
 
-def _depth_function(least: int, multiple: float) -> Callable[[int], int]:
-    return lambda depth: max(int(depth * multiple), least)
+def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -> Any:
+    """Build the auxiliary classifier.
+
+    Args:
+      net: float [b, height, width, c], the output of the endpoint "Mixed_6e".
+      num_classes: number of logits.
+      depth: see `_depth_function`.
+
+    Returns:
+      Float [b, 1, 1, num_classes].
+    """
+    with v1.variable_scope("AuxLogits"), _stride_one_scope("SAME"):
+        net = layers.avg_pool2d(net, [5, 5], stride=3, padding="VALID", scope="AvgPool_1a_5x5")
+        net = layers.conv2d(
+            net,
+            depth(128),
+            [1, 1],
+            weights_initializer=_truncated_normal(0.01),
+            scope="Conv2d_1b_1x1",
+        )
+        size = _clip_kernel_size(net, [5, 5])
+        net = layers.conv2d(
+            net,
+            depth(768),
+            size,
+            padding="VALID",
+            weights_initializer=_truncated_normal(0.01),
+            scope=f"Conv2d_2a_{size[0]}x{size[1]}",
+        )
+        return layers.conv2d(
+            net,
+            num_classes,
+            [1, 1],
+            weights_initializer=_truncated_normal(0.001),
+            scope="Conv2d_2b_1x1",
+            **_LINEAR,
+        )
+
+
+def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
+    """Return the function that scales a number of filters, at least to min_depth."""
+    return lambda depth: max(int(depth * multiplier), min_depth)
 
 
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Each point's name, and what makes it of the one before it."""
+    """Yield each endpoint's name, and the function of the previous endpoint's output."""
     for layer in STEM:
         yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
     for name, branches in BLOCKS.items():
@@ -178,25 +219,28 @@ def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Calla
 
 
 def _build_block(net: Any, name: str, branches: Any, depth: Callable[[int], int]) -> Any:
+    """Build a block: the branches' outputs, concatenated along the channels."""
     with v1.variable_scope(name):
-        results = []
+        outputs = []
         for number, branch in enumerate(branches):
             with v1.variable_scope(f"Branch_{number}"):
-                results.append(_build_branch(net, branch, depth))
-        return tf.concat(results, 3)
+                outputs.append(_build_branch(net, branch, depth))
+        return tf.concat(outputs, 3)
 
 
 def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
-    for each in branch:
-        if isinstance(each, tuple):
-            # Two layers side by side, as the last of a branch.
-            net = tf.concat([_build_layer(net, one, depth, "SAME") for one in each], 3)
+    """Build the layers of one branch of a block."""
+    for layer in branch:
+        if isinstance(layer, tuple):
+            # Two parallel layers end the branch.
+            net = tf.concat([_build_layer(net, part, depth, "SAME") for part in layer], 3)
         else:
-            net = _build_layer(net, each, depth, "SAME")
+            net = _build_layer(net, layer, depth, "SAME")
     return net
 
 
 def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], padding: str) -> Any:
+    """Build a convolution or pooling layer; the layer's own padding overrides `padding`."""
     with _stride_one_scope(layer.padding or padding):
         size, stride, scope = list(layer.kernel), layer.stride, layer.name
         if layer.name.startswith("MaxPool"):
@@ -207,24 +251,27 @@ def _build_layer(net: Any, layer: LayerSpec, depth: Callable[[int], int], paddin
 
 
 def _stride_one_scope(padding: str) -> Any:
-    moving = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
-    return arg_scope(moving, stride=1, padding=padding)
+    """Return an arg_scope: stride 1 and a padding for convolutions and pooling."""
+    windowed_layers = [layers.conv2d, layers.max_pool2d, layers.avg_pool2d]
+    return arg_scope(windowed_layers, stride=1, padding=padding)
 
 
 def _clip_kernel_size(net: Any, size: list[int]) -> list[int]:
-    """A window no larger than the net has places, as far as that is known."""
-    places = net.shape.as_list()[1:3]
+    """Return a window size, clipped to the net's height and width if these are known."""
+    height_and_width = net.shape.as_list()[1:3]
     return [
-        most if found is None else min(found, most)
-        for found, most in zip(places, size, strict=True)
+        window if pixels is None else min(pixels, window)
+        for pixels, window in zip(height_and_width, size, strict=True)
     ]
 
 
 def _truncated_normal(deviation: float) -> Any:
+    """Return a truncated normal initializer of mean 0."""
     return v1.truncated_normal_initializer(0.0, deviation)
 
 
 def _squeeze(logits: Any) -> Any:
+    """Remove height and width from [b, 1, 1, classes]."""
     return tf.squeeze(logits, [1, 2], name="SpatialSqueeze")
 
 

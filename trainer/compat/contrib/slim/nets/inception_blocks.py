@@ -1,7 +1,7 @@
-"""The layers of Inception v3, as data: each by the name of its scope.
+"""The layers of Inception v3, as data; each layer is known by its scope's name.
 
-Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015; the
-names are those of checkpoints.
+Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015. The
+names are those of slim's checkpoints.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """A convolution, or a pool.
+    """A convolution or pooling layer.
 
     Attributes:
-      name: of its scope; "MaxPool..." and "AvgPool..." are pools.
-      kernel: height and width.
-      filters: of a convolution.
-      stride: in places.
-      padding: "VALID" or "SAME"; "" for that of what it is in.
+      name: name of the scope; "MaxPool..." and "AvgPool..." are pooling layers.
+      kernel: height and width in pixels.
+      filters: number of filters of a convolution.
+      stride: in pixels.
+      padding: "VALID" or "SAME"; "" for the padding of the surrounding block.
     """
 
     name: str
@@ -29,7 +29,14 @@ class LayerSpec:
 
 
 def _layer_spec(name: str, filters: int = 0, kernel: str = "", stride: int = 1) -> LayerSpec:
-    """Its kernel is what its name ends in, unless the name tells another."""
+    """Return a layer; a stride above 1 implies the padding "VALID".
+
+    Args:
+      name: name of the scope, such as "Conv2d_0a_1x1".
+      filters: number of filters of a convolution.
+      kernel: size as "HEIGHTxWIDTH"; by default the last part of the name.
+      stride: in pixels.
+    """
     height, width = (kernel or name.rpartition("_")[2]).split("x")
     padding = "VALID" if stride > 1 else ""
     return LayerSpec(name, (int(height), int(width)), filters, stride, padding)
@@ -49,11 +56,19 @@ _FIRST = _layer_spec("Conv2d_0a_1x1", 192)
 
 
 def _pool_branch(filters: int) -> tuple[LayerSpec, ...]:
+    """Return a branch: average pooling, then a 1x1 convolution."""
     return _layer_spec("AvgPool_0a_3x3"), _layer_spec("Conv2d_0b_1x1", filters)
 
 
-def _inception_a(pooled: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")) -> Any:
-    """Branches of 1 x 1, 5 x 5, twice 3 x 3, and a pool."""
+def _inception_a(
+    pool_filters: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d_0b_5x5")
+) -> Any:
+    """Return a block for maps of 35x35 pixels: branches of 1x1, 5x5, two 3x3, and pooling.
+
+    Args:
+      pool_filters: number of filters of the pooling branch.
+      names: names of the layers of the 5x5 branch.
+    """
     return (
         (_layer_spec("Conv2d_0a_1x1", 64),),
         (_layer_spec(names[0], 48), _layer_spec(names[1], 64)),
@@ -62,12 +77,16 @@ def _inception_a(pooled: int, names: tuple[str, str] = ("Conv2d_0a_1x1", "Conv2d
             _layer_spec("Conv2d_0b_3x3", 96),
             _layer_spec("Conv2d_0c_3x3", 96),
         ),
-        _pool_branch(pooled),
+        _pool_branch(pool_filters),
     )
 
 
 def _inception_b(filters: int) -> Any:
-    """Branches of rows and columns of seven."""
+    """Return a block for maps of 17x17 pixels, with 7x7 convolutions split into 1x7 and 7x1.
+
+    Args:
+      filters: number of filters of the inner layers.
+    """
     return (
         (_FIRST,),
         (
@@ -87,7 +106,11 @@ def _inception_b(filters: int) -> Any:
 
 
 def _inception_c(column: str) -> Any:
-    """Branches that end in a row and a column of three, side by side."""
+    """Return a block for maps of 8x8 pixels, whose branches end in parallel 1x3 and 3x1 layers.
+
+    Args:
+      column: name of the second branch's 3x1 layer.
+    """
     return (
         (_layer_spec("Conv2d_0a_1x1", 320),),
         (
@@ -105,7 +128,7 @@ def _inception_c(column: str) -> Any:
 
 BLOCKS: Mapping[str, Any] = {
     "Mixed_5b": _inception_a(32),
-    # Two names that go their own way, as checkpoints have them.
+    # The checkpoints have these two irregular names.
     "Mixed_5c": _inception_a(64, ("Conv2d_0b_1x1", "Conv_1_0c_5x5")),
     "Mixed_5d": _inception_a(64),
     "Mixed_6a": (
