@@ -268,13 +268,13 @@ def _plain_transformer(model_dir: Path, base: Path) -> Exported:
 ALL = [
     Kind(
         "V1",
-        "the export puts the whole model on the TPU",
+        "the whole model runs on the TPU",
         _estimators(_as_a_whole, *models.ALL),
     ),
     Kind(
         "V2 with BatchConfig",
-        "`model_fn_inference_on_tpu` puts the whole model there in batches of 4 or 8 rows, or "
-        "`inference_on_tpu` a part of it",
+        "`model_fn_inference_on_tpu` runs the whole model on the TPU in batches of 4 or 8 rows, or "
+        "`inference_on_tpu` runs a part of the model there",
         {
             **_estimators(_batched, models.TRANSFORMER),
             **_estimators(_batched_part, models.TEXT),
@@ -282,28 +282,28 @@ ALL = [
     ),
     Kind(
         "V2 by hand",
-        "model_fn itself: `tpu.rewrite` in a `TPUPartitionedCall` in a batch function",
+        "`model_fn` calls `tpu.rewrite` in a `TPUPartitionedCall` in a batch function",
         _estimators(_by_hand, models.TEXT, models.LSTM),
     ),
     Kind(
         "outside compilation",
-        "V1, with parts that go back to the host: between two parts on the TPU, and for classes "
-        "that are strings",
+        "V1 with host computations: a function between two parts on the TPU, and a function that "
+        "computes string classes",
         _estimators(_outside, models.RESIDUAL, models.TEXT),
     ),
     Kind(
         "parsing receiver",
-        "V1; the host parses tf.Examples",
+        "V1 whose host part parses tf.Examples",
         _estimators(_parsing, models.RESIDUAL, models.TEXT),
     ),
     Kind(
         "multi-head",
-        "V1, with two predict signatures, a classify and a regress signature",
+        "V1 with two predict signatures, a classify signature and a regress signature",
         _estimators(_multi_head, models.LSTM),
     ),
     Kind(
         "Keras",
-        "`tpuserve.export.export` of a model of Keras 3 or of tf_keras",
+        "`tpuserve.export.export` with a model of Keras 3 or of tf_keras",
         {
             models.RESIDUAL.name: _keras(keras_models.residual, models.RESIDUAL.features),
             models.LSTM.name: _keras(keras_models.lstm, models.LSTM.features),
@@ -311,8 +311,8 @@ ALL = [
     ),
     Kind(
         "plain function",
-        "`tpuserve.export.export` of a `tf.Module`: one goes to the TPU as a whole, the other "
-        "places itself",
+        "`tpuserve.export.export` with a `tf.Module`: the transformer runs on the TPU as a whole, "
+        "and the text classifier chooses its placement",
         {
             models.TRANSFORMER.name: _plain_transformer,
             models.TEXT.name: _plain_text,

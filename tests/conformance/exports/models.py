@@ -159,7 +159,7 @@ _TEXTS = [
 
 MNIST = Model(
     "MNIST CNN",
-    "the one of the demo: two convolutions, two poolings, two dense layers",
+    "the model of the demo: two convolutions, two max poolings, two dense layers",
     {"image": _random.random([ROWS, 784], np.float32)},
     classes=10,
     make=_unused,
@@ -167,7 +167,7 @@ MNIST = Model(
 )
 TEXT = Model(
     "text classifier",
-    "words looked up in a vocabulary on the host, embeddings and two dense layers on the TPU",
+    "a vocabulary lookup on the host; embeddings and two dense layers on the TPU",
     {"text": np.array([each.encode() for each in _TEXTS], object)},
     classes=2,
     make=TextClassifier,
@@ -175,21 +175,21 @@ TEXT = Model(
 )
 TRANSFORMER = Model(
     "transformer encoder",
-    "token and position embeddings, two layers of four-headed attention, GELU, layer norm",
+    "token and position embeddings, two layers of attention with four heads, GELU, layer norm",
     {"ids": _random.integers(0, _TOKENS, [ROWS, 12], np.int32)},
     classes=3,
     make=TransformerEncoder,
 )
 RESIDUAL = Model(
     "residual block",
-    "two convolutions, each with batch norm, whose moving averages the training has moved",
+    "two convolutions, each with batch norm and trained moving averages",
     {"image": _random.random([ROWS, 8, 8, 3], np.float32)},
     classes=3,
     make=_residual,
 )
 LSTM = Model(
     "LSTM",
-    "over ten steps, in a loop",
+    "an LSTM over ten time steps, in a loop",
     {"series": _random.standard_normal([ROWS, 10, 4], np.float32)},
     classes=2,
     make=_lstm,

@@ -1,4 +1,4 @@
-"""The table in docs/conformance.md, rendered from what was found."""
+"""Renders the tables in docs/conformance.md from the results of the test run."""
 
 import re
 from collections.abc import Set
@@ -14,7 +14,7 @@ from tpuserve.compilation.chips import DEFAULT_TOPOLOGIES
 DOCUMENT = Path(__file__).parents[3] / "docs/conformance.md"
 _SECTION = re.compile(r"(?<=<!-- found by a test run -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-# Kind, model, promise.
+# The names of a kind, a model and a promise.
 Cell: TypeAlias = tuple[str, str, str]
 
 ALL = frozenset(
@@ -26,7 +26,11 @@ ALL = frozenset(
 
 
 def render(kept: Set[Cell]) -> str:
-    """The tables, given which promises were found to be kept."""
+    """Render the tables.
+
+    Args:
+      kept: The kind, the model and the promise of each check that passed.
+    """
     sizes = " and ".join(map(str, kinds.ALLOWED_BATCH_SIZES))
     lines = [
         "",
@@ -34,14 +38,15 @@ def render(kept: Set[Cell]) -> str:
         _row("---", "---", *([":-:"] * len(promises.ALL))),
         *(_kind(kind, kept) for kind in kinds.ALL),
         "",
-        f"Compared within {_short(asking.TOLERANCE)}, absolute and relative, in float32; "
-        f"other types and strings are equal. Asked with {ROWS} rows; where the graph batches, "
-        f"also with {promises.FEW_ROWS}, which it pads. Compiled at {ROWS} rows, where the graph "
-        f"batches at {sizes}, for {_code(*DEFAULT_TOPOLOGIES)}.",
+        f"The tolerance for float32 is {_short(asking.TOLERANCE)}, absolute and relative; other types "
+        f"and strings must be equal. Requests have {ROWS} rows. Graphs that batch also get requests "
+        f"of {promises.FEW_ROWS} rows, which the graphs pad. The batch sizes of the compilation are "
+        f"{ROWS} rows, or {sizes} for graphs that batch. The topologies are "
+        f"{_code(*DEFAULT_TOPOLOGIES)}.",
         "",
         *(f"- **{kind.name}**: {kind.what}." for kind in kinds.ALL),
         "",
-        _row("model", f"what it is, after {TRAINING_STEPS} steps of training"),
+        _row("model", f"architecture (trained for {TRAINING_STEPS} steps)"),
         _row("---", "---"),
         *(_row(model.name, model.what) for model in models.ALL),
         "",
@@ -50,13 +55,13 @@ def render(kept: Set[Cell]) -> str:
 
 
 def committed() -> str:
-    """The tables as they stand in the document."""
-    (found,) = _SECTION.findall(DOCUMENT.read_text())
-    return str(found)
+    """Return the tables in the document."""
+    (section,) = _SECTION.findall(DOCUMENT.read_text())
+    return str(section)
 
 
 def write(rendered: str) -> None:
-    """Puts the tables into the document."""
+    """Write the tables into the document."""
     DOCUMENT.write_text(_SECTION.sub(lambda _: rendered, DOCUMENT.read_text()))
 
 
@@ -77,4 +82,4 @@ def _short(number: float) -> str:
 
 
 def _code(*words: str) -> str:
-    return ", ".join(f"`{each}`" for each in words)
+    return ", ".join(f"`{word}`" for word in words)
