@@ -38,10 +38,10 @@ def render(kept: Set[Cell]) -> str:
         _row("---", "---", *([":-:"] * len(promises.ALL))),
         *(_kind(kind, kept) for kind in kinds.ALL),
         "",
-        f"The tolerance for float32 is {_short(asking.TOLERANCE)}, absolute and relative; other types "
-        f"and strings must be equal. Requests have {ROWS} rows. Graphs that batch also get requests "
-        f"of {promises.FEW_ROWS} rows, which the graphs pad. The batch sizes of the compilation are "
-        f"{ROWS} rows, or {sizes} for graphs that batch. The topologies are "
+        f"The tolerance for float32 is {_short(asking.TOLERANCE)}, absolute and relative; other "
+        f"types and strings must be equal. Requests have {ROWS} rows. Graphs that batch also get "
+        f"requests of {promises.FEW_ROWS} rows, which the graphs pad. The batch sizes of the "
+        f"compilation are {ROWS} rows, or {sizes} for graphs that batch. The topologies are "
         f"{_code(*DEFAULT_TOPOLOGIES)}.",
         "",
         *(f"- **{kind.name}**: {kind.what}." for kind in kinds.ALL),
