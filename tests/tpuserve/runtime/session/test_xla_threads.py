@@ -1,5 +1,6 @@
 """XLA's threads have the priority of requests, even if a load starts them."""
 
+import os
 import subprocess
 import sys
 
@@ -25,7 +26,7 @@ tf.saved_model.save(model, sys.argv[1], signatures=model.serve)
 def last(work):
     found = []
     def run():
-        os.setpriority(os.PRIO_PROCESS, 0, 10)
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
         found.append(work())
     thread = threading.Thread(target=run)
     thread.start()
@@ -35,8 +36,13 @@ def last(work):
 loaded = loader.load(sys.argv[1], hardware=TpuSystem(), executor=last)
 print(last(lambda: loaded.run("serving_default", {"x": np.array([2], np.float32)}))["y"][0])
 nice = {}
-for each in os.listdir("/proc/self/task"):
-    name, _, rest = open(f"/proc/self/task/{each}/stat").read().partition("(")[2].rpartition(")")
+for thread_id in os.listdir("/proc/self/task"):
+    try:
+        stat = open(f"/proc/self/task/{thread_id}/stat").read()
+    except (FileNotFoundError, ProcessLookupError):
+        # The kernel removes a thread some time after Python has joined the thread.
+        continue
+    name, _, rest = stat.partition("(")[2].rpartition(")")
     nice.setdefault(name, set()).add(rest.split()[16])
 print(*nice["tf_XLAEigen"])
 """
@@ -45,5 +51,6 @@ print(*nice["tf_XLAEigen"])
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own there")
 def test_xla_threads_keep_the_priority_of_requests_if_a_load_starts_them(tmp_path: object) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert ran.stdout.split() == ["3.0", "0"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["3.0", str(os.nice(0))]
