@@ -158,6 +158,12 @@ class UnsupportedTensorFlow(TpuserveError, ImportError):
     code = Code.FAILED_PRECONDITION
 
 
+class UnsupportedKeras(TpuserveError, ImportError):
+    """The installed Keras 3 or tf_keras lacks private names that trainer uses."""
+
+    code = Code.FAILED_PRECONDITION
+
+
 # Errors about models, files and devices that exist and cannot be used.
 
 

@@ -1,0 +1,308 @@
+"""The private API of Keras 3 and of tf_keras, as far as trainer uses it to convert models.
+
+No other module of trainer.keras imports from `keras.src` or `tf_keras.src`. A new Keras version may
+change these names without notice, so one module lists them all. `check_private_names` tests the
+names and the parameters of functions, in milliseconds; it runs when a model of that Keras is
+converted for the first time. `check_keras_internals` also builds models and tests the private
+attributes of their objects; the tests call it.
+
+Importing this module imports neither Keras: a name is resolved when it is first used.
+"""
+
+import importlib
+import importlib.metadata
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpuserve.errors import UnsupportedKeras
+
+KERAS_3 = "keras"
+TF_KERAS = "tf_keras"
+
+_SUPPORTED = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
+_DISTRIBUTIONS = {KERAS_3: "keras", TF_KERAS: "tf-keras"}
+
+# The name that this module offers → the Keras module that defines it, and the attribute in that
+# module.
+_NAMES: dict[str, tuple[str, str]] = {
+    "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
+    "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
+    "TFOptimizer": ("tf_keras.src.optimizers.optimizer_v1", "TFOptimizer"),
+    "get_keras_mask": ("keras.src.backend", "get_keras_mask"),
+    "global_seed_generator": ("keras.src.random.seed_generator", "global_seed_generator"),
+    "load_optimizer_weights_from_hdf5_group": (
+        "keras.src.legacy.saving.legacy_h5_format",
+        "load_optimizer_weights_from_hdf5_group",
+    ),
+    "set_keras_mask": ("keras.src.backend", "set_keras_mask"),
+}
+# The parameters that trainer passes to the functions and classes above.
+_PARAMETERS = {
+    "CompileLoss": ("loss", "loss_weights", "reduction", "output_names"),
+    "LossesContainer": ("losses", "loss_weights", "output_names", "total_loss_mean"),
+    "get_keras_mask": ("x",),
+    "load_optimizer_weights_from_hdf5_group": ("group",),
+    "set_keras_mask": ("x", "mask"),
+}
+# The private methods that trainer calls, by the public name of the class, with the parameters that
+# trainer passes.
+_METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    "keras.Model": {
+        "_compute_loss": ("x", "y", "y_pred", "sample_weight", "training"),
+        "_flatten_layers": (),
+    },
+    "tf_keras.Model": {"_flatten_layers": ()},
+}
+# The module and the class of a layer and of a model: under TensorFlow 2's engine → under TensorFlow
+# 1's engine.
+_ENGINE_CLASSES = {
+    ("tf_keras.src.engine.base_layer", "Layer"): ("tf_keras.src.engine.base_layer_v1", "Layer"),
+    ("tf_keras.src.engine.training", "Model"): ("tf_keras.src.engine.training_v1", "Model"),
+}
+# The layers of tf.layers always have the engine of TensorFlow 1.
+LEGACY_TF_LAYERS = "tf_keras.src.legacy_tf_layers."
+
+# Private attributes of objects, by the names that `_make_objects` gives to the objects.
+_OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
+    KERAS_3: {
+        "Model": (
+            "_call_has_training_arg",
+            "_compile_loss",
+            "_compile_metrics",
+            "_distribute_strategy",
+            "_inputs_struct",
+            "_jit_compile",
+            "_loss_tracker",
+        ),
+        "Sequential": ("_functional",),
+        "Layer": ("_metrics", "_seed_generators"),
+        "Optimizer": (
+            "_iterations",
+            "_learning_rate",
+            "_model_variables_moving_average",
+            "_trainable_variables",
+        ),
+        "CompileLoss": ("_flat_losses", "_user_loss", "_user_loss_weights"),
+        "CompileMetrics": ("_user_metrics", "_user_weighted_metrics"),
+        "KerasTensor": ("_keras_history",),
+    },
+    TF_KERAS: {
+        "Model": (
+            "_distribution_strategy",
+            "_is_compiled",
+            "_jit_compile",
+            "_nested_inputs",
+            "_nested_outputs",
+            "_steps_per_execution",
+        ),
+        "Layer": ("_dtype_policy", "_metrics", "_random_generator"),
+        "RandomGenerator": ("_rng_type",),
+        "Optimizer": ("_learning_rate", "_model_variables_moving_average"),
+        "LegacyOptimizer": ("_create_all_weights", "_hyper"),
+        "LossesContainer": ("_losses", "_total_loss_mean", "_user_loss_weights", "_user_losses"),
+        "MetricsContainer": ("_user_metrics", "_user_weighted_metrics"),
+        "GraphModel": (
+            "_compile_metrics",
+            "_compile_weighted_metrics",
+            "_compiled_trainable_state",
+            "_is_compiled",
+            "_is_graph_network",
+            "_make_train_function",
+            "_originally_built_as_v1",
+            "_per_output_metrics",
+            "_per_output_weighted_metrics",
+            "_training_endpoints",
+        ),
+        "GraphLayer": ("_callable_losses",),
+        "MeanMetricWrapper": ("_fn", "_fn_kwargs", "_name"),
+    },
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return one of the names in `_NAMES`, and import the Keras module that defines it."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = _import_name(*_NAMES[name])
+    globals()[name] = value
+    return value
+
+
+def get_private_attribute(owner: Any, attribute: str) -> Any:
+    """Return a private attribute of a Keras object.
+
+    Args:
+      owner: an object or a class of Keras 3 or of tf_keras, or of a class derived from one.
+      attribute: the name of the attribute.
+
+    Raises:
+      UnsupportedKeras: the object lacks the attribute.
+    """
+    try:
+        return getattr(owner, attribute)
+    except AttributeError as error:
+        kind = owner if isinstance(owner, type) else type(owner)
+        packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
+        package = TF_KERAS if TF_KERAS in packages else KERAS_3
+        raise _unsupported_keras(package, [f"{kind.__name__}.{attribute}"]) from error
+
+
+def get_loaded_engine_classes() -> dict[type, type]:
+    """Return the classes of tf_keras's two engines: class of TensorFlow 1 → class of TensorFlow 2.
+
+    Returns:
+      One entry for layers and one for models; an empty dict if tf_keras is not
+      imported.
+
+    Raises:
+      UnsupportedKeras: a module of tf_keras lacks its class.
+    """
+    paths = [path for pair in _ENGINE_CLASSES.items() for path in pair]
+    if any(module not in sys.modules for module, _ in paths):
+        return {}
+    return {_import_name(*v1): _import_name(*v2) for v2, v1 in _ENGINE_CLASSES.items()}
+
+
+def check_private_names(package: str) -> None:
+    """Check that the installed Keras has the private names and parameters that trainer uses.
+
+    Args:
+      package: `KERAS_3` or `TF_KERAS`; the package is imported.
+
+    Raises:
+      UnsupportedKeras: names or parameters are missing; the message lists them all.
+    """
+    missing = list(_missing_names(package))
+    if missing:
+        raise _unsupported_keras(package, missing)
+
+
+def check_keras_internals(package: str) -> None:
+    """Check the private names, and the private attributes of objects of newly built models.
+
+    Args:
+      package: `KERAS_3` or `TF_KERAS`; the package is imported. Its global name counters and its
+        random seeds advance.
+
+    Raises:
+      UnsupportedKeras: names, parameters or attributes are missing; the message lists them all.
+    """
+    check_private_names(package)
+    objects = _make_keras_3_objects() if package == KERAS_3 else _make_tf_keras_objects()
+    missing = [
+        f"{name}.{attribute}"
+        for name, attributes in _OBJECT_ATTRIBUTES[package].items()
+        for attribute in attributes
+        if not hasattr(objects[name], attribute)
+    ]
+    if missing:
+        raise _unsupported_keras(package, missing)
+
+
+def _missing_names(package: str) -> Iterator[str]:
+    """Yield the private names of a package that are missing, and functions without a parameter."""
+    imported: dict[str, tuple[Any, tuple[str, ...]]] = {}
+    paths = {name: path for name, path in _NAMES.items() if _is_in(package, path[0])}
+    if package == TF_KERAS:
+        engine_paths = [path for pair in _ENGINE_CLASSES.items() for path in pair]
+        paths.update({f"{module}.{name}": (module, name) for module, name in engine_paths})
+    for name, path in paths.items():
+        try:
+            imported[".".join(path)] = _import_name(*path), _PARAMETERS.get(name, ())
+        except UnsupportedKeras:
+            yield ".".join(path)
+    for class_name, methods in _METHODS.items():
+        if _is_in(package, class_name):
+            owner = getattr(importlib.import_module(package), class_name.partition(".")[2])
+            for method, parameters in methods.items():
+                if hasattr(owner, method):
+                    imported[f"{class_name}.{method}"] = getattr(owner, method), parameters
+                else:
+                    yield f"{class_name}.{method}"
+    for name, (value, parameters) in imported.items():
+        accepted = inspect.signature(value).parameters if parameters else {}
+        yield from (
+            f"{name}({parameter}=)" for parameter in parameters if parameter not in accepted
+        )
+
+
+def _is_in(package: str, name: str) -> bool:
+    """Return whether a dotted name begins with the name of a package."""
+    return name.partition(".")[0] == package
+
+
+def _import_name(module_name: str, attribute: str) -> Any:
+    """Import an attribute of a private module of Keras."""
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        package = module_name.partition(".")[0]
+        raise _unsupported_keras(package, [f"{module_name}.{attribute}"]) from error
+
+
+def _unsupported_keras(package: str, names: Iterable[str]) -> UnsupportedKeras:
+    """Build the error that names the Keras version and the private names that it lacks."""
+    try:
+        version = importlib.metadata.version(_DISTRIBUTIONS[package])
+    except importlib.metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return UnsupportedKeras(
+        f"{package} {version} lacks private names that trainer uses: {', '.join(names)}. "
+        f"Install a supported version: {_SUPPORTED[package]}."
+    )
+
+
+def _make_keras_3_objects() -> Mapping[str, Any]:
+    """Make an object of each kind that `_OBJECT_ATTRIBUTES` lists for Keras 3."""
+    import keras
+
+    dropout = keras.layers.Dropout(0.5)
+    model = keras.Sequential([keras.layers.Input((1,)), dropout, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(use_ema=True), "mse", metrics=["mae"])
+    model.train_on_batch(np.zeros([1, 1]), np.zeros([1, 1]))
+    functional = get_private_attribute(model, "_functional")
+    functional.compile("sgd", "mse", metrics=["mae"])
+    return {
+        "Model": functional,
+        "Sequential": model,
+        "Layer": dropout,
+        "Optimizer": model.optimizer,
+        "CompileLoss": get_private_attribute(model, "_compile_loss"),
+        "CompileMetrics": get_private_attribute(model, "_compile_metrics"),
+        "KerasTensor": functional.inputs[0],
+    }
+
+
+def _make_tf_keras_objects() -> Mapping[str, Any]:
+    """Make an object of each kind that `_OBJECT_ATTRIBUTES` lists for tf_keras."""
+    import tensorflow as tf
+    import tf_keras
+
+    def make_model() -> Any:
+        layers = tf_keras.layers
+        return tf_keras.Sequential([layers.Dropout(0.5, input_shape=(1,)), layers.Dense(1)])
+
+    legacy_optimizer = tf_keras.optimizers.legacy.SGD()
+    model = make_model()
+    model.compile(tf_keras.optimizers.SGD(use_ema=True), "mse", metrics=["mae"])
+    model.train_on_batch(np.zeros([1, 1]), np.zeros([1, 1]))
+    with tf.Graph().as_default():
+        graph_model = make_model()
+        graph_model.compile("sgd", "mse", metrics=["mae"])
+    dropout = model.layers[0]
+    return {
+        "Model": model,
+        "Layer": dropout,
+        "RandomGenerator": get_private_attribute(dropout, "_random_generator"),
+        "Optimizer": model.optimizer,
+        "LegacyOptimizer": legacy_optimizer,
+        "LossesContainer": model.compiled_loss,
+        "MetricsContainer": model.compiled_metrics,
+        "GraphModel": graph_model,
+        "GraphLayer": graph_model.layers[1],
+        "MeanMetricWrapper": tf_keras.metrics.MeanAbsoluteError(),
+    }
