@@ -1,4 +1,4 @@
-"""Keras models, of Keras 3 and of tf_keras, as TPUEstimators."""
+"""Conversion of Keras models, of Keras 3 and of tf_keras, to TPUEstimators."""
 
 from trainer.keras.conversion import model_to_tpu_estimator as model_to_tpu_estimator
 from trainer.keras.estimator import KerasTPUEstimator as KerasTPUEstimator

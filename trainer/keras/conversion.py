@@ -1,4 +1,17 @@
-"""From a Keras model to a TPUEstimator: the door."""
+"""Conversion of a compiled Keras model to a TPUEstimator.
+
+One training step of the estimator is one step of model.fit with the global batch: the model, its
+losses, its regularizers and its optimizer run unchanged, on the mean of all replicas' gradients.
+On a TPU a converted model differs from model.fit in these points:
+
+- Batch normalization normalizes by the rows of one replica, unless the layer has synchronized=True.
+  The moving averages are means over the replicas.
+- Random layers draw different numbers.
+- Gradients of embeddings are dense, and in model.fit they are sparse. Some optimizers, such as
+  Adam of Keras 3, treat sparse gradients differently.
+- If a loss divides by a number that differs between replicas, such as the number of unmasked rows,
+  the estimator's loss is the mean of the replicas' losses.
+"""
 
 import logging
 import tempfile
@@ -37,7 +50,7 @@ def model_to_tpu_estimator(
     export_outputs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> KerasTPUEstimator:
-    """A TPUEstimator that does what a compiled Keras model does, from its current weights on.
+    """Convert a compiled Keras model to a TPUEstimator that continues from its current weights.
 
     Example:
       model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -46,68 +59,48 @@ def model_to_tpu_estimator(
       estimator.export_saved_model("/tmp/export")
       to_keras(estimator).fit(...)
 
-    A step is that of model.fit with the global batch: the model, its losses, its regularizers and
-    its optimizer are run as they are, on the mean of all replicas' gradients. The optimizer's
-    state, its count of steps included, is in the checkpoints beside the weights. Where there is
-    no checkpoint in model_dir yet, one is written with the model's own values; else the estimator
-    goes on from that.
+    Checkpoints contain the weights, the optimizer's state and the optimizer's step count. If
+    model_dir has no checkpoint, this function writes one with the model's own values; otherwise
+    the estimator continues from the newest checkpoint.
 
-    A model that was made without eager execution, as programs of TensorFlow 1 do, stays as it is,
-    in its graph and its session: a twin of the same layers, settings and values is trained.
-
-    Batches for a TPU may be as for model.fit: they are cut to the batch size, and types that it is
-    not fed, as int64 labels, travel in 32 bits and reach the model as they were.
-
-    What differs from model.fit on a TPU: batch normalization normalizes by the rows of a replica,
-    unless it is synchronized, and the moving averages are means over the replicas; random layers
-    draw other numbers; gradients of embeddings are dense, while those of model.fit are sparse, to
-    which some optimizers, as Adam of Keras 3, do something else; a loss that divides by what is
-    not the same on all replicas, as by the rows that are not masked, is a mean of the replicas'
-    means.
+    Batches may be as for model.fit: the estimator cuts them to the batch size. Types that the
+    infeed does not support, such as int64 labels, are transferred in 32 bits and converted back.
 
     Args:
-      keras_model: a compiled model, of Keras 3 or of tf_keras; or
-      keras_model_path: the path of one, as model.save writes it.
-      custom_objects: name → class or function that the file at keras_model_path needs.
-      model_dir: where checkpoints and summaries go; by default the config's, else a new
+      keras_model: a compiled model of Keras 3 or of tf_keras. A model built without eager
+        execution, as in programs of TensorFlow 1, keeps its graph and session: the estimator
+        trains a clone.
+      keras_model_path: the path of a saved model, instead of keras_model.
+      custom_objects: name → class or function that loading the file or cloning the model needs.
+      model_dir: the directory of checkpoints and summaries. Default: config.model_dir, else a new
         temporary directory.
-      config: how to run; None for the defaults.
-      use_tpu: run on a TPU. False runs on the CPU.
-      train_batch_size, eval_batch_size, predict_batch_size: global batch sizes, in rows, which an
-        input_fn finds in params["batch_size"].
+      config: the run configuration; None for the defaults.
+      use_tpu: whether to run on a TPU; False runs on the CPU.
+      train_batch_size: global batch size of training, in rows; an input_fn receives it as
+        params["batch_size"].
+      eval_batch_size: the same for evaluation.
+      predict_batch_size: the same for prediction.
       params: hyperparameters for the input_fn.
-      class_weight: class → how much its rows count in training, as in model.fit.
-      metric_names_map: name of a metric in Keras → its name in evaluate(); all metrics have one,
-        but the losses have none.
-      export_outputs: name of an output → class, as tf.estimator.export.ClassificationOutput: an
-        export has a signature of that name besides serving_default, with that output alone.
-      **options: others of `TPUEstimator`, as eval_on_tpu or export_to_tpu.
+      class_weight: class → weight of its rows in training, as in model.fit.
+      metric_names_map: Keras metric name → name in the result of evaluate(). The map must name
+        all metrics and none of the losses.
+      export_outputs: output name → class, for example tf.estimator.export.ClassificationOutput.
+        An export has one more signature of that name, which contains this output alone.
+      **options: further options of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
     Raises:
-      InvalidSetting: no model or two are given, or the model has an option of
-        `trainer.keras.model.unsupported_options`; it is named. Or a name is given to what the model
-        has not.
-      InvalidType: it is no Keras model.
-      CheckpointMismatch: the checkpoint in model_dir is of another model.
+      InvalidSetting: neither or both of keras_model and keras_model_path are set; or the model has
+        an option of `trainer.keras.model.unsupported_options`; or a map names no metric or output
+        of the model.
+      InvalidType: keras_model is not a Keras model.
+      CheckpointMismatch: the checkpoint in model_dir belongs to a different model.
+      UnsupportedKeras: the installed Keras version lacks a private name that trainer uses.
     """
-    names = NameMaps(metric_names_map, export_outputs)
-    if (keras_model is None) == (keras_model_path is None):
-        raise InvalidSetting(
-            "keras_model and keras_model_path are both given, or neither is. Give one of them."
-        )
-    if keras_model_path is not None:
-        adapter, keras_model = load_model(str(keras_model_path), custom_objects)
-    else:
-        adapter = find_adapter(keras_model)
-    graph_model = None
-    if tf2_engine.is_graph_model(keras_model):
-        graph_model, keras_model = keras_model, _clone_for_eager(keras_model, custom_objects)
-    check_convertible(adapter, keras_model, use_tpu=use_tpu)
+    name_maps = NameMaps(metric_names_map, export_outputs)
+    adapter, keras_model = _load_or_check(keras_model, keras_model_path, custom_objects)
     config = config or RunConfig()
     model_dir = model_dir or config.model_dir or tempfile.mkdtemp()
-    converted = ConvertedModel(
-        adapter, keras_model, is_in_checkpoint=False, graph_model=graph_model, names=names
-    )
+    converted = _convert_model(adapter, keras_model, custom_objects, name_maps, use_tpu=use_tpu)
     estimator = KerasTPUEstimator(
         converted,
         config,
@@ -121,23 +114,55 @@ def model_to_tpu_estimator(
         **options,
     )
     start = _prepare_first_checkpoint(converted, model_dir, is_chief=config.is_chief)
-    _log_conversion(adapter, converted, start)
+    _log_conversion(converted, start)
     return estimator
 
 
-def _clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None) -> Any:
-    # Whoever has none need not pay for the import of tf_keras.
-    from trainer.keras.tf_keras import graph_mode
+def _load_or_check(
+    model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
+) -> tuple[KerasAdapter, Any]:
+    """Return the model, loaded from the path if there is one, with the adapter for its Keras."""
+    if (model is None) == (path is None):
+        state = "neither is" if model is None else "both are"
+        raise InvalidSetting(
+            f"Set either keras_model or keras_model_path of model_to_tpu_estimator; {state} set."
+        )
+    if path is not None:
+        return load_model(str(path), custom_objects)
+    return find_adapter(model), model
 
-    return graph_mode.clone_for_eager(model, custom_objects)
+
+def _convert_model(
+    adapter: KerasAdapter,
+    model: Any,
+    custom_objects: Mapping[str, Any] | None,
+    name_maps: NameMaps,
+    *,
+    use_tpu: bool,
+) -> ConvertedModel:
+    """Clone a model that was built without eager execution, and check that it can be converted."""
+    graph_model = None
+    if tf2_engine.is_graph_model(model):
+        # Imported here, so that a program without such models does not import tf_keras.
+        from trainer.keras.tf_keras import graph_mode
+
+        graph_model, model = model, graph_mode.clone_for_eager(model, custom_objects)
+    check_convertible(adapter, model, use_tpu=use_tpu)
+    return ConvertedModel(
+        adapter, model, is_in_checkpoint=False, graph_model=graph_model, name_maps=name_maps
+    )
 
 
 def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_chief: bool) -> str:
-    """Sees to it that a training finds what it starts from; says what that is."""
+    """Check the newest checkpoint in model_dir; without one, let the chief write the first.
+
+    Returns:
+      A description of the values that a training starts from, for the log.
+    """
     newest = tf.train.latest_checkpoint(model_dir)
     if not converted.is_built:
         converted.is_in_checkpoint = newest is not None
-        return newest or "new weights, once a batch says what the inputs are"
+        return newest or "new weights, created when the first batch defines the input shapes"
     if newest is not None:
         first_checkpoint.check_checkpoint(newest, converted.variables())
     elif is_chief:
@@ -147,24 +172,25 @@ def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_c
         first_checkpoint.write_checkpoint(model_dir, values, step)
         newest = f"the model's own values, at step {step}"
     else:
-        newest = "what the chief starts from"
+        newest = "the checkpoint that the chief writes"
     converted.is_in_checkpoint = True
     return newest
 
 
-def _log_conversion(adapter: KerasAdapter, converted: ConvertedModel, start: str) -> None:
-    model = converted.model
+def _log_conversion(converted: ConvertedModel, start: str) -> None:
+    """Log what was converted, and what a training starts from."""
     with eager_mode():
-        parts = adapter.describe(model)
-    count = "unbuilt"
+        description = converted.adapter.describe(converted.model)
+    count = "not built yet"
     if converted.is_built:
-        found = converted.variables()
-        slots = sum(each.is_slot for each in found)
-        trained = sum(each.is_trained for each in found)
+        all_variables = converted.variables()
+        num_slots = sum(variable.is_slot for variable in all_variables)
+        num_trained = sum(variable.is_trained for variable in all_variables)
+        num_others = len(all_variables) - num_slots - num_trained
         count = (
-            f"{trained} trained and {len(found) - slots - trained} other weights, {slots} of the "
-            f"optimizer"
+            f"{num_trained} trainable and {num_others} other weights, "
+            f"{num_slots} optimizer variables"
         )
-    said = "; ".join(f"{name} {value}" for name, value in parts.items() if value != "none")
-    logger.info("%s becomes a TPUEstimator: %s; %s", converted.where, said, count)
-    logger.info("%s starts from %s", converted.where, start)
+    parts = "; ".join(f"{name} {text}" for name, text in description.items() if text != "none")
+    logger.info("Converted %s to a TPUEstimator: %s; %s", converted.label, parts, count)
+    logger.info("%s starts from %s", converted.label, start)

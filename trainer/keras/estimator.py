@@ -1,4 +1,4 @@
-"""The estimator that a Keras model becomes."""
+"""The TPUEstimator of a converted Keras model."""
 
 import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,9 +20,10 @@ from trainer.model.spec import ModeKeys
 class KerasTPUEstimator(TPUEstimator):
     """A TPUEstimator that trains, evaluates, predicts with and exports a Keras model.
 
-    Made by `model_to_tpu_estimator`. It differs from another in three ways: an input_fn may give
-    (features, labels, sample_weight); export_saved_model needs no serving_input_receiver_fn where
-    the model knows its inputs; and `to_keras` puts what is trained back into the model.
+    `model_to_tpu_estimator` creates it. It differs from other TPUEstimators in three points: an
+    input_fn may return (features, labels, sample_weight); export_saved_model needs no
+    serving_input_receiver_fn if the model defines its inputs; and `to_keras` copies the trained
+    values back into the model.
     """
 
     def __init__(
@@ -33,38 +34,46 @@ class KerasTPUEstimator(TPUEstimator):
         params: Any,
         **options: Any,
     ) -> None:
-        """Sets the estimator up; see `model_to_tpu_estimator`."""
+        """Create the estimator.
+
+        Args:
+          converted: the Keras model.
+          config: the run configuration.
+          class_weight: class → weight of its rows in training; None for equal weights.
+          params: hyperparameters for the input_fn.
+          **options: further options of `TPUEstimator`.
+        """
         self._class_weight = class_weight
-        wire = FeatureCodec()
+        codec = FeatureCodec()
         super().__init__(
-            model_fn.build_model_fn(converted, class_weight, wire),
+            model_fn.build_model_fn(converted, class_weight, codec),
             config=config,
             params=params,
             **options,
         )
         if options.get("batch_axis") is None:
-            # Datasets are as for model.fit: of int64 labels, of batches of any size.
+            # Datasets are as for model.fit: int64 labels, batches of any size.
             assert isinstance(self._program, TPUModelProgram)
-            self._program = dataclasses.replace(self._program, encode_input=wire.encode)
+            self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted
 
     @property
     def converted_model(self) -> ConvertedModel:
-        """The Keras model."""
+        """Return the Keras model."""
         return self._converted
 
     @property
     def uses_tpu(self) -> bool:
-        """Whether it runs on a TPU."""
+        """Return whether the estimator runs on a TPU."""
         return self._use_tpu
 
     def with_options(
         self, config: RunConfig, *, use_tpu: bool, **options: Any
     ) -> "KerasTPUEstimator":
-        """The estimator of the same model with other options of `TPUEstimator`.
+        """Return an estimator of the same model with other options of `TPUEstimator`.
 
         Raises:
-          InvalidSetting: the model has an option that cannot be where it is to run.
+          InvalidSetting: the model has an option that the requested device does not support.
         """
         check_convertible(self._converted.adapter, self._converted.model, use_tpu=use_tpu)
         options["use_tpu"] = use_tpu
@@ -83,7 +92,7 @@ class KerasTPUEstimator(TPUEstimator):
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """The metrics that model.evaluate gives; see `Estimator.evaluate`."""
+        """Return the metrics that model.evaluate returns; see `Estimator.evaluate`."""
         return super().evaluate(
             accept_sample_weights(input_fn), steps, hooks, checkpoint_path, name
         )
@@ -96,7 +105,7 @@ class KerasTPUEstimator(TPUEstimator):
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Generator[Any, None, None]:
-        """A generator of the outputs of the model, by name; see `Estimator.predict`."""
+        """Return a generator of the model's outputs, by name; see `Estimator.predict`."""
         return super().predict(
             accept_sample_weights(input_fn),
             predict_keys,
@@ -116,13 +125,13 @@ class KerasTPUEstimator(TPUEstimator):
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Writes a SavedModel whose requests are the model's inputs, if nothing else is said.
+        """Write a SavedModel; without a receiver function, requests contain the model's inputs.
 
         See `Estimator.export_saved_model`.
         """
         return super().export_saved_model(
             export_dir_base,
-            self._receiver_fn(serving_input_receiver_fn),
+            self._receiver_fn_or_default(serving_input_receiver_fn),
             assets_extra,
             as_text,
             checkpoint_path,
@@ -141,10 +150,10 @@ class KerasTPUEstimator(TPUEstimator):
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Writes a SavedModel, under the older name; see `export_saved_model`."""
+        """Write a SavedModel: the older name of `export_saved_model`."""
         return super().export_savedmodel(
             export_dir_base,
-            self._receiver_fn(serving_input_receiver_fn),
+            self._receiver_fn_or_default(serving_input_receiver_fn),
             assets_extra,
             as_text,
             checkpoint_path,
@@ -152,9 +161,10 @@ class KerasTPUEstimator(TPUEstimator):
             warm_up=warm_up,
         )
 
-    def _receiver_fn(self, given: Callable[[], Any] | None) -> Callable[[], Any]:
-        if given is not None:
-            return given
+    def _receiver_fn_or_default(self, receiver_fn: Callable[[], Any] | None) -> Callable[[], Any]:
+        """Return the receiver function, or one that receives the model's inputs if it is None."""
+        if receiver_fn is not None:
+            return receiver_fn
         return serving_inputs.serving_input_receiver_fn(
             self._converted.model, to_tpu=self._export_to_tpu
         )

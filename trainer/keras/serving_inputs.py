@@ -1,4 +1,4 @@
-"""The door of an exported Keras model: its own inputs."""
+"""The default serving_input_receiver_fn of an exported Keras model: it receives the inputs."""
 
 import contextlib
 from collections.abc import Callable
@@ -16,42 +16,43 @@ from trainer.keras.model.tracing import eager_mode
 def serving_input_receiver_fn(
     model: Any, *, to_tpu: bool = False
 ) -> Callable[[], ServingInputReceiver]:
-    """A serving_input_receiver_fn whose clients send the inputs of a Keras model, by name.
+    """Build a serving_input_receiver_fn that receives the inputs of a Keras model by name.
 
     Args:
-      model: a Keras model that knows its inputs: a functional one, or a Sequential that is built.
-      to_tpu: whether a TPU is to take them.
+      model: a Keras model that defines its inputs: a functional model or a built Sequential.
+      to_tpu: whether the exported model runs on a TPU.
 
     Raises:
-      InvalidSetting: it does not know them, or a TPU does not take one.
-      InvalidType: it is no Keras model.
+      InvalidSetting: the model does not define its inputs; or to_tpu is true and an input is a
+        string.
+      InvalidType: model is not a Keras model.
     """
     adapter = find_adapter(model)
     with contextlib.nullcontext() if tf2_engine.is_graph_model(model) else eager_mode():
         specs = adapter.input_specs(model)
     if specs is None:
         raise InvalidSetting(
-            f"{adapter.name} model {model.name} does not say what its inputs are, as no subclassed "
-            f"model does. Give export_saved_model a serving_input_receiver_fn."
+            f"{adapter.name} model {model.name} does not define its inputs, as subclassed models "
+            f"do not. Give export_saved_model a serving_input_receiver_fn."
         )
-    strings = [name for name, each in specs.items() if each.dtype == tf.string]
+    strings = [name for name, spec in specs.items() if spec.dtype == tf.string]
     if to_tpu and strings:
         raise InvalidSetting(
-            f"{adapter.name} model {model.name} takes strings as its input {', '.join(strings)}, "
-            f"and a TPU computes with numbers only. Make numbers of them in a "
-            f"serving_input_receiver_fn, in front of a model of numbers, or convert with "
-            f"export_to_tpu=False."
+            f"{adapter.name} model {model.name} has string inputs ({', '.join(strings)}), and a "
+            f"TPU computes only with numbers. Convert the strings to numbers in a "
+            f"serving_input_receiver_fn, or convert the model with export_to_tpu=False."
         )
 
-    def receive() -> ServingInputReceiver:
+    def receive_inputs() -> ServingInputReceiver:
         placeholders = {
-            name: tf.compat.v1.placeholder(each.dtype, each.shape, name=_op_name(name))
-            for name, each in specs.items()
+            name: tf.compat.v1.placeholder(spec.dtype, spec.shape, name=_to_op_name(name))
+            for name, spec in specs.items()
         }
         return ServingInputReceiver(placeholders, placeholders)
 
-    return receive
+    return receive_inputs
 
 
-def _op_name(name: str) -> str:
-    return "".join(each if each.isalnum() or each in "._" else "_" for each in name)
+def _to_op_name(name: str) -> str:
+    """Replace each character that an op name cannot contain by an underscore."""
+    return "".join(char if char.isalnum() or char in "._" else "_" for char in name)

@@ -1,4 +1,4 @@
-"""What an estimator has trained, back in the Keras model."""
+"""Copies the values that an estimator has trained back into its Keras model."""
 
 import logging
 from typing import Any
@@ -16,44 +16,48 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 def to_keras(estimator: Estimator, checkpoint_path: str | None = None) -> Any:
-    """The Keras model of an estimator, with the weights and the optimizer's state of a checkpoint.
+    """Copy the weights and the optimizer's state of a checkpoint into the estimator's Keras model.
 
-    It is the model that became the estimator, or that was loaded for it. model.fit goes on from
-    there as if it had made all steps itself. Where the optimizer keeps moving averages of the
-    weights (use_ema), they take the place of the weights, as they do at the end of model.fit.
+    The result is the model that was converted, or that was loaded for the conversion. model.fit
+    continues as if it had run all steps itself. If the optimizer keeps moving averages of the
+    weights (use_ema), the averages replace the weights, as at the end of model.fit.
 
     Args:
-      estimator: from `model_to_tpu_estimator`, or one that was made of such.
-      checkpoint_path: which checkpoint; None for the newest.
+      estimator: the result of `model_to_tpu_estimator`, or an estimator derived from one.
+      checkpoint_path: the path of a checkpoint; None for the newest.
+
+    Returns:
+      The Keras model.
 
     Raises:
-      InvalidType: the estimator was made from no Keras model.
-      InvalidSetting: the model waits for its first batch still, to be built.
-      CheckpointNotFound: nothing is trained.
-      CheckpointMismatch: the checkpoint is of another model.
+      InvalidType: the estimator was not created from a Keras model.
+      InvalidSetting: the model has not been built by a first batch yet.
+      CheckpointNotFound: the estimator has no checkpoint.
+      CheckpointMismatch: the checkpoint belongs to a different model.
     """
     if not isinstance(estimator, KerasTPUEstimator):
         raise InvalidType(
-            f"estimator is {estimator!r}. Give one that model_to_tpu_estimator has made."
+            f"to_keras needs an estimator from model_to_tpu_estimator; it got {estimator!r}."
         )
     converted = estimator.converted_model
     path = checkpoints.find_checkpoint(estimator.model_dir, checkpoint_path)
     if not converted.is_built:
         raise InvalidSetting(
-            f"{converted.where} has never met a batch, so it has no weights to put values into. "
+            f"{converted.label} has no weights yet, because it has not processed a batch. "
             f"Call train(), evaluate() or predict() of the estimator first."
         )
-    weights = converted.variables()
-    first_checkpoint.check_checkpoint(path, weights)
+    variables = converted.variables()
+    first_checkpoint.check_checkpoint(path, variables)
     reader = tf.train.load_checkpoint(path)
     with eager_mode():
-        for each in weights:
-            each.variable.assign(reader.get_tensor(each.name))
+        for variable in variables:
+            variable.keras_variable.assign(reader.get_tensor(variable.name))
         if int(converted.adapter.iterations(converted.model).numpy()) > 0:
             converted.adapter.finish_training(converted.model)
-    logger.info("%s: %d values from %s", converted.where, len(weights), path)
+    logger.info("%s: restored %d variables from %s", converted.label, len(variables), path)
     if converted.graph_model is None:
         return converted.model
+    # Imported here, so that a program without such models does not import tf_keras.
     from trainer.keras.tf_keras import graph_mode
 
     graph_mode.copy_back(converted.model, converted.graph_model)

@@ -100,7 +100,7 @@ def test_metrics_have_the_names_in_metric_names_map(tmp_path: Path) -> None:
     ("names", "message"),
     [
         ({"y_mae": "Y", "y_mse": "S"}, "z_mae is missing"),
-        ({"y_mae": "Y", "y_mse": "S", "z_mae": "Z", "loss": "L"}, "loss is no metric"),
+        ({"y_mae": "Y", "y_mse": "S", "z_mae": "Z", "loss": "L"}, "loss is not a metric"),
     ],
 )
 def test_wrong_metric_name_is_refused_before_training(
@@ -144,10 +144,10 @@ def test_export_has_a_regression_signature_for_an_output(tmp_path: Path) -> None
     [
         ({"checkpoint_format": "h5"}, "checkpoint_format is 'h5'"),
         ({"metric_names_map": {"y_mae": "loss"}}, "is 'loss', which evaluate"),
-        ({"metric_names_map": ["y_mae"]}, "metric_names_map is .* Give a dict"),
-        ({"export_outputs": ["y"]}, "export_outputs is .* Give a dict"),
-        ({"export_outputs": {"y": "mean"}}, "export_outputs\\['y'\\] is 'mean'. Give a class"),
-        ({"export_outputs": {"serving_default": dict}}, "serving_default is none of them"),
+        ({"metric_names_map": ["y_mae"]}, "metric_names_map must be a dict"),
+        ({"export_outputs": ["y"]}, "export_outputs must be a dict"),
+        ({"export_outputs": {"y": "mean"}}, "export_outputs\\['y'\\] must be a class .*got 'mean'"),
+        ({"export_outputs": {"serving_default": dict}}, "serving_default is not an output"),
     ],
 )
 def test_invalid_arguments_are_refused(

@@ -47,7 +47,7 @@ def test_an_input_of_strings_is_refused_by_its_name(tmp_path: Path) -> None:
     lengths = kind.layers.Lambda(lambda s: tf.cast(tf.strings.length(s), tf.float32)[:, None])(x)
     model = models.compiled_model(kind, kind.Model(x, kind.layers.Dense(3)(lengths)))
     made = models.estimator(model, tmp_path / "run")
-    with pytest.raises(InvalidSetting, match="takes strings as its input text, and a TPU"):
+    with pytest.raises(InvalidSetting, match="has string inputs \(text\), and a TPU"):
         made.export_saved_model(str(tmp_path / "export"))
 
 

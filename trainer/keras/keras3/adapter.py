@@ -1,4 +1,4 @@
-"""Keras 3 on TensorFlow."""
+"""The adapter for Keras 3 on the TensorFlow backend."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,20 +7,19 @@ from typing import Any
 import h5py  # type: ignore[import-untyped]
 import keras
 import tensorflow as tf
-from keras.src import backend
-from keras.src.legacy.saving import legacy_h5_format
-from keras.src.random import seed_generator
 
-from trainer.keras.keras3 import losses as keras3_losses
+from trainer.keras import keras_internals
+from trainer.keras.keras3 import losses
+from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options, replica_seeds
 from trainer.tensorflow_internals import tpu_function
 
-# Until then the loss of an activity regularizer is a sum over rows, and no mean.
-_HAS_MEAN_ACTIVITIES = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
+# Before Keras 3.14 the loss of an activity regularizer is a sum over rows, and not a mean.
+_HAS_MEAN_ACTIVITY_LOSS = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
 class _Keras3Adapter:
-    """See `trainer.keras.model.adapter.KerasAdapter`."""
+    """Implements `trainer.keras.model.adapter.KerasAdapter` for Keras 3."""
 
     name = "Keras 3"
     has_graph_mode = False
@@ -29,82 +28,89 @@ class _Keras3Adapter:
         model = keras.saving.load_model(path, custom_objects=custom_objects)
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and optimizer.built:
-            model.optimizer = _rebuild_optimizer(optimizer, model.trainable_variables, path)
+            model.optimizer = _complete_optimizer(optimizer, model.trainable_variables, path)
         return model
 
     def input_names(self, model: Any) -> Any:
-        structure = getattr(_functional(model), "_inputs_struct", None)
+        structure = getattr(_find_functional(model), "_inputs_struct", None)
         if structure is None:
             return None
-        return keras.tree.map_structure(_input_name, structure)
+        return keras.tree.map_structure(_get_input_name, structure)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:
-        functional = _functional(model)
+        functional = _find_functional(model)
         if functional is None:
             return None
-        structure = functional._inputs_struct
+        structure = get_private_attribute(functional, "_inputs_struct")
         named = (
             structure.items()
             if isinstance(structure, Mapping)
-            else [(_input_name(each), each) for each in keras.tree.flatten(structure)]
+            else [(_get_input_name(tensor), tensor) for tensor in keras.tree.flatten(structure)]
         )
-        return {name: tf.TensorSpec(each.shape, each.dtype) for name, each in named}
+        return {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in named}
 
     def output_names(self, model: Any) -> Sequence[str] | None:
-        functional = _functional(model)
+        functional = _find_functional(model)
         return None if functional is None else list(functional.output_names)
 
     def layers(self, model: Any) -> Iterable[Any]:
-        return list(model._flatten_layers())
+        return list(get_private_attribute(model, "_flatten_layers")())
 
     def build_optimizer(self, model: Any) -> None:
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
 
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
-        trained = {id(each) for each in model.trainable_variables}
-        found = {id(each): each for each in model.variables}
-        return [(each.path, each.value, id(each) in trained) for each in found.values()]
+        trained = {id(variable) for variable in model.trainable_variables}
+        unique = {id(variable): variable for variable in model.variables}
+        return [
+            (variable.path, variable.value, id(variable) in trained) for variable in unique.values()
+        ]
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
         optimizer = model.optimizer
-        own = list(optimizer.variables)
-        known = {id(each) for each in own}
-        # Some, as Nadam's product, are attributes alone.
+        listed = list(optimizer.variables)
+        known = {id(variable) for variable in listed}
+        # optimizer.variables lacks some variables that are attributes only, such as Nadam's
+        # product of momenta.
         others = [
-            each
-            for each in vars(optimizer).values()
-            if isinstance(each, backend.Variable) and id(each) not in known
+            value
+            for value in vars(optimizer).values()
+            if isinstance(value, keras.Variable) and id(value) not in known
         ]
-        references = [
-            (each.path.replace("/", "_"), each.path) for each in model.trainable_variables
+        paths = [variable.path for variable in model.trainable_variables]
+        return [
+            (_restore_slot_path(variable.path, paths), variable.value)
+            for variable in [*listed, *others]
         ]
-        return [(_slot_path(each.path, references), each.value) for each in [*own, *others]]
 
     def trainable_variables(self, model: Any) -> list[Any]:
-        return [each.value for each in model.trainable_variables]
+        return [variable.value for variable in model.trainable_variables]
 
     def moving_averages(self, model: Any) -> list[Any]:
         optimizer = model.optimizer
         if not optimizer.use_ema:
             return []
-        return [each.value for each in optimizer._model_variables_moving_average]
+        averages = get_private_attribute(optimizer, "_model_variables_moving_average")
+        return [variable.value for variable in averages]
 
     def iterations(self, model: Any) -> Any:
-        # What it calls iterations is fewer where gradients are accumulated.
-        return model.optimizer._iterations.value
+        # The public `iterations` counts updates of the weights, which are fewer than the steps if
+        # the optimizer accumulates gradients.
+        return get_private_attribute(model.optimizer, "_iterations").value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
+        has_training_argument = get_private_attribute(model, "_call_has_training_arg")
         with _sum_activity_losses_over_batch(self.layers(model)):
-            return model(x, training=training) if model._call_has_training_arg else model(x)
+            return model(x, training=training) if has_training_argument else model(x)
 
     def compute_loss(
         self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
     ) -> Any:
-        with _replaced_attributes(
-            model, _compile_loss=keras3_losses.without_loss_metrics(model._compile_loss, replicas)
-        ):
-            return model._compute_loss(
+        compiled = get_private_attribute(model, "_compile_loss")
+        without_metrics = losses.without_loss_metrics(compiled, replicas)
+        with _replaced_attributes(model, _compile_loss=without_metrics):
+            return get_private_attribute(model, "_compute_loss")(
                 x=x, y=y, y_pred=y_pred, sample_weight=weights, training=True
             )
 
@@ -118,46 +124,55 @@ class _Keras3Adapter:
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
-        generators = {id(each): each for layer in self.layers(model) for each in _generators(layer)}
+        generators = {
+            id(generator): generator
+            for layer in self.layers(model)
+            for generator in _seed_generators(layer)
+        }
+        global_generator = keras_internals.global_seed_generator()
         with contextlib.ExitStack() as stack:
-            for each in [*generators.values(), seed_generator.global_seed_generator()]:
-                stack.enter_context(_replaced_attributes(each, next=_make_next_seed(each)))
+            for generator in [*generators.values(), global_generator]:
+                next_seed = _make_next_seed(generator)
+                stack.enter_context(_replaced_attributes(generator, next=next_seed))
             yield
 
     def metric_variables(self, model: Any) -> list[Any]:
-        return [each.value for metric in model.metrics for each in metric.variables]
+        return [variable.value for metric in model.metrics for variable in metric.variables]
 
     def local_variables(self) -> list[Any]:
-        return [seed_generator.global_seed_generator().state.value]
+        return [keras_internals.global_seed_generator().state.value]
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
-        if model._compile_loss is not None and len(keras.tree.flatten(y_pred)) > 1:
-            # It counts the loss of each output beside.
-            model._compile_loss(y, y_pred, weights)
-        if model._compile_metrics is not None:
-            model._compile_metrics.update_state(y, y_pred, weights)
+        compiled_loss = get_private_attribute(model, "_compile_loss")
+        if compiled_loss is not None and len(keras.tree.flatten(y_pred)) > 1:
+            # The call updates the metrics that track the loss of each output.
+            compiled_loss(y, y_pred, weights)
+        compiled_metrics = get_private_attribute(model, "_compile_metrics")
+        if compiled_metrics is not None:
+            compiled_metrics.update_state(y, y_pred, weights)
 
     def metric_results(self, model: Any) -> dict[str, Any]:
+        loss_tracker = get_private_attribute(model, "_loss_tracker")
         results: dict[str, Any] = {}
         for metric in model.metrics:
-            if metric is model._loss_tracker:
+            if metric is loss_tracker:
                 continue
             result = metric.result()
             results.update(result if isinstance(result, dict) else {metric.name: result})
         return results
 
     def loss_names(self, model: Any) -> set[str]:
-        compiled = model._compile_loss
-        return set() if compiled is None else {each.name for each in compiled.metrics}
+        compiled = get_private_attribute(model, "_compile_loss")
+        return set() if compiled is None else {metric.name for metric in compiled.metrics}
 
     def reset_metrics(self, model: Any) -> None:
         model.reset_metrics()
 
     def get_mask(self, tensor: Any) -> Any:
-        return backend.get_keras_mask(tensor)
+        return keras_internals.get_keras_mask(tensor)
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
-        backend.set_keras_mask(tensor, mask)
+        keras_internals.set_keras_mask(tensor, mask)
 
     def finish_training(self, model: Any) -> None:
         model.optimizer.finalize_variable_values(model.trainable_variables)
@@ -170,11 +185,14 @@ class _Keras3Adapter:
         if not model.compiled or model.optimizer is None:
             yield "not compiled", ""
             return
+        compiled_metrics = {
+            get_private_attribute(model, "_loss_tracker"),
+            get_private_attribute(model, "_compile_metrics"),
+        }
         for layer in self.layers(model):
-            # Of a model, some are those of compile().
-            if layer._metrics and (
-                layer is not model or set(layer._metrics) - _compile_metrics_of(model)
-            ):
+            metrics = get_private_attribute(layer, "_metrics")
+            # A model's own metrics include those of compile(), which are supported.
+            if metrics and (layer is not model or set(metrics) - compiled_metrics):
                 yield "add_metric", layer.name
             if not isinstance(layer, keras.Model):
                 yield from options.unsupported_layer_options(layer, layer.dtype_policy.name)
@@ -182,57 +200,72 @@ class _Keras3Adapter:
             yield "run_eagerly", ""
         if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
             yield "LossScaleOptimizer", ""
-        if model._distribute_strategy is not None:
-            yield "distribute strategy", type(model._distribute_strategy).__name__
-        losses = [] if model._compile_loss is None else [model._compile_loss._user_loss]
-        yield from options.unreduced_losses(losses, ("none", None))
+        strategy = get_private_attribute(model, "_distribute_strategy")
+        if strategy is not None:
+            yield "distribute strategy", type(strategy).__name__
+        yield from options.unreduced_losses(_user_losses(model), ("none", None))
 
     def describe(self, model: Any) -> dict[str, str]:
-        loss, metrics = model._compile_loss, model._compile_metrics
+        metrics = get_private_attribute(model, "_compile_metrics")
+        plain, weighted = (
+            None if metrics is None else get_private_attribute(metrics, attribute)
+            for attribute in ("_user_metrics", "_user_weighted_metrics")
+        )
+        jit_compile = get_private_attribute(model, "_jit_compile")
         return {
             "optimizer": options.describe_optimizer(model.optimizer),
-            "loss": options.format_names(None if loss is None else loss._user_loss),
-            "metrics": options.format_names(None if metrics is None else metrics._user_metrics),
-            "weighted metrics": options.format_names(
-                None if metrics is None else metrics._user_weighted_metrics
-            ),
-            "left alone": options.describe_ignored_options(
-                model._jit_compile, model.steps_per_execution
-            ),
+            "loss": options.format_names(_user_losses(model)),
+            "metrics": options.format_names(plain),
+            "weighted metrics": options.format_names(weighted),
+            "ignored": options.describe_ignored_options(jit_compile, model.steps_per_execution),
         }
 
 
 ADAPTER = _Keras3Adapter()
 
 
-def _rebuild_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
-    """An optimizer that was loaded, or one in its place, where it was built for other variables.
+def _user_losses(model: Any) -> Any:
+    """Return the loss argument of compile(); None without a loss."""
+    compiled = get_private_attribute(model, "_compile_loss")
+    return None if compiled is None else get_private_attribute(compiled, "_user_loss")
 
-    Keras builds the one of an .h5 file for the variables that the model itself has, without those
-    of its layers.
+
+def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> Any:
+    """Return an optimizer that has slots for all trainable variables of a loaded model.
+
+    Keras builds the optimizer of an .h5 file only for the variables of the model itself, without
+    those of its layers. In that case this function builds a new one with the values of the file.
+
+    Args:
+      optimizer: the optimizer of a model that was loaded from a file.
+      variables: the trainable variables of the model.
+      path: the path of the file.
     """
-    if len(optimizer._trainable_variables) == len(variables):
+    if len(get_private_attribute(optimizer, "_trainable_variables")) == len(variables):
         return optimizer
-    made = type(optimizer).from_config(optimizer.get_config())
-    made.build(variables)
+    rebuilt = type(optimizer).from_config(optimizer.get_config())
+    rebuilt.build(variables)
     with h5py.File(path) as file:
-        values = legacy_h5_format.load_optimizer_weights_from_hdf5_group(file)
-        for variable, value in zip(made.variables, values, strict=True):
+        values = keras_internals.load_optimizer_weights_from_hdf5_group(file)
+        for variable, value in zip(rebuilt.variables, values, strict=True):
             variable.assign(value[()])
-    return made
+    return rebuilt
+
+
+_MISSING = object()
 
 
 @contextlib.contextmanager
 def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
-    # Past what a model does with its attributes when they are set.
-    before = {name: owner.__dict__.get(name, _replaced_attributes) for name in attributes}
+    """Replace attributes of an object inside a context, without Keras's own __setattr__."""
+    originals = {name: owner.__dict__.get(name, _MISSING) for name in attributes}
     for name, value in attributes.items():
         object.__setattr__(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is _replaced_attributes:
+        for name, value in originals.items():
+            if value is _MISSING:
                 object.__delattr__(owner, name)
             else:
                 object.__setattr__(owner, name, value)
@@ -240,57 +273,75 @@ def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
-    """Within it the mean over replicas of an activity regularizer's loss is one over all rows."""
+    """Scale activity regularizers so that the mean of the replicas' losses is the global loss.
+
+    Before Keras 3.14 such a loss is a sum over the rows of one replica, so it is multiplied by the
+    number of replicas inside the context.
+    """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     with contextlib.ExitStack() as stack:
-        for layer in layers if replicas > 1 and not _HAS_MEAN_ACTIVITIES else ():
+        for layer in layers if replicas > 1 and not _HAS_MEAN_ACTIVITY_LOSS else ():
             if layer.activity_regularizer is not None:
-                summed = _multiply_regularizer(layer.activity_regularizer, replicas)
-                stack.enter_context(_replaced_attributes(layer, activity_regularizer=summed))
+                scaled = _multiply_regularizer(layer.activity_regularizer, replicas)
+                stack.enter_context(_replaced_attributes(layer, activity_regularizer=scaled))
         yield
 
 
-def _multiply_regularizer(regularizer: Any, replicas: int) -> Any:
-    return lambda output: regularizer(output) * float(replicas)
+def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
+    """Return a regularizer whose loss is multiplied by a factor."""
+    return lambda output: regularizer(output) * float(factor)
 
 
 def _make_next_seed(generator: Any) -> Any:
-    draw = generator.next
+    """Return a replacement of a generator's next() whose seeds differ between the replicas."""
+    original_next = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
-        return replica_seeds.offset_by_replica(draw(*arguments, **named))
+        return replica_seeds.offset_by_replica(original_next(*arguments, **named))
 
     return next_seed
 
 
-def _generators(layer: Any) -> list[Any]:
+def _seed_generators(layer: Any) -> list[Any]:
+    """Return the seed generators of a layer."""
     return [
-        each
-        for each in (*vars(layer).values(), *getattr(layer, "_seed_generators", ()))
-        if isinstance(each, keras.random.SeedGenerator)
+        value
+        for value in (*vars(layer).values(), *getattr(layer, "_seed_generators", ()))
+        if isinstance(value, keras.random.SeedGenerator)
     ]
 
 
-def _functional(model: Any) -> Any:
-    """What knows a model's inputs; None for a subclassed or unbuilt one."""
+def _find_functional(model: Any) -> Any:
+    """Return the functional model that defines a model's inputs.
+
+    Returns:
+      The model itself, or the functional model inside a Sequential; None for a subclassed model
+      and for a Sequential that is not built.
+    """
     if isinstance(model, keras.Sequential):
-        return model._functional
+        return get_private_attribute(model, "_functional")
     return model if hasattr(model, "_inputs_struct") else None
 
 
-def _input_name(tensor: Any) -> str:
-    return str(tensor._keras_history.operation.name)
+def _get_input_name(tensor: Any) -> str:
+    """Return the name of the input layer that produces a KerasTensor."""
+    return str(get_private_attribute(tensor, "_keras_history").operation.name)
 
 
-def _slot_path(path: str, references: Sequence[tuple[str, str]]) -> str:
-    """A slot's path with that of its variable in it, whose slashes Keras has made underscores."""
+def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
+    """Restore the slashes of a variable's path inside the path of an optimizer's slot.
+
+    Keras replaces them by underscores: "adam/dense_kernel_momentum" becomes
+    "adam/dense/kernel/momentum".
+
+    Args:
+      path: the path of a slot.
+      variable_paths: the paths of the trainable variables.
+    """
     optimizer, _, name = path.partition("/")
-    found = [one for one in references if name.startswith(one[0] + "_")]
-    if not found:
+    flat_paths = {one.replace("/", "_"): one for one in reversed(variable_paths)}
+    matches = [flat for flat in flat_paths if name.startswith(flat + "_")]
+    if not matches:
         return path
-    flat, reference = max(found, key=lambda one: len(one[0]))
-    return f"{optimizer}/{reference}/{name[len(flat) + 1 :]}"
-
-
-def _compile_metrics_of(model: Any) -> set[Any]:
-    return {model._loss_tracker, model._compile_metrics}
+    longest = max(matches, key=len)
+    return f"{optimizer}/{flat_paths[longest]}/{name[len(longest) + 1 :]}"

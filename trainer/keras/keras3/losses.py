@@ -1,48 +1,59 @@
-"""Compiled losses of Keras 3, as a step of one of several replicas calls them."""
+"""The compiled loss of a Keras 3 model, in the form that a step on several replicas needs."""
 
 from typing import Any
 
 import keras
-from keras.src.trainers.compile_utils import CompileLoss
+
+from trainer.keras.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):
-    """A compiled loss that keeps no account of the losses of single outputs."""
+    """A compiled loss that does not track the losses of single outputs."""
 
     @property
     def metrics(self) -> list[Any]:
-        # One for each loss, or it would leave the losses after the last metric out.
+        """Return one None for each loss, since CompileLoss pairs losses with metrics by zip."""
         return [None] * len(self._flat_losses or [None])
 
 
 class _SumOverBatchLoss(keras.losses.Loss):
-    """A loss that is a sum over rows, so that its mean over replicas is one over all rows."""
+    """A sum over rows times the number of replicas: its mean over them is the global sum."""
 
     def __init__(self, loss: Any, replicas: int) -> None:
+        """Wrap a loss.
+
+        Args:
+          loss: a keras.losses.Loss with reduction="sum".
+          replicas: the number of replicas.
+        """
         super().__init__(name=loss.name, reduction=loss.reduction)
         self._loss, self._replicas = loss, replicas
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Return the scaled loss of a replica's rows."""
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 
-def without_loss_metrics(loss: Any, replicas: int) -> Any:
-    """A compiled loss to be called in a step; None where none is compiled.
+def without_loss_metrics(compiled: Any, replicas: int) -> Any:
+    """Return a copy of a compiled loss that updates no metrics, to be called in a step.
 
     Args:
-      loss: as the model has it.
-      replicas: how many there are; losses that are sums are multiplied by that.
+      compiled: the CompileLoss of a model, or None.
+      replicas: the number of replicas; a loss that is a sum over rows is multiplied by it.
+
+    Returns:
+      A CompileLoss; None if `compiled` is None.
     """
-    if loss is None:
+    if compiled is None:
         return None
 
-    def of_all_rows(each: Any) -> Any:
-        is_sum = isinstance(each, keras.losses.Loss) and each.reduction == "sum"
-        return _SumOverBatchLoss(each, replicas) if is_sum and replicas > 1 else each
+    def scale_sum(loss: Any) -> Any:
+        is_sum = isinstance(loss, keras.losses.Loss) and loss.reduction == "sum"
+        return _SumOverBatchLoss(loss, replicas) if is_sum and replicas > 1 else loss
 
     return _CompileLossWithoutMetrics(
-        keras.tree.map_structure(of_all_rows, loss._user_loss),
-        loss._user_loss_weights,
-        reduction=loss.reduction,
-        output_names=loss.output_names,
+        keras.tree.map_structure(scale_sum, get_private_attribute(compiled, "_user_loss")),
+        get_private_attribute(compiled, "_user_loss_weights"),
+        reduction=compiled.reduction,
+        output_names=compiled.output_names,
     )

@@ -1,1 +1,1 @@
-"""What the converted Keras model consists of: names, weights, options, tracing."""
+"""What a conversion knows of a Keras model: its Keras version, variables, names and options."""

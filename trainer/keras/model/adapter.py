@@ -1,6 +1,7 @@
-"""The two kinds of Keras, as the rest of this package asks them."""
+"""The interface of the adapters for Keras 3 and for tf_keras, and how a model gets its adapter."""
 
 import contextlib
+import functools
 import importlib
 import json
 import zipfile
@@ -11,214 +12,265 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting, InvalidType
+from trainer.keras import keras_internals
+from trainer.keras.keras_internals import KERAS_3, TF_KERAS
 from trainer.keras.model.tracing import eager_mode
 
 
 class KerasAdapter(Protocol):
-    """Keras 3 or tf_keras.
+    """Uniform access to the models of one Keras: Keras 3 or tf_keras.
+
+    All variables that the methods return are eager tf.Variables.
 
     Attributes:
-      name: how messages call it.
-      has_graph_mode: whether a model can be one of TensorFlow 1, made without eager execution.
+      name: the name of this Keras in messages.
+      has_graph_mode: whether this Keras can build models without eager execution, for TensorFlow 1.
     """
 
     name: str
     has_graph_mode: bool
 
     def load(self, path: str, custom_objects: Mapping[str, Any] | None) -> Any:
-        """The model that a file or a SavedModel holds."""
+        """Load a model from a file or a SavedModel."""
 
     def input_names(self, model: Any) -> Any:
-        """The names of a model's inputs: one, or a list or dict; None where it does not say."""
+        """Return the names of a model's inputs.
+
+        Returns:
+          One name, or a list or dict of names as the model's inputs are structured; None if the
+          model does not define its inputs.
+        """
 
     def input_specs(self, model: Any) -> Mapping[str, Any] | None:
-        """Name → TensorSpec of the inputs; None where the model does not say."""
+        """Return input name → TensorSpec; None if the model does not define its inputs."""
 
     def output_names(self, model: Any) -> Sequence[str] | None:
-        """The names of a model's outputs, flat; None where it does not say."""
+        """Return the names of a model's flattened outputs; None if it does not define them."""
 
     def layers(self, model: Any) -> Iterable[Any]:
-        """The model and all layers in it, at any depth."""
+        """Return the model and all layers inside it, at any depth."""
 
     def build_optimizer(self, model: Any) -> None:
-        """Makes the optimizer's variables, where they are not there yet."""
+        """Create the optimizer's variables, unless they exist."""
 
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
-        """Path, tf.Variable and whether it is trained, of all that a model keeps."""
+        """Return the path, the tf.Variable and "is it trainable" of each variable of a model."""
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
-        """Path and tf.Variable of all that its optimizer keeps."""
+        """Return the path and the tf.Variable of each variable of a model's optimizer."""
 
     def trainable_variables(self, model: Any) -> list[Any]:
-        """The tf.Variables that gradients are made for."""
+        """Return the tf.Variables for which gradients are computed."""
 
     def moving_averages(self, model: Any) -> list[Any]:
-        """The tf.Variables of moving averages, one for each trained variable, or none of all."""
+        """Return the moving average of each trainable variable; empty without averages."""
 
     def iterations(self, model: Any) -> Any:
-        """The variable that counts the optimizer's steps."""
+        """Return the variable that counts the optimizer's steps."""
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
-        """What the model returns."""
+        """Call the model on a batch and return its outputs."""
 
     def compute_loss(
         self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
     ) -> Any:
-        """The loss of a batch, with what layers add; each replica's is for a mean over them."""
+        """Compute the total loss of a batch, including the losses that layers add.
+
+        Args:
+          model: the Keras model.
+          x: the inputs.
+          y: the labels.
+          y_pred: the outputs for x.
+          weights: sample weights, or None.
+          replicas: the number of replicas. The mean of their losses is the loss of the global
+            batch, so a loss that is a sum over rows is multiplied by this number.
+
+        Returns:
+          A scalar tensor; None if the model has no loss.
+        """
 
     def scale_loss(self, model: Any, loss: Any) -> Any:
-        """The loss that gradients are made of."""
+        """Multiply the loss by the optimizer's loss scale, before gradients are computed."""
 
     def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
-        """Has the optimizer make a step."""
+        """Run one step of the optimizer, with one gradient for each trainable variable."""
 
     def per_replica_seeds(self, model: Any) -> Any:
-        """A context in which random layers draw something else on each replica."""
+        """Return a context in which random layers draw different numbers on each replica."""
 
     def metric_variables(self, model: Any) -> list[Any]:
-        """The tf.Variables of all metrics; once they are built."""
+        """Return the tf.Variables of all metrics that are built."""
 
     def local_variables(self) -> list[Any]:
-        """The tf.Variables of Keras itself that a model may use, and no checkpoint has."""
+        """Return the tf.Variables of Keras itself, such as the state of its global seed."""
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
-        """Takes a batch into account."""
+        """Update the metrics with the labels, outputs and sample weights of a batch."""
 
     def metric_results(self, model: Any) -> dict[str, Any]:
-        """Name → value, as evaluate() names them, but for the loss."""
+        """Return metric name → value, as model.evaluate names them, without the total loss."""
 
     def loss_names(self, model: Any) -> set[str]:
-        """The names of the metrics that are losses of single outputs."""
+        """Return the names of the metrics that are losses of single outputs."""
 
     def reset_metrics(self, model: Any) -> None:
-        """Sets metrics back."""
+        """Reset the state of all metrics."""
 
     def get_mask(self, tensor: Any) -> Any:
-        """The mask of an output, or None."""
+        """Return the Keras mask of an output, or None."""
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
-        """Gives an output its mask."""
+        """Attach a Keras mask to an output."""
 
     def finish_training(self, model: Any) -> None:
-        """Does what fit() does at its end."""
+        """Do what model.fit does after its last step."""
 
     def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
-        """Options of `trainer.keras.model.unsupported_options` that a model has,
-        each with where it has it.
+        """Find the options of a model that an estimator does not support.
+
+        Args:
+          model: the Keras model.
+          use_tpu: whether the estimator will run on a TPU.
+
+        Returns:
+          A key of `trainer.keras.model.unsupported_options`, and the layer or object that has the
+          option ('' for the model itself), for each such option.
         """
 
     def describe(self, model: Any) -> dict[str, str]:
-        """What is converted, in words: loss, metrics and what else a log line says."""
+        """Describe the optimizer, the loss, the metrics and the ignored options for a log line."""
 
 
 def find_adapter(model: Any) -> KerasAdapter:
-    """The kind of Keras that a model is of.
+    """Return the adapter for the Keras that a model's class is derived from.
 
     Raises:
-      InvalidType: it is no Keras model.
+      InvalidType: the object is not a Keras model.
+      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
     """
     for kind in type(model).__mro__:
         package = kind.__module__.partition(".")[0]
-        if kind.__name__ == "Model" and package in _MODULES:
+        if kind.__name__ == "Model" and package in _ADAPTER_MODULES:
             return _import_adapter(package)
-    raise InvalidType(f"keras_model is {model!r}. Give a keras.Model, of Keras 3 or of tf_keras.")
+    raise InvalidType(f"keras_model must be a keras.Model, of Keras 3 or tf_keras (got {model!r}).")
 
 
 def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[KerasAdapter, Any]:
-    """A model that was saved, and its kind of Keras.
+    """Load a saved model with the Keras that wrote it.
+
+    Args:
+      path: a .keras or .h5 file, or the directory of a SavedModel.
+      custom_objects: name → class or function that the file needs.
+
+    Returns:
+      The adapter for that Keras, and the model.
 
     Raises:
-      InvalidSetting: there is none, or it needs classes or functions that are not given.
+      InvalidSetting: there is no model at the path, or it needs classes or functions that
+        custom_objects lacks.
     """
-    adapter = find_adapter_of_file(path)
+    adapter = _find_adapter_of_file(path)
     is_zip = zipfile.is_zipfile(path)
     if adapter.has_graph_mode and is_zip and not tf.__internal__.tf2.enabled():
         raise InvalidSetting(
-            f"keras_model_path is {path!r}, and in a program with TensorFlow 1's behaviour "
-            f"{adapter.name} reads no .keras file. Save the model by model.save('model.h5'), or "
+            f"keras_model_path is {path!r}, and {adapter.name} cannot read a .keras file in a "
+            f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # Keras reads .keras files eagerly alone.
-    is_of_graph = (
+    # A program of TensorFlow 1 gets a model built for its graph. Keras can read .keras files only
+    # eagerly.
+    builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip
         and not tf.compat.v1.executing_eagerly_outside_functions()
     )
     try:
-        # A program of TensorFlow 1 has use for a model of its own kind alone.
-        with contextlib.nullcontext() if is_of_graph else eager_mode():
+        with contextlib.nullcontext() if builds_graph_model else eager_mode():
             model = adapter.load(path, custom_objects)
     except Exception as error:
-        # Whatever a file makes Keras raise, of which there is no end.
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        # Keras raises errors of any type for the contents of a file.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidSetting(
-            f"keras_model_path is {path!r}, and {adapter.name} cannot load it: {said} Give the "
-            f"classes and functions of your own that the model needs as custom_objects."
+            f"keras_model_path is {path!r}, and {adapter.name} cannot load it: {reason} Pass the "
+            f"model's own classes and functions as custom_objects."
         ) from error
     try:
         return find_adapter(model), model
     except InvalidType as error:
         raise InvalidSetting(
-            f"keras_model_path is {path!r}, a SavedModel that has no Keras model in it, as "
-            f"model.export and Estimators write them. Save one by model.save('model.keras')."
+            f"keras_model_path is {path!r}, a SavedModel without a Keras model, as model.export "
+            f"and Estimators write them. Save the model by model.save('model.keras')."
         ) from error
 
 
-def find_adapter_of_file(path: str) -> KerasAdapter:
-    """The kind of Keras that saved a model.
+def _find_adapter_of_file(path: str) -> KerasAdapter:
+    """Return the adapter for the Keras that saved a model.
 
     Raises:
-      InvalidSetting: there is nothing, or nothing that says.
+      InvalidSetting: the file does not exist, or does not record which Keras saved it.
     """
-    place = Path(path)
-    if place.is_dir():
-        if not (place / "saved_model.pb").exists():
+    file = Path(path)
+    if file.is_dir():
+        if not (file / "saved_model.pb").exists():
             raise InvalidSetting(
-                f"keras_model_path is {path!r}, a directory without a SavedModel in it. Name a "
-                f".keras or .h5 file, or the directory of a SavedModel by tf_keras."
+                f"keras_model_path is {path!r}, a directory without a SavedModel. Use a .keras or "
+                f".h5 file, or the directory of a SavedModel that tf_keras wrote."
             )
-        # Keras 3 saves files alone; what it exports has no model in it.
-        return _import_adapter("tf_keras")
-    if not place.exists():
+        # Keras 3 saves models as files only; the SavedModels that it exports contain no model.
+        return _import_adapter(TF_KERAS)
+    if not file.exists():
         raise InvalidSetting(
-            f"keras_model_path is {path!r}, and there is nothing. Name a .keras or .h5 file, or "
-            f"the directory of a SavedModel by tf_keras."
+            f"keras_model_path is {path!r}, which does not exist. Use a .keras or .h5 file, or "
+            f"the directory of a SavedModel that tf_keras wrote."
         )
-    version = (
-        _keras_version_of_zip(place) if zipfile.is_zipfile(place) else _keras_version_of_h5(place)
-    )
+    is_zip = zipfile.is_zipfile(file)
+    version = _keras_version_of_zip(file) if is_zip else _keras_version_of_h5(file)
     if version is None:
         raise InvalidSetting(
-            f"keras_model_path is {path!r}, and the file is no Keras model. Save one by "
+            f"keras_model_path is {path!r}, and the file is not a Keras model. Save a model by "
             f"model.save('model.keras')."
         )
-    return _import_adapter("tf_keras" if version.startswith("2.") else "keras")
+    return _import_adapter(TF_KERAS if version.startswith("2.") else KERAS_3)
 
 
-def _keras_version_of_zip(place: Path) -> str | None:
-    with zipfile.ZipFile(place) as archive:
+def _keras_version_of_zip(file: Path) -> str | None:
+    """Return the Keras version that wrote a .keras file; None for another zip file."""
+    with zipfile.ZipFile(file) as archive:
         if "metadata.json" not in archive.namelist():
             return None
         metadata = json.loads(archive.read("metadata.json"))
     return str(metadata.get("keras_version", ""))
 
 
-def _keras_version_of_h5(place: Path) -> str | None:
+def _keras_version_of_h5(file: Path) -> str | None:
+    """Return the Keras version that wrote an .h5 file; None for another file."""
     import h5py  # type: ignore[import-untyped]
 
-    if not h5py.is_hdf5(place):
+    if not h5py.is_hdf5(file):
         return None
-    with h5py.File(place) as file:
-        version = file.attrs.get("keras_version")
+    with h5py.File(file) as archive:
+        version = archive.attrs.get("keras_version")
     if version is None:
         return None
     return version.decode() if isinstance(version, bytes) else str(version)
 
 
-_MODULES = {"keras": "trainer.keras.keras3.adapter", "tf_keras": "trainer.keras.tf_keras.adapter"}
+_ADAPTER_MODULES = {
+    KERAS_3: "trainer.keras.keras3.adapter",
+    TF_KERAS: "trainer.keras.tf_keras.adapter",
+}
 
 
+@functools.cache
 def _import_adapter(package: str) -> KerasAdapter:
-    # Whoever has a model of one kind need not pay for the import of the other.
-    adapter: KerasAdapter = importlib.import_module(_MODULES[package]).ADAPTER
+    """Import the adapter for one Keras; a program that uses one Keras need not import the other.
+
+    Args:
+      package: a key of `_ADAPTER_MODULES`.
+
+    Raises:
+      UnsupportedKeras: the installed Keras lacks a private name that trainer uses.
+    """
+    keras_internals.check_private_names(package)
+    adapter: KerasAdapter = importlib.import_module(_ADAPTER_MODULES[package]).ADAPTER
     return adapter

@@ -1,4 +1,4 @@
-"""Whether a Keras model has all that a TPUEstimator needs, and nothing that it cannot do."""
+"""Checks that a Keras model can be converted to a TPUEstimator."""
 
 from typing import Any
 
@@ -8,13 +8,18 @@ from trainer.keras.model.unsupported_options import unsupported_option_error
 
 
 def check_convertible(adapter: KerasAdapter, model: Any, *, use_tpu: bool) -> None:
-    """Sees that a model can become an estimator.
+    """Check that a model is compiled and has no unsupported option.
+
+    Args:
+      adapter: the adapter for the model's Keras.
+      model: the Keras model.
+      use_tpu: whether the estimator will run on a TPU.
 
     Raises:
-      InvalidSetting: it has an option of `trainer.keras.model.unsupported_options`, which is named.
+      InvalidSetting: the model has an option of `trainer.keras.model.unsupported_options`; the
+        message names the option.
     """
     with eager_mode():
-        for option, where in adapter.unsupported_options(model, use_tpu):
-            raise unsupported_option_error(
-                option, f"{adapter.name} model {model.name}{where and f' ({where})'}"
-            )
+        for option, owner in adapter.unsupported_options(model, use_tpu):
+            label = f"{adapter.name} model {model.name}"
+            raise unsupported_option_error(option, f"{label} ({owner})" if owner else label)

@@ -1,4 +1,4 @@
-"""A Keras model that is being run as an estimator."""
+"""A Keras model that an estimator runs, with its adapter and its checkpoint variables."""
 
 import logging
 from typing import Any
@@ -6,25 +6,26 @@ from typing import Any
 import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
-from trainer.keras.model import variables
+from trainer.keras.model import batch_errors, variables
 from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.name_maps import NameMaps
 from trainer.keras.model.tracing import eager_mode
-from trainer.keras.step import step_errors
 
 logger = logging.getLogger("tensorflow.trainer")
 
 
 class ConvertedModel:
-    """A model, and what is known of it.
+    """A Keras model that was converted to an estimator.
 
     Attributes:
-      adapter: its kind of Keras.
-      model: the model itself: its values stay as they are until `to_keras`.
-      graph_model: the model that it is the twin of, where that was made without eager execution.
-      inputs: the names of its inputs; see `KerasAdapter.inputs`.
-      names: what its metrics and outputs are called outside.
-      where: names it in messages.
+      adapter: the adapter for the model's Keras.
+      model: the Keras model. Its values stay unchanged until `to_keras` assigns them.
+      graph_model: the original, if it was built without eager execution and `model` is its clone;
+        otherwise None.
+      input_names: the names of the inputs; see `KerasAdapter.input_names`.
+      name_maps: the user's names for metrics and outputs.
+      is_in_checkpoint: whether a checkpoint has the model's variables.
+      label: the model's Keras and its name, for messages.
     """
 
     def __init__(
@@ -34,86 +35,109 @@ class ConvertedModel:
         *,
         is_in_checkpoint: bool,
         graph_model: Any = None,
-        names: NameMaps | None = None,
+        name_maps: NameMaps | None = None,
     ) -> None:
-        """Knows the model.
+        """Read the names of the model's inputs and outputs.
 
         Args:
-          adapter, model, graph_model, names: see the class.
-          is_in_checkpoint: whether there is a checkpoint that its variables start from.
+          adapter: the adapter for the model's Keras.
+          model: the Keras model, built for eager execution.
+          is_in_checkpoint: whether a checkpoint has the model's variables.
+          graph_model: the model of which `model` is the clone, or None.
+          name_maps: the user's names for metrics and outputs; None keeps Keras's names.
+
+        Raises:
+          InvalidSetting: name_maps names an output that the model does not have.
         """
         self.adapter, self.model, self.graph_model = adapter, model, graph_model
-        self.names = names or NameMaps()
+        self.name_maps = name_maps or NameMaps()
         with eager_mode():
-            self.inputs = adapter.input_names(model)
-            outputs = adapter.output_names(model)
-        if outputs is not None:
-            self.names.check_output_names(list(outputs))
-        self.where = f"{adapter.name} model {model.name}"
+            self.input_names = adapter.input_names(model)
+            output_names = adapter.output_names(model)
+        if output_names is not None:
+            self.name_maps.check_output_names(list(output_names))
+        self.label = f"{adapter.name} model {model.name}"
         self.is_in_checkpoint = is_in_checkpoint
-        self._weights: list[variables.CheckpointVariable] | None = None
-        self._optimizer = self._compiled.optimizer
+        self._variables: list[variables.CheckpointVariable] | None = None
+        self._optimizer = self._users_model.optimizer
 
     @property
     def is_built(self) -> bool:
-        """Whether its variables are there."""
+        """Return whether the model's variables exist."""
         with eager_mode():
             return bool(self.model.built) and bool(self.model.variables or not self.model.layers)
 
-    def check_compiled(self) -> None:
-        """Refuses to train a model with another optimizer than the one it was converted with.
+    def check_same_optimizer(self) -> None:
+        """Check that the model still has the optimizer with which it was converted.
 
         Raises:
-          InvalidSetting: it was compiled anew.
+          InvalidSetting: the program has called model.compile since the conversion.
         """
-        if self._compiled.optimizer is not self._optimizer:
+        if self._users_model.optimizer is not self._optimizer:
             raise InvalidSetting(
-                f"{self.where} was compiled anew after it became a TPUEstimator, and its "
-                f"checkpoints have the state of the optimizer before. Call model_to_tpu_estimator "
-                f"again, with another model_dir."
+                f"{self.label} was compiled again after its conversion to a TPUEstimator, and its "
+                f"checkpoints contain the state of the previous optimizer. Call "
+                f"model_to_tpu_estimator again, with another model_dir."
             )
 
     @property
-    def _compiled(self) -> Any:
-        """The model that the program has."""
+    def _users_model(self) -> Any:
+        """Return the model that the program holds: the original of a clone, or the model."""
         return self.model if self.graph_model is None else self.graph_model
 
     def variables(self) -> list[variables.CheckpointVariable]:
-        """Its variables, and those of its optimizer."""
-        if self._weights is None:
-            self._weights = variables.collect_variables(self.adapter, self.model)
-        return self._weights
+        """Return the variables of the model and of its optimizer, with their checkpoint names."""
+        if self._variables is None:
+            self._variables = variables.collect_variables(self.adapter, self.model)
+        return self._variables
 
     def initial_values(self) -> dict[str, Any]:
-        """What its variables start from, where no checkpoint has them."""
+        """Return the initial values, name → array; empty if a checkpoint has the variables."""
         if self.is_in_checkpoint:
             return {}
         return variables.initial_values(self.adapter, self.model, self.variables())
 
     def build_from(self, x: Any) -> None:
-        """Builds a model that waits for its first batch."""
+        """Build a model that has no variables yet for the shapes and dtypes of a batch.
+
+        Args:
+          x: a tensor or a nest of tensors: the model's inputs. Only shapes and dtypes are read.
+
+        Raises:
+          InvalidSetting: the model cannot process such a batch.
+        """
         if self.is_built:
             return
         with eager_mode():
             zeros = tf.nest.map_structure(
-                lambda each: tf.zeros([size or 1 for size in each.shape], each.dtype), x
+                lambda tensor: tf.zeros([size or 1 for size in tensor.shape], tensor.dtype), x
             )
             try:
                 self.adapter.call(self.model, zeros, training=False)
-            except step_errors.STEP_ERRORS as error:
-                raise step_errors.explain_step_error(error, self.where, {"features": x}) from error
-        logger.info("%s: built for its first batch, with new weights", self.where)
+            except batch_errors.BATCH_ERRORS as error:
+                raise batch_errors.explain_batch_error(
+                    error, self.label, {"features": x}
+                ) from error
+        logger.info("%s: built for its first batch, with new weights", self.label)
 
     def named_outputs(self, outputs: Any) -> dict[str, Any]:
-        """Name → tensor of what the model returns."""
+        """Name the tensors that the model returns.
+
+        Args:
+          outputs: a tensor or a nest of tensors.
+
+        Returns:
+          Output name → tensor. Outputs without a name are called output_1, output_2 and so on.
+        """
         if isinstance(outputs, dict):
-            return {str(name): each for name, each in outputs.items()}
-        flat = tf.nest.flatten(outputs)
+            return {str(name): tensor for name, tensor in outputs.items()}
+        tensors = tf.nest.flatten(outputs)
         with eager_mode():
             names = self.adapter.output_names(self.model)
-        if names is None or len(names) != len(flat):
-            names = [f"output_{number}" for number in range(1, len(flat) + 1)]
+        if names is None or len(names) != len(tensors):
+            names = [f"output_{number}" for number in range(1, len(tensors) + 1)]
         taken: set[str] = set()
         return {
-            variables.make_unique(name, taken): each for name, each in zip(names, flat, strict=True)
+            variables.make_unique(name, taken): tensor
+            for name, tensor in zip(names, tensors, strict=True)
         }

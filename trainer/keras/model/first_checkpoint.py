@@ -1,4 +1,4 @@
-"""The checkpoint that a converted model starts from."""
+"""The checkpoint that the training of a converted model starts from."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -14,39 +14,53 @@ from trainer.tensorflow_internals import update_checkpoint_state
 
 logger = logging.getLogger("tensorflow.trainer")
 
+# The number of missing variables that an error lists.
+_MAX_LISTED = 5
+
 
 def write_checkpoint(model_dir: str, values: Mapping[str, Any], step: int) -> str:
-    """Writes values, by name, as the checkpoint of a global step; returns its path."""
+    """Write a checkpoint and register it as the newest one of its directory.
+
+    Args:
+      model_dir: the directory; created if it does not exist.
+      values: variable name → array.
+      step: the value of the global step.
+
+    Returns:
+      The path of the checkpoint.
+    """
     tf.io.gfile.makedirs(model_dir)
-    name = f"model.ckpt-{step}"
-    path = tf.io.gfile.join(model_dir, name)
+    path = tf.io.gfile.join(model_dir, f"model.ckpt-{step}")
     with eager_mode():
         tensors = {**values, checkpoints.GLOBAL_STEP: tf.constant(step, tf.int64)}
         tf.raw_ops.SaveV2(
             prefix=path,
             tensor_names=list(tensors),
             shape_and_slices=[""] * len(tensors),
-            tensors=[tf.convert_to_tensor(each) for each in tensors.values()],
+            tensors=[tf.convert_to_tensor(value) for value in tensors.values()],
         )
     update_checkpoint_state(model_dir, path, [path], save_relative_paths=True)
     return path
 
 
-def check_checkpoint(checkpoint: str, weights: Iterable[CheckpointVariable]) -> None:
-    """Refuses a checkpoint of another model.
+def check_checkpoint(checkpoint: str, variables: Iterable[CheckpointVariable]) -> None:
+    """Check that a checkpoint has every variable of a model, with the same shape.
+
+    Args:
+      checkpoint: the path of the checkpoint.
+      variables: the variables of the model and of its optimizer.
 
     Raises:
-      CheckpointMismatch: names what is missing or has another shape.
+      CheckpointMismatch: variables are missing or have another shape; the message names them.
     """
-    saved = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
-    wrong = [
-        f"{each.name} {each.variable.shape.as_list()}"
-        for each in weights
-        if saved.get(each.name) != each.variable.shape.as_list()
+    saved_shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    shapes = {variable.name: variable.keras_variable.shape.as_list() for variable in variables}
+    missing = [
+        f"{name} {shape}" for name, shape in shapes.items() if saved_shapes.get(name) != shape
     ]
-    if wrong:
+    if missing:
         raise CheckpointMismatch(
-            f"checkpoint {checkpoint} is not of this model: it has no {', '.join(wrong[:5])}"
-            f"{' ...' if len(wrong) > 5 else ''}. Use the model and the optimizer that wrote it, "
-            f"or another model_dir."
+            f"checkpoint {checkpoint} does not belong to this model: it lacks "
+            f"{', '.join(missing[:_MAX_LISTED])}{' ...' if len(missing) > _MAX_LISTED else ''}. "
+            f"Use the model and the optimizer that wrote it, or another model_dir."
         )

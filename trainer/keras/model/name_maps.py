@@ -1,4 +1,4 @@
-"""NameMaps that a program gives to the metrics and the outputs of a Keras model."""
+"""The user's names for the metrics and the outputs of a Keras model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,95 +7,113 @@ from typing import Any
 from tpuserve.errors import InvalidSetting, InvalidType
 from trainer.tensorflow_internals import PredictOutput
 
-_DEFAULT = "serving_default"
+_DEFAULT_SIGNATURE = "serving_default"
 
 
 @dataclass(frozen=True)
 class NameMaps:
-    """What a model's metrics are called, and which signatures its outputs have of their own.
+    """The options metric_names_map and export_outputs of `model_to_tpu_estimator`.
 
-    Source: tensorflow_estimator, keras_lib.py, of which these are the rules.
+    Source of the rules: tensorflow_estimator, keras_lib.py.
 
     Attributes:
-      metrics: name in Keras → name in evaluate(), of all metrics but the losses; None for those
-        of Keras.
-      outputs: name of an output → class of an export output, made of its tensor; None for the
-        signature serving_default alone, which has all outputs.
+      metrics: Keras metric name → name in the result of evaluate(), for all metrics except the
+        losses; None keeps Keras's names.
+      outputs: output name → class of the export output, which is called with the output's tensor;
+        None exports the signature serving_default alone, which contains all outputs.
     """
 
     metrics: Mapping[str, str] | None = None
     outputs: Mapping[str, Callable[[Any], Any]] | None = None
 
     def __post_init__(self) -> None:
+        """Check the types of both maps.
+
+        Raises:
+          InvalidType: a map is not a dict, or an export output is not callable.
+          InvalidSetting: a metric would be called "loss".
+        """
         for option, value in (
             ("metric_names_map", self.metrics),
             ("export_outputs", self.outputs),
         ):
             if value is not None and not isinstance(value, Mapping):
-                raise InvalidType(f"{option} is {value!r}. Give a dict, or None.")
-        for name, kind in (self.outputs or {}).items():
-            if not callable(kind):
+                raise InvalidType(f"{option} must be a dict or None (got {value!r}).")
+        for name, output_class in (self.outputs or {}).items():
+            if not callable(output_class):
                 raise InvalidType(
-                    f"export_outputs[{name!r}] is {kind!r}. Give a class, as "
-                    f"tf.estimator.export.ClassificationOutput, which is called with the output."
+                    f"export_outputs[{name!r}] must be a class that is called with the output, "
+                    f"such as tf.estimator.export.ClassificationOutput (got {output_class!r})."
                 )
-        for name, other in (self.metrics or {}).items():
-            if other == "loss":
+        for name, new_name in (self.metrics or {}).items():
+            if new_name == "loss":
                 raise InvalidSetting(
-                    f"metric_names_map[{name!r}] is 'loss', which evaluate() has already. Give "
-                    f"the metric another name."
+                    f"metric_names_map[{name!r}] is 'loss', which is already a key of the result "
+                    f"of evaluate(). Give the metric another name."
                 )
 
-    def rename_metrics(self, found: Mapping[str, Any], losses: set[str]) -> dict[str, Any]:
-        """The metrics of a model under the names that are wanted.
+    def rename_metrics(self, results: Mapping[str, Any], losses: set[str]) -> dict[str, Any]:
+        """Rename the metrics of a model as the user requested.
 
         Args:
-          found: by their names in Keras.
-          losses: which of them are losses of single outputs; they keep their names.
+          results: Keras metric name → result.
+          losses: the names that belong to losses of single outputs; they stay unchanged.
+
+        Returns:
+          The user's name → result.
 
         Raises:
-          InvalidSetting: a metric has no name, or a name belongs to no metric.
+          InvalidSetting: the map lacks a metric, or names one that the model does not have.
         """
         if not self.metrics:
-            return dict(found)
-        expected = [name for name in found if name not in losses]
-        unnamed = [name for name in expected if name not in self.metrics]
+            return dict(results)
+        expected = [name for name in results if name not in losses]
+        missing = [name for name in expected if name not in self.metrics]
         unknown = [name for name in self.metrics if name not in expected]
-        if unnamed or unknown:
+        if missing or unknown:
+            problems = [
+                f"{', '.join(names)} {problem}"
+                for names, problem in ((missing, "is missing"), (unknown, "is not a metric"))
+                if names
+            ]
             raise InvalidSetting(
                 f"metric_names_map has the keys {', '.join(self.metrics)}, and the model has the "
-                f"metrics {', '.join(expected) or 'none'}: "
-                + "; ".join(
-                    f"{', '.join(names)} {what}"
-                    for names, what in ((unnamed, "is missing"), (unknown, "is no metric"))
-                    if names
-                )
-                + ". Name each metric once, and no loss."
+                f"metrics {', '.join(expected) or 'none'}: {'; '.join(problems)}. Name each "
+                f"metric once, and no loss."
             )
-        return {self.metrics.get(name, name): each for name, each in found.items()}
+        return {self.metrics.get(name, name): result for name, result in results.items()}
 
     def export_outputs(self, predictions: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The export outputs of a model; None for the default alone.
+        """Build the export outputs of a model.
+
+        Args:
+          predictions: output name → tensor.
+
+        Returns:
+          Signature name → export output; None for the default signature alone.
 
         Raises:
-          InvalidSetting: a name belongs to no output.
+          InvalidSetting: the map names an output that the model does not have.
         """
         if not self.outputs:
             return None
         self.check_output_names(list(predictions))
         own = {name: kind(predictions[name]) for name, kind in self.outputs.items()}
-        return {_DEFAULT: PredictOutput(dict(predictions)), **own}
+        return {_DEFAULT_SIGNATURE: PredictOutput(dict(predictions)), **own}
 
     def check_output_names(self, names: list[str]) -> None:
-        """Refuses names that belong to no output.
+        """Check that the model has every output that export_outputs names.
+
+        Args:
+          names: the names of the model's outputs.
 
         Raises:
-          InvalidSetting: names one.
+          InvalidSetting: the model lacks an output; the message names it.
         """
         unknown = [name for name in self.outputs or {} if name not in names]
         if unknown:
             raise InvalidSetting(
                 f"export_outputs has the keys {', '.join(self.outputs or {})}, and the model has "
-                f"the outputs {', '.join(names)}: {', '.join(unknown)} is none of them. Name "
-                f"outputs of the model; serving_default is there without a word."
+                f"the outputs {', '.join(names)}: {', '.join(unknown)} is not an output. Use "
+                f"names of the model's outputs; the signature serving_default always exists."
             )

@@ -1,71 +1,104 @@
-"""What both kinds of Keras have in common: options that are refused, and words for the others."""
+"""Checks and descriptions of model options that are the same for Keras 3 and for tf_keras."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-_STEPS = ("train_step", "test_step", "predict_step", "compute_metrics")
+_STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_metrics")
 
 
 def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
-    """The steps that a model makes itself."""
-    for name in _STEPS:
-        kind = next(each for each in type(model).__mro__ if name in vars(each))
-        if kind.__module__.partition(".")[0] != base.__module__.partition(".")[0]:
-            yield name, kind.__name__
+    """Find the step methods that a model's own class overrides.
+
+    Args:
+      model: the Keras model.
+      base: the class Model of its Keras.
+
+    Yields:
+      The name of a method, which is an unsupported option, and the class that overrides it.
+    """
+    for name in _STEP_METHODS:
+        owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
+        if owner.__module__.partition(".")[0] != base.__module__.partition(".")[0]:
+            yield name, owner.__name__
 
 
-def unreduced_losses(losses: Any, not_reduced: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """The losses that are no number."""
-    for each in tf.nest.flatten(losses):
-        if hasattr(each, "reduction") and each.reduction in not_reduced:
-            yield "reduction='none'", type(each).__name__
+def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Find the compiled losses that return a tensor and not one number.
+
+    Args:
+      losses: a loss or a nest of losses.
+      no_reduction: the values of a loss's `reduction` that mean "do not reduce".
+
+    Yields:
+      The unsupported option, and the class of a loss.
+    """
+    for loss in tf.nest.flatten(losses):
+        if hasattr(loss, "reduction") and loss.reduction in no_reduction:
+            yield "reduction='none'", type(loss).__name__
 
 
-def unsupported_layer_options(layer: Any, policy: str) -> Iterator[tuple[str, str]]:
-    """What of a layer has no place on a TPU."""
-    can_be_reset = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
-    if getattr(layer, "stateful", False) is True and can_be_reset:
+def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[str, str]]:
+    """Find the options of a layer that a TPU does not support.
+
+    Args:
+      layer: a Keras layer.
+      dtype_policy: the name of its mixed-precision policy.
+
+    Yields:
+      An unsupported option, and the name of the layer.
+    """
+    can_reset_state = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
+    if getattr(layer, "stateful", False) is True and can_reset_state:
         yield "stateful", layer.name
     if getattr(layer, "lookup_table", None) is not None:
         yield "lookup table", layer.name
-    if policy == "mixed_float16":
+    if dtype_policy == "mixed_float16":
         yield "mixed_float16", layer.name
     if getattr(layer, "dynamic", False) is True:
         yield "dynamic", layer.name
 
 
 def describe_optimizer(optimizer: Any) -> str:
-    """An optimizer's name, and its learning rate."""
+    """Return an optimizer's class and its learning rate: "SGD(0.01)", "Adam(CosineDecay)"."""
     rate = getattr(optimizer, "_learning_rate", None)
     if rate is None:
         rate = getattr(optimizer, "_hyper", {}).get("learning_rate")
-    read = getattr(rate, "numpy", None)
-    if read is not None:
-        rate = f"{float(read()):g}"
+    read_value = getattr(rate, "numpy", None)
+    if read_value is not None:
+        rate = f"{float(read_value()):g}"
     elif not isinstance(rate, (int, float)):
         rate = type(rate).__name__
     return f"{type(optimizer).__name__}({rate})"
 
 
 def describe_ignored_options(jit_compile: Any, steps_per_execution: Any) -> str:
-    """What of compile() says how model.fit is to run, and so says nothing here."""
-    found = []
+    """Describe the arguments of compile() that control model.fit and not an estimator.
+
+    Args:
+      jit_compile: as given to compile().
+      steps_per_execution: as given to compile().
+
+    Returns:
+      The ignored arguments, with what the estimator does instead; "none" if there are none.
+    """
+    ignored = []
     if jit_compile is True:
-        found.append("jit_compile (a TPU always compiles, a CPU does not)")
+        ignored.append("jit_compile (XLA compiles every step on a TPU and none on a CPU)")
     if int(steps_per_execution or 1) > 1:
-        found.append("steps_per_execution (TPUConfig has iterations_per_loop)")
-    return ", ".join(found) or "none"
+        ignored.append("steps_per_execution (set TPUConfig.iterations_per_loop)")
+    return ", ".join(ignored) or "none"
 
 
 def format_names(value: Any) -> str:
-    """The names of losses or metrics."""
-    names = [_name(each) for each in tf.nest.flatten(value) if each is not None]
+    """Format the names of a nest of losses or metrics; "none" if there are none."""
+    names = [_get_name(entry) for entry in tf.nest.flatten(value) if entry is not None]
     return ", ".join(names) or "none"
 
 
-def _name(value: Any) -> str:
+def _get_name(value: Any) -> str:
+    """Return the name of a loss or metric: a string, an object or a function."""
     if isinstance(value, str):
         return value
     return str(getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__))

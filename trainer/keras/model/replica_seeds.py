@@ -1,4 +1,4 @@
-"""Seeds that differ between replicas."""
+"""Random seeds that differ between the replicas of a TPU."""
 
 from typing import Any
 
@@ -6,17 +6,25 @@ import tensorflow as tf
 
 from trainer.tensorflow_internals import gen_xla_ops, tpu_function
 
-# Far from what counting up by one reaches.
-_DISTANCE = 0x9E3779B1
+# The seeds of two replicas differ by a multiple of this number (2**32 divided by the golden ratio),
+# because generators count their seeds up by one.
+_SEED_STRIDE = 0x9E3779B1
 
 
 def offset_by_replica(seed: Any) -> Any:
-    """A seed [2] as it is on the first replica, and another one on each other.
+    """Add an offset to a seed that is zero on the first replica and differs on the others.
 
-    Replicas have the same variables, a generator's state among them: they would all drop the same
-    units.
+    All replicas have the same variables, and so the same generator state: without the offset, a
+    dropout layer would drop the same units on each replica.
+
+    Args:
+      seed: a tensor [2] of integers.
+
+    Returns:
+      A tensor of the same shape and dtype.
     """
     if (tpu_function.get_tpu_context().number_of_shards or 1) == 1:
         return seed
     replica = tf.cast(gen_xla_ops.xla_replica_id(), seed.dtype)
-    return seed + tf.stack([replica * tf.constant(_DISTANCE, seed.dtype), tf.zeros_like(replica)])
+    offset = replica * tf.constant(_SEED_STRIDE, seed.dtype)
+    return seed + tf.stack([offset, tf.zeros_like(replica)])

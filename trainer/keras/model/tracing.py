@@ -1,9 +1,9 @@
-"""A Keras function as ops of the default graph.
+"""Puts a Keras function into the default graph.
 
-Keras runs its models eagerly, or inside of a tf.function that captures its variables. So the
-function is traced as Keras would trace it, and the graph that comes of it is put into the default
-one, with other variables in the place of those that were captured. What the model, its losses,
-its metrics and its optimizer do is what they do in `model.fit`: none of it is written anew.
+Keras runs its models eagerly, or inside of a tf.function that captures its variables. This module
+traces a function as Keras would and imports the resulting graph into the default graph, where it
+replaces the captured variables by others. So the model, its losses, its metrics and its optimizer
+run the same code as in `model.fit`.
 """
 
 import contextlib
@@ -24,32 +24,35 @@ from trainer.tensorflow_internals import (
 
 @contextlib.contextmanager
 def eager_mode() -> Iterator[None]:
-    """Ops run at once, whatever graph is being built, and in programs without eager execution."""
+    """Run ops eagerly inside a context, even while a graph is built or with eager execution off."""
     with eager_context.eager_mode(), tf2_engine.use_tf2_engine():
         yield
 
 
 def is_for_xla() -> bool:
-    """Whether the ops of the default graph are compiled by XLA, as those of a TPU are."""
+    """Return whether XLA compiles the ops of the default graph, as it does for a TPU."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xla: bool) -> Any:
-    """The graph of a function, a FuncGraph.
+    """Trace a function.
 
     Args:
-      function: takes one tensor for each spec, returns a list of tensors.
-      specs: TensorSpecs.
-      for_xla: whether loops and their gradients must have a form that XLA compiles.
+      function: takes one tensor for each spec and returns a list of tensors.
+      specs: one TensorSpec for each argument.
+      for_xla: whether to trace loops and their gradients in the form that XLA compiles.
+
+    Returns:
+      A FuncGraph.
     """
 
     def traced(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
-            # An argument that comes back as it is would have no node of its own.
-            return [tf.identity(each) for each in function(*arguments)]
+            # Without the identity, an argument that is also a result would have no node.
+            return [tf.identity(tensor) for tensor in function(*arguments)]
 
     with eager_mode():
-        # As tf.function traces; but that one does so twice to find variables that are created.
+        # A tf.function would trace twice, to find the variables that the function creates.
         return func_graph_from_py_func(
             "keras", autograph_util.py_func_from_autograph(traced), tuple(specs), {}
         )
@@ -57,66 +60,93 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
 
 @contextlib.contextmanager
 def _xla_context() -> Iterator[None]:
-    inside = control_flow_ops.XLAControlFlowContext()
-    inside.Enter()
+    """Mark the ops that are built inside a context as compiled by XLA."""
+    xla_context = control_flow_ops.XLAControlFlowContext()
+    xla_context.Enter()
     try:
         yield
     finally:
-        inside.Exit()
+        xla_context.Exit()
 
 
 def inline_traced_graph(
-    traced: Any, arguments: Sequence[Any], handle_of: Callable[[Any], Any], name: str
+    func_graph: Any,
+    arguments: Sequence[Any],
+    replace_handle: Callable[[Any], Any],
+    name: str,
 ) -> list[Any]:
-    """The outputs of a traced function, computed in the default graph.
+    """Import a traced function into the default graph.
 
-    Each of them is there only when all that the function does is done; and it does nothing before
-    all arguments are there: an input that ends must not leave a step half made.
+    Each output depends on all side effects of the function. Each op that uses a variable depends
+    on all arguments: an input that ends must not leave half of a step's updates behind.
 
     Args:
-      traced: from `trace`.
-      arguments: tensors of the default graph.
-      handle_of: for the handle of a variable that was captured, the one to take in its place.
-      name: prefix of the ops.
+      func_graph: a result of `trace_function`.
+      arguments: tensors of the default graph, one for each argument of the function.
+      replace_handle: maps the handle of a captured variable to the handle to use instead.
+      name: the prefix of the names of the imported ops.
+
+    Returns:
+      The outputs of the function, as tensors of the default graph.
     """
     graph = tf.compat.v1.get_default_graph()
-    captures = [(outer, inner) for outer, inner in traced.captures]
-    given = traced.inputs[: len(traced.inputs) - len(captures)]
-    arguments = [_capture(graph, each) for each in arguments]
-    inputs = {inner.name: tensor for inner, tensor in zip(given, arguments, strict=True)}
-    for outer, inner in captures:
-        if outer.dtype == tf.resource:
-            inputs[inner.name] = _capture(graph, handle_of(outer))
-        else:
-            inputs[inner.name] = tf.constant(outer.numpy())
-    wanted = [each.name for each in traced.outputs]
-    done = [each.name for each in traced.control_outputs]
-    before = len(graph.get_operations())
-    body, used = _remove_placeholders(
-        traced.as_graph_def(), {each.partition(":")[0] for each in inputs}
-    )
+    arguments = [_capture(graph, tensor) for tensor in arguments]
+    inputs = _map_inputs(graph, func_graph, arguments, replace_handle)
+    output_names = [tensor.name for tensor in func_graph.outputs]
+    control_outputs = [op.name for op in func_graph.control_outputs]
+    num_ops_before = len(graph.get_operations())
+    placeholders = {input_name.partition(":")[0] for input_name in inputs}
+    body, used = _remove_placeholders(func_graph.as_graph_def(), placeholders)
     returned = tf.graph_util.import_graph_def(
         body,
-        input_map={each: tensor for each, tensor in inputs.items() if each in used},
-        return_elements=[*wanted, *done],
+        input_map={input_name: inputs[input_name] for input_name in inputs if input_name in used},
+        return_elements=[*output_names, *control_outputs],
         name=name,
     )
-    if done:
-        _wait_for_arguments(graph.get_operations()[before:], arguments)
+    if control_outputs:
+        _wait_for_arguments(graph.get_operations()[num_ops_before:], arguments)
     results = []
-    with tf.control_dependencies(returned[len(wanted) :]):
-        for made, one in zip(returned[: len(wanted)], traced.outputs, strict=True):
-            result = tf.identity(made)
-            result.set_shape(one.shape)
+    with tf.control_dependencies(returned[len(output_names) :]):
+        outputs = returned[: len(output_names)]
+        for imported, traced in zip(outputs, func_graph.outputs, strict=True):
+            result = tf.identity(imported)
+            result.set_shape(traced.shape)
             results.append(result)
     return results
 
 
-def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
-    """A graph without its placeholders, of which TensorFlow says that no TPU can run them.
+def _map_inputs(
+    graph: Any,
+    func_graph: Any,
+    arguments: Sequence[Any],
+    replace_handle: Callable[[Any], Any],
+) -> dict[str, Any]:
+    """Map the placeholders of a traced function to tensors of the graph that it is imported into.
 
     Returns:
-      The graph, and the names of the tensors of placeholders that it uses.
+      Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with
+      the value of a captured eager tensor.
+    """
+    captures = list(func_graph.captures)
+    parameters = func_graph.inputs[: len(func_graph.inputs) - len(captures)]
+    inputs = {inner.name: tensor for inner, tensor in zip(parameters, arguments, strict=True)}
+    for outer, inner in captures:
+        if outer.dtype == tf.resource:
+            inputs[inner.name] = _capture(graph, replace_handle(outer))
+        else:
+            inputs[inner.name] = tf.constant(outer.numpy())
+    return inputs
+
+
+def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, set[str]]:
+    """Remove the placeholders from a graph, because TensorFlow rejects them on a TPU.
+
+    Args:
+      graph_def: the GraphDef of a traced function; it is not changed.
+      placeholders: the names of its placeholder nodes.
+
+    Returns:
+      The GraphDef without placeholders, and the names of the tensors that its nodes use.
     """
     body = tf.compat.v1.GraphDef()
     body.CopyFrom(graph_def)
@@ -125,29 +155,30 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
     for node in graph_def.node:
         if node.name in placeholders:
             continue
-        kept = body.node.add()
-        kept.CopyFrom(node)
-        # An op on a variable wants to be where that is, which it is without a word.
-        kept.attr.pop("_class", None)
-        del kept.input[:]
-        kept.input.extend(
-            each for each in node.input if not (each[0] == "^" and each[1:] in placeholders)
+        copy = body.node.add()
+        copy.CopyFrom(node)
+        # The colocation with a removed placeholder. TensorFlow places an op on the device of its
+        # variable without it.
+        copy.attr.pop("_class", None)
+        del copy.input[:]
+        copy.input.extend(
+            name for name in node.input if not (name[0] == "^" and name[1:] in placeholders)
         )
         used.update(
-            each if ":" in each else f"{each}:0" for each in kept.input if not each.startswith("^")
+            name if ":" in name else f"{name}:0" for name in copy.input if not name.startswith("^")
         )
     return body, used
 
 
 def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Has operations that touch variables wait for the arguments."""
-    sources = {each.op.name: each.op for each in arguments}
-    for each in operations:
-        if any(one.dtype == tf.resource for one in each.inputs):
-            each._add_control_inputs(list(sources.values()))
+    """Add control dependencies on the arguments to each operation that uses a variable."""
+    sources = {tensor.op.name: tensor.op for tensor in arguments}
+    for operation in operations:
+        if any(tensor.dtype == tf.resource for tensor in operation.inputs):
+            operation._add_control_inputs(list(sources.values()))
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """The tensor as the body of a loop, or another function, has it."""
+    """Return a tensor as seen from a graph, which may be the body of a loop or a function."""
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

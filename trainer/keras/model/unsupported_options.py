@@ -1,4 +1,4 @@
-"""What a Keras model can have that a TPUEstimator cannot: one table, by the option's name."""
+"""The table of what a Keras model can have and a TPUEstimator does not support."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from tpuserve.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class UnsupportedOption:
-    """An option that is refused.
+    """A reason why a Keras model cannot be converted.
 
     Attributes:
-      reason: what stands in the way.
-      remedy: what to do.
+      reason: why an estimator does not support the option.
+      remedy: what the user can do instead.
     """
 
     reason: str
@@ -21,114 +21,117 @@ class UnsupportedOption:
 
 UNSUPPORTED_OPTIONS: Mapping[str, UnsupportedOption] = {
     "not compiled": UnsupportedOption(
-        "there is no optimizer and no loss to train and to evaluate with",
+        "training and evaluation need an optimizer and a loss",
         "Call model.compile first",
     ),
     "run_eagerly": UnsupportedOption(
-        "an estimator runs a graph, and no Python in its steps",
-        "Compile the model without it",
+        "an estimator runs its steps as a graph, without Python code",
+        "Compile the model without run_eagerly",
     ),
     "dynamic": UnsupportedOption(
-        "a layer of dynamic=True runs Python in each step, and an estimator runs a graph",
-        "Write the layer in TensorFlow ops, and leave dynamic out",
+        "a layer with dynamic=True runs Python code in each step, and an estimator runs its steps "
+        "as a graph",
+        "Write the layer in TensorFlow ops, and remove dynamic=True",
     ),
     "train_step": UnsupportedOption(
-        "it says itself how a step is made, and gradients must be summed in the midst of it",
-        "Put the loss into compute_loss or add_loss, or write a model_fn for TPUEstimator",
+        "the model defines the whole training step, and an estimator must sum the gradients of all "
+        "replicas inside the step",
+        "Move the loss to compute_loss or add_loss, or write a model_fn for TPUEstimator",
     ),
     "test_step": UnsupportedOption(
-        "an evaluation is made of the model's loss and metrics",
-        "Put them into compile(), or write a model_fn for TPUEstimator",
+        "an estimator evaluates the loss and the metrics of compile()",
+        "Pass them to compile(), or write a model_fn for TPUEstimator",
     ),
     "predict_step": UnsupportedOption(
-        "predictions are what the model returns",
-        "Let call() return them, or write a model_fn for TPUEstimator",
+        "the predictions of an estimator are the outputs of the model",
+        "Return the predictions from call(), or write a model_fn for TPUEstimator",
     ),
     "compute_metrics": UnsupportedOption(
-        "metrics are counted on the host, which gets the labels, the outputs and the weights",
-        "Give metrics= and weighted_metrics= to compile()",
+        "the host computes the metrics, from the labels, the outputs and the sample weights",
+        "Pass metrics= and weighted_metrics= to compile()",
     ),
     "add_metric": UnsupportedOption(
-        "a metric inside of a layer is counted on the TPU, by each replica for itself",
-        "Give the metric to compile(), and the value as an output of the model",
+        "each replica of a TPU would update the metric of a layer separately",
+        "Make the value an output of the model, and pass the metric to compile()",
     ),
     "LossScaleOptimizer": UnsupportedOption(
-        "it skips steps by what one replica finds, and a TPU's bfloat16 needs no loss scale",
+        "it decides on each replica separately whether to skip a step, and bfloat16 on a TPU needs "
+        "no loss scale",
         "Compile with the inner optimizer, and use the policy mixed_bfloat16",
     ),
     "mixed_float16": UnsupportedOption(
-        "a TPU computes in bfloat16, not in float16",
+        "a TPU computes in bfloat16 and not in float16",
         "Use the policy mixed_bfloat16",
     ),
     "stateful": UnsupportedOption(
-        "a stateful recurrent layer carries its state from batch to batch, and batches are "
-        "spread over replicas",
+        "a stateful recurrent layer keeps its state from batch to batch, and an estimator "
+        "distributes batches over replicas",
         "Build the layer with stateful=False",
     ),
     "lookup table": UnsupportedOption(
-        "a table is looked up on the host, and the model runs on the TPU",
-        "Apply the layer in the input_fn, to the Dataset",
+        "lookup tables exist only on the host, and the model runs on the TPU",
+        "Apply the layer to the Dataset in the input_fn",
     ),
     "amsgrad of a legacy optimizer": UnsupportedOption(
-        "its op has no form on a TPU",
+        "TensorFlow has no TPU implementation of its op",
         "Use tf_keras.optimizers.Adam(amsgrad=True), or use_tpu=False",
     ),
     "reduction='none'": UnsupportedOption(
-        "the loss is not one number, and a step needs one",
+        "the loss is a tensor, and a training step needs one number",
         "Use reduction='sum_over_batch_size' or 'sum'",
     ),
     "untracked variable": UnsupportedOption(
-        "the model reads a variable that is not among model.variables, so no checkpoint would "
-        "have it",
-        "Make it an attribute of the layer that uses it, or by its add_weight",
+        "the model reads a variable that model.variables does not contain, so checkpoints would "
+        "not contain it",
+        "Make the variable an attribute of the layer that uses it, or create it by add_weight",
     ),
     "distribute strategy": UnsupportedOption(
-        "the model was made in a tf.distribute strategy, which spreads it itself",
-        "Make it outside of strategy.scope()",
+        "the model was built in the scope of a tf.distribute strategy, which distributes it",
+        "Build the model outside of strategy.scope()",
     ),
     "KERAS_BACKEND": UnsupportedOption(
-        "Keras runs on another backend than TensorFlow",
-        "Set KERAS_BACKEND=tensorflow before keras is imported",
+        "Keras uses another backend than TensorFlow",
+        "Set KERAS_BACKEND=tensorflow before the program imports keras",
     ),
     "no get_config": UnsupportedOption(
-        "the model was made without eager execution, and is made again from the configuration of "
-        "its layers, which cannot be",
-        "Give your layers, or a subclassed model, a get_config and a from_config",
+        "the model was built without eager execution; the conversion rebuilds it from the "
+        "configurations of its layers, and a layer or the model has none that works",
+        "Implement get_config and from_config in your layers, or in the subclassed model",
     ),
     "add_loss of a function": UnsupportedOption(
-        "the function was added to a model that was made without eager execution, and reads "
-        "variables of its graph",
+        "the model was built without eager execution, and the function reads variables of its "
+        "graph",
         "Call add_loss in the call() of a layer",
     ),
     "tensor as hyperparameter": UnsupportedOption(
-        "the tensor is computed in the graph of the program, and an estimator has another one",
-        "Give a number, a function, or one of tf.keras.optimizers.schedules",
+        "the tensor belongs to the graph of the program, and an estimator builds a graph of its "
+        "own",
+        "Use a number, a function, or one of tf.keras.optimizers.schedules",
     ),
     "optimizer in an optimizer": UnsupportedOption(
-        "what the outer one does to gradients is made for a graph of TensorFlow 1",
-        "Compile with the inner one; CrossShardOptimizer with its mean may stay",
+        "the outer optimizer changes gradients by ops of a TensorFlow 1 graph",
+        "Compile with the inner optimizer; a CrossShardOptimizer that computes means is supported",
     ),
     "another optimizer": UnsupportedOption(
-        "it is neither one of tf.keras.optimizers nor one of tf.compat.v1.train",
+        "it is neither a tf.keras.optimizers optimizer nor a tf.compat.v1.train optimizer",
         "Compile with one of these",
     ),
 }
 
 
 def unsupported_option_error(
-    option: str, where: str, error: BaseException | None = None
+    option: str, owner: str, cause: BaseException | None = None
 ) -> InvalidSetting:
-    """The error to raise for an option of the table.
+    """Build the error for an option of the table.
 
     Args:
       option: a key of `UNSUPPORTED_OPTIONS`.
-      where: the model, and the layer, that has it.
-      error: what it follows from, if anything.
+      owner: the model, and the layer or object that has the option.
+      cause: the error that the option has caused, or None.
     """
-    refusal = UNSUPPORTED_OPTIONS[option]
-    found = InvalidSetting(
-        f"{where} cannot become a TPUEstimator because of {option}: {refusal.reason}. "
-        f"{refusal.remedy}."
+    entry = UNSUPPORTED_OPTIONS[option]
+    error = InvalidSetting(
+        f"{owner} cannot become a TPUEstimator because of {option}: {entry.reason}. {entry.remedy}."
     )
-    found.__cause__ = error
-    return found
+    error.__cause__ = cause
+    return error

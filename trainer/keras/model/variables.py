@@ -1,4 +1,4 @@
-"""The variables of a Keras model and of its optimizer, under the names that a checkpoint has."""
+"""The variables of a Keras model and of its optimizer, with their names in checkpoints."""
 
 import re
 from collections.abc import Iterable
@@ -14,111 +14,133 @@ from trainer.keras.model.tracing import eager_mode
 
 @dataclass(frozen=True)
 class CheckpointVariable:
-    """One variable.
+    """A variable of a Keras model or of its optimizer.
 
     Attributes:
-      name: in checkpoints.
-      variable: Keras's own, an eager tf.Variable.
-      is_trained: whether gradients are made for it.
-      is_slot: whether it is the optimizer's.
+      name: the name in checkpoints.
+      keras_variable: the eager tf.Variable of Keras.
+      is_trained: whether it is trainable.
+      is_slot: whether it belongs to the optimizer.
     """
 
     name: str
-    variable: Any
+    keras_variable: Any
     is_trained: bool = False
     is_slot: bool = False
 
     @property
     def value(self) -> Any:
-        """What Keras has in it now, as an array."""
+        """Return the present value of Keras's variable, as an array."""
         with eager_mode():
-            return self.variable.numpy()
+            return self.keras_variable.numpy()
 
 
 def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVariable]:
-    """The weights of a model and, where it is compiled, of its optimizer.
+    """Collect the variables of a model and, if it is compiled, of its optimizer.
 
-    NameMaps do not depend on how many layers a program has made before: what Keras has numbered is
-    numbered anew, from the model's first layer on. So a checkpoint fits the model that another
-    process, or another cell of a notebook, makes by the same lines.
+    Keras numbers layers by a counter of the process. The names here do not depend on it: layers
+    are renumbered from the model's first layer. So a checkpoint fits a model that another process,
+    or another cell of a notebook, builds with the same code.
     """
     with eager_mode():
         adapter.build_optimizer(model)
-        own = adapter.model_variables(model)
+        model_variables = adapter.model_variables(model)
         slots = adapter.optimizer_variables(model)
-    numbered = _LayerNumbers(
-        [_name_and_default_name(each) for each in _named_objects(adapter, model)]
+    numbers = _LayerNumbers(
+        [_name_and_default_name(layer) for layer in _named_objects(adapter, model)]
     )
     taken: set[str] = set()
-    weights = [
+    collected = [
         CheckpointVariable(
-            make_unique(numbered.renumber(path), taken), variable, is_trained=is_trained
+            make_unique(numbers.renumber(path), taken), variable, is_trained=is_trained
         )
-        for path, variable, is_trained in own
+        for path, variable, is_trained in model_variables
     ]
-    weights += [
+    collected += [
         CheckpointVariable(
-            make_unique(f"optimizer/{numbered.renumber(path)}", taken), variable, is_slot=True
+            make_unique(f"optimizer/{numbers.renumber(path)}", taken), variable, is_slot=True
         )
         for path, variable in slots
     ]
-    return weights
+    return collected
 
 
 def moving_averages(
-    adapter: KerasAdapter, model: Any, weights: Iterable[CheckpointVariable]
+    adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, CheckpointVariable]:
-    """Name of a trained weight → the moving average that stands for it after training."""
-    weights = list(weights)
-    by_variable = {id(each.variable.handle): each for each in weights}
+    """Return the moving averages that replace the trained variables after training.
+
+    Args:
+      adapter: the adapter for the model's Keras.
+      model: the Keras model.
+      variables: the variables of the model and of its optimizer.
+
+    Returns:
+      Name of a trained variable → its average; empty if the optimizer keeps no averages.
+    """
+    variables = list(variables)
+    by_handle = {id(variable.keras_variable.handle): variable for variable in variables}
     averages = adapter.moving_averages(model)
-    trained = [each for each in weights if each.is_trained]
+    trained = [variable for variable in variables if variable.is_trained]
     return {
-        each.name: by_variable[id(average.handle)]
-        for each, average in zip(trained, averages, strict=False)
+        variable.name: by_handle[id(average.handle)]
+        for variable, average in zip(trained, averages, strict=False)
     }
 
 
 def initial_values(
-    adapter: KerasAdapter, model: Any, weights: Iterable[CheckpointVariable]
+    adapter: KerasAdapter, model: Any, variables: Iterable[CheckpointVariable]
 ) -> dict[str, Any]:
-    """Name → array: what a training starts from."""
-    weights = list(weights)
-    found = {each.name: each.value for each in weights}
+    """Return the values that a training starts from: variable name → array."""
+    variables = list(variables)
+    values = {variable.name: variable.value for variable in variables}
     with eager_mode():
-        has_begun = int(adapter.iterations(model).numpy()) > 0
-    if not has_begun:
-        # An average that is not begun has no value of its own; the first step sets it.
-        for name, average in moving_averages(adapter, model, weights).items():
-            found[average.name] = found[name].astype(found[average.name].dtype)
-    return found
+        has_trained = int(adapter.iterations(model).numpy()) > 0
+    if not has_trained:
+        # The optimizer's first step sets each average to its weight; until then it is zero.
+        for name, average in moving_averages(adapter, model, variables).items():
+            values[average.name] = values[name].astype(values[average.name].dtype)
+    return values
 
 
-def create_graph_variable(weight: CheckpointVariable, initial: Any) -> Any:
-    """The weight as a variable of the default graph.
+def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
+    """Create a variable of the default graph, which checkpoints contain.
 
     Args:
-      initial: the value that it starts from where no checkpoint is restored.
+      variable: defines the name, the shape and the dtype.
+      initial: the value for a training without a checkpoint, an array; None for zeros.
+
+    Returns:
+      A resource variable.
     """
-    variable = weight.variable
+    keras_variable = variable.keras_variable
     return tf.compat.v1.get_variable(
-        weight.name,
-        shape=variable.shape,
-        dtype=variable.dtype,
+        variable.name,
+        shape=keras_variable.shape,
+        dtype=keras_variable.dtype,
         initializer=tf.compat.v1.zeros_initializer()
         if initial is None
         else tf.compat.v1.constant_initializer(initial),
-        trainable=weight.is_trained,
+        trainable=variable.is_trained,
         use_resource=True,
     )
 
 
-def create_local_variable(name: str, variable: Any, initial: Any) -> Any:
-    """A variable of the default graph that no checkpoint has, as that of a metric."""
+def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
+    """Create a variable of the default graph, which checkpoints do not contain, as for a metric.
+
+    Args:
+      name: the name in the graph.
+      keras_variable: a tf.Variable that defines the shape and the dtype.
+      initial: the initial value, an array.
+
+    Returns:
+      A resource variable.
+    """
     return tf.compat.v1.get_variable(
         name,
-        shape=variable.shape,
-        dtype=variable.dtype,
+        shape=keras_variable.shape,
+        dtype=keras_variable.dtype,
         initializer=tf.compat.v1.constant_initializer(np.asarray(initial)),
         trainable=False,
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
@@ -127,38 +149,46 @@ def create_local_variable(name: str, variable: Any, initial: Any) -> Any:
 
 
 class _LayerNumbers:
-    """Paths with the numbers that Keras gave to layers without a name, from 0 on."""
+    """Renumbers, from 0, the layers that Keras has named by their class and a counter."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
-        self._new: dict[str, str] = {}
+        """Assign the new numbers.
+
+        Args:
+          layers: the name of each layer, and the name that Keras gives to the first layer of its
+            class.
+        """
+        self._new_names: dict[str, str] = {}
         counts: dict[str, int] = {}
-        for name, kind in layers:
-            if name in self._new or not re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name):
+        for name, default in layers:
+            is_default = re.fullmatch(rf"{re.escape(default)}(_\d+)?", name)
+            if name in self._new_names or not is_default:
                 continue
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            self._new[name] = f"{kind}_{number}" if number else kind
+            number = counts.get(default, 0)
+            counts[default] = number + 1
+            self._new_names[name] = f"{default}_{number}" if number else default
 
     def renumber(self, path: str) -> str:
-        return "/".join(self._new.get(each, each) for each in path.split("/"))
+        """Replace the layer names in the path of a variable."""
+        return "/".join(self._new_names.get(name, name) for name in path.split("/"))
 
 
 def _named_objects(adapter: KerasAdapter, model: Any) -> list[Any]:
-    # The optimizer is numbered as well, where there is one of its own in a process.
+    """Return the layers of a model and its optimizer, which Keras numbers like a layer."""
     with eager_mode():
         return [*adapter.layers(model), *([model.optimizer] if model.optimizer else [])]
 
 
 def _name_and_default_name(layer: Any) -> tuple[str, str]:
-    """A layer's name, and the one that Keras gives to the first of its class."""
+    """Return a layer's name, and the name that Keras gives to the first layer of its class."""
     name = str(getattr(layer, "name", None) or getattr(layer, "_name", ""))
-    kind = type(layer).__name__
-    kind = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", re.sub(r"\W+", "", kind))
-    return name, re.sub(r"([a-z])([A-Z])", r"\1_\2", kind).lower()
+    kind = re.sub(r"\W+", "", type(layer).__name__)
+    snake_case = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", kind)
+    return name, re.sub(r"([a-z])([A-Z])", r"\1_\2", snake_case).lower()
 
 
 def make_unique(name: str, taken: set[str]) -> str:
-    """The name, with a number behind it where it is taken; takes it."""
+    """Append a number to a name if it is taken already, and add the result to the taken names."""
     candidate, number = name, 0
     while candidate in taken:
         number += 1

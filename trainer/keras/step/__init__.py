@@ -1,1 +1,1 @@
-"""One step of a Keras model in each mode."""
+"""The training, evaluation and prediction step of a converted Keras model."""

@@ -1,4 +1,4 @@
-"""From features and labels, as an input_fn gives them, to what a Keras model takes."""
+"""Conversion of an input_fn's features and labels to the arguments of a Keras model."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -8,18 +8,18 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 
-# What a trainer adds to features that are a dict.
-_ADDED = "is_padding"
+# The feature that TPUEstimator adds to features that are a dict.
+_PADDING_MASK = "is_padding"
 
-_WITH_WEIGHTS = {"features", "sample_weights"}
+_FEATURES_AND_WEIGHTS = {"features", "sample_weights"}
 
 
 class WeightedLabels(NamedTuple):
-    """Labels, and how much each row counts; together they are the labels of a model_fn.
+    """Labels and sample weights, which together are the labels of the model_fn.
 
     Attributes:
-      labels: as the model takes them.
-      sample_weight: [batch], or nested as the labels are.
+      labels: as the model's losses take them.
+      sample_weight: weights [batch], or nested like the labels; None without weights.
     """
 
     labels: Any
@@ -27,12 +27,17 @@ class WeightedLabels(NamedTuple):
 
 
 def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The input_fn, which may give (x, y, sample_weight) as well."""
+    """Wrap an input_fn so that it may return (features, labels, sample_weight).
+
+    Args:
+      input_fn: returns a Dataset, or the elements themselves. A value that is not callable is
+        returned unchanged.
+    """
     if not callable(input_fn):
         return input_fn
 
     @functools.wraps(input_fn)
-    def weighted(*arguments: Any, **named: Any) -> Any:
+    def weighted_input_fn(*arguments: Any, **named: Any) -> Any:
         returned = input_fn(*arguments, **named)
         if isinstance(returned, tf.data.Dataset):
             spec = returned.element_spec
@@ -43,99 +48,118 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
             return x, WeightedLabels(y, weight)
         return returned
 
-    # As functools.partial says what it has bound.
-    weighted.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
-    return weighted
+    # A functools.partial tells by this attribute which arguments are bound already.
+    weighted_input_fn.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
+    return weighted_input_fn
 
 
 def labels_and_weights(labels: Any) -> WeightedLabels:
-    """The labels of a model_fn, with None for weights that are not there."""
+    """Return the labels of a model_fn with their weights, or with None for absent weights."""
     return labels if isinstance(labels, WeightedLabels) else WeightedLabels(labels, None)
 
 
-def split_sample_weights(features: Any, inputs: Any) -> tuple[Any, Any]:
-    """Features, and the weights of rows that are among them, or None.
+def split_sample_weights(features: Any, input_names: Any) -> tuple[Any, Any]:
+    """Split features of the form {"features": ..., "sample_weights": ...}.
 
-    An input_fn for `tf.keras.estimator.model_to_estimator` gives weights so, as the docstring of
-    that says: features are a dict of "features" and "sample_weights".
+    Source of the form: the docstring of `tf.keras.estimator.model_to_estimator`.
 
     Args:
-      features: as the input_fn gives them.
-      inputs: the names of the model's inputs; see `select_model_inputs`.
+      features: the features that an input_fn returns.
+      input_names: the names of the model's inputs; see `select_model_inputs`. If one of them is
+        "features" or "sample_weights", the features are not split.
+
+    Returns:
+      The features and the weights; all features and None if they do not have this form.
     """
-    if not isinstance(features, Mapping) or set(features) - {_ADDED} != _WITH_WEIGHTS:
+    if not isinstance(features, Mapping):
         return features, None
-    if _WITH_WEIGHTS & set([inputs] if isinstance(inputs, str) else inputs or ()):
+    if set(features) - {_PADDING_MASK} != _FEATURES_AND_WEIGHTS:
+        return features, None
+    names = [input_names] if isinstance(input_names, str) else input_names or ()
+    if _FEATURES_AND_WEIGHTS & set(names):
         return features, None
     return features["features"], features["sample_weights"]
 
 
-def select_model_inputs(features: Any, inputs: Any, where: str) -> Any:
-    """What the model is called with.
+def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
+    """Select the inputs of the model from the features.
 
     Args:
-      features: a tensor, or a nest of them, as the input_fn or a request gives it.
-      inputs: the names of the model's inputs: one, or a list or dict of them; None where the
-        model does not say.
-      where: names the model in errors.
+      features: a tensor, or a nest of tensors, from the input_fn or a request.
+      input_names: the names of the model's inputs: one name, or a list or dict of names; None if
+        the model does not define its inputs.
+      label: the model's Keras and its name, for the error.
+
+    Returns:
+      The argument for the call of the model, structured like input_names.
 
     Raises:
-      InvalidSetting: an input is missing.
+      InvalidSetting: the features lack an input.
     """
     if not isinstance(features, Mapping):
         return features
-    names = [inputs] if isinstance(inputs, str) else list(inputs or ())
-    features = {name: each for name, each in features.items() if name != _ADDED or name in names}
-    if inputs is None:
+    names = [input_names] if isinstance(input_names, str) else list(input_names or ())
+    features = {
+        name: feature
+        for name, feature in features.items()
+        if name != _PADDING_MASK or name in names
+    }
+    if input_names is None:
         return features["feature"] if list(features) == ["feature"] else features
-    if isinstance(inputs, str):
-        # A request and a Dataset may name the only input as they like.
-        return features[inputs] if inputs in features else _only_feature(features, inputs, where)
+    if isinstance(input_names, str):
+        # A request or a Dataset may use any name for the only input.
+        if input_names in features:
+            return features[input_names]
+        return _only_feature(features, input_names, label)
     missing = [name for name in names if name not in features]
     if missing:
         raise InvalidSetting(
-            f"{where} has the inputs {', '.join(names)}, and the features have "
-            f"{', '.join(features) or 'none'}: {', '.join(missing)} is missing. Name the "
-            f"features as the inputs are."
+            f"{label} has the inputs {', '.join(names)}, and the features are "
+            f"{', '.join(features) or 'empty'}: {', '.join(missing)} is missing. Use the names of "
+            f"the inputs as the keys of the features."
         )
-    if isinstance(inputs, Mapping):
+    if isinstance(input_names, Mapping):
         return {name: features[name] for name in names}
     return [features[name] for name in names]
 
 
-def _only_feature(features: Mapping[str, Any], name: str, where: str) -> Any:
+def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
+    """Return the only feature, for the model's only input `name`."""
     if len(features) != 1:
         raise InvalidSetting(
-            f"{where} has the input {name}, and the features have {', '.join(features) or 'none'}. "
-            f"Give the tensor alone, or under the name of the input."
+            f"{label} has the input {name}, and the features are {', '.join(features) or 'empty'}. "
+            f"Return the tensor alone, or under the name of the input."
         )
     return next(iter(features.values()))
 
 
 def apply_class_weights(labels: Any, sample_weight: Any, class_weight: Mapping[int, float]) -> Any:
-    """How much each row counts, by its class as well; a class that is not named counts 1.
+    """Multiply sample weights by the weights of the rows' classes.
 
     Args:
-      labels: one tensor: classes [batch] or [batch, 1], or one-hot rows [batch, classes].
+      labels: one tensor: class numbers [batch] or [batch, 1], or one-hot rows [batch, classes].
       sample_weight: [batch], or None.
-      class_weight: class → weight.
+      class_weight: class → weight; a class that is missing has the weight 1.
+
+    Returns:
+      Weights [batch], float32.
 
     Raises:
       InvalidSetting: there are labels for several outputs.
     """
-    flat = tf.nest.flatten(labels)
-    if len(flat) != 1:
+    tensors = tf.nest.flatten(labels)
+    if len(tensors) != 1:
         raise InvalidSetting(
-            f"class_weight is given to a model with {len(flat)} outputs, and says nothing of which "
-            f"of them it means. Give sample weights with the input."
+            f"class_weight needs a model with one output, and the model has {len(tensors)} "
+            f"outputs. Return sample weights from the input_fn instead."
         )
-    (classes,) = flat
+    (classes,) = tensors
     if classes.shape.rank == 2:
         classes = (
             tf.squeeze(classes, axis=1) if classes.shape[1] == 1 else tf.argmax(classes, axis=1)
         )
     classes = tf.cast(tf.round(classes) if classes.dtype.is_floating else classes, tf.int32)
-    of_row = tf.ones_like(classes, tf.float32)
+    weights = tf.ones_like(classes, tf.float32)
     for number, weight in class_weight.items():
-        of_row = tf.where(tf.equal(classes, number), tf.constant(weight, tf.float32), of_row)
-    return of_row if sample_weight is None else of_row * tf.cast(sample_weight, tf.float32)
+        weights = tf.where(tf.equal(classes, number), tf.constant(weight, tf.float32), weights)
+    return weights if sample_weight is None else weights * tf.cast(sample_weight, tf.float32)

@@ -1,6 +1,5 @@
-"""The model_fn of a Keras model."""
+"""The model_fn of a converted Keras model."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,37 +18,34 @@ from trainer.keras.step.steps import ModelSteps
 from trainer.model.feature_codec import FeatureCodec
 from trainer.model.spec import ModeKeys, TPUEstimatorSpec
 
-logger = logging.getLogger("tensorflow.trainer")
-
 
 def build_model_fn(
-    converted: ConvertedModel, class_weight: Mapping[int, float] | None, wire: FeatureCodec
+    converted: ConvertedModel, class_weight: Mapping[int, float] | None, codec: FeatureCodec
 ) -> Callable[..., TPUEstimatorSpec]:
-    """A model_fn that does what a Keras model does.
+    """Build a model_fn that runs a Keras model.
 
     Args:
       converted: the model.
-      class_weight: class → how much its rows count in training; None for all alike.
-      wire: how batches reach a TPU.
+      class_weight: class → weight of its rows in training; None for equal weights.
+      codec: decodes the features and labels that were encoded for the infeed of a TPU.
     """
-    builds = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
+    builders = {ModeKeys.TRAIN: _train, ModeKeys.EVAL: _evaluate, ModeKeys.PREDICT: _predict}
 
     def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
-        adapter, model = converted.adapter, converted.model
         if mode == ModeKeys.TRAIN:
-            converted.check_compiled()
-        # The context is there in a run on a TPU alone.
+            converted.check_same_optimizer()
+        # TPUEstimator adds the context on a TPU only.
         if "context" in params:
-            features, labels = wire.decode(features, labels, mode)
-        features, weights = split_sample_weights(features, converted.inputs)
-        x = select_model_inputs(features, converted.inputs, converted.where)
+            features, labels = codec.decode(features, labels, mode)
+        features, weights = split_sample_weights(features, converted.input_names)
+        x = select_model_inputs(features, converted.input_names, converted.label)
         batch = labels_and_weights(labels)
         if weights is not None:
-            batch = batch._replace(sample_weight=weights)
+            batch = WeightedLabels(batch.labels, weights)
         converted.build_from(x)
-        graph = _GraphVariables(converted, mode)
-        steps = ModelSteps(adapter, model, graph.handles)
-        return builds[mode](converted, steps, x, batch, class_weight)
+        graph_variables = _create_graph_variables(converted, mode)
+        steps = ModelSteps(converted.adapter, converted.model, graph_variables)
+        return builders[mode](converted, steps, x, batch, class_weight)
 
     return keras_model_fn
 
@@ -61,11 +57,12 @@ def _train(
     batch: WeightedLabels,
     class_weight: Mapping[int, float] | None,
 ) -> TPUEstimatorSpec:
-    if converted.names.metrics:
+    """Build the spec of a training."""
+    if converted.name_maps.metrics:
         _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
     with tf.control_dependencies([loss]):
-        # Every other output of a step waits for what it does, so this is its end.
+        # The loss depends on all updates of the step, so the train_op runs after them.
         train_op = tf.compat.v1.train.get_global_step().assign_add(1, read_value=False)
     return TPUEstimatorSpec(ModeKeys.TRAIN, loss=tf.reshape(loss, []), train_op=train_op)
 
@@ -73,14 +70,16 @@ def _train(
 def _evaluate(
     converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
+    """Build the spec of an evaluation, whose metrics are updated on the host."""
     loss, y_pred, masks = steps.evaluate(x, batch)
     parts = [batch.labels, y_pred, batch.sample_weight, masks]
+    # The infeed takes tensors only, so each None of the parts is left out and put back later.
     flat = tf.nest.flatten(parts)
-    tensors = [each for each in flat if each is not None]
+    tensors = [tensor for tensor in flat if tensor is not None]
 
-    def metric_fn(*given: Any) -> dict[str, Any]:
-        left = iter(given)
-        filled = [None if each is None else next(left) for each in flat]
+    def metric_fn(*arguments: Any) -> dict[str, Any]:
+        remaining = iter(arguments)
+        filled = [None if tensor is None else next(remaining) for tensor in flat]
         return _metrics(converted, *tf.nest.pack_sequence_as(parts, filled))
 
     return TPUEstimatorSpec(
@@ -91,29 +90,43 @@ def _evaluate(
 def _metrics(
     converted: ConvertedModel, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]
 ) -> dict[str, Any]:
+    """Build the metrics of a batch in the default graph.
+
+    Args:
+      converted: the model.
+      labels: the labels, as the model's losses take them.
+      y_pred: the model's outputs.
+      weights: sample weights, or None.
+      masks: the Keras mask of each flattened output, or None.
+
+    Returns:
+      Metric name → (value, update op).
+    """
     adapter, model = converted.adapter, converted.model
     steps = ModelSteps(adapter, model, _LocalVariables(converted, "metrics"))
-    update = steps.update_metrics(labels, y_pred, weights, masks)
+    update_op = steps.update_metrics(labels, y_pred, weights, masks)
     results = steps.metric_results()
     with eager_mode():
         losses = adapter.loss_names(model)
-    named = converted.names.rename_metrics(results, losses)
-    return {name: (value, update) for name, value in named.items()}
+    renamed = converted.name_maps.rename_metrics(results, losses)
+    return {name: (value, update_op) for name, value in renamed.items()}
 
 
 def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels) -> None:
-    """Has a wrong name found before a training, not after it.
+    """Check metric_names_map before the training, and not in the evaluation after it.
 
-    Metrics have names as soon as they have met a batch, which they do in a graph of their own.
+    Keras names metrics only when they process their first batch. So this function builds an
+    evaluation in a graph that is discarded.
     """
     with tf.Graph().as_default():
         x, batch = tf.nest.map_structure(
-            lambda each: each if each is None else tf.compat.v1.placeholder(each.dtype, each.shape),
+            lambda tensor: (
+                None if tensor is None else tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+            ),
             (x, batch),
         )
-        steps = ModelSteps(
-            converted.adapter, converted.model, _GraphVariables(converted, ModeKeys.EVAL).handles
-        )
+        graph_variables = _create_graph_variables(converted, ModeKeys.EVAL)
+        steps = ModelSteps(converted.adapter, converted.model, graph_variables)
         spec = _evaluate(converted, steps, x, batch, None)
         assert spec.eval_metrics is not None
         metric_fn, tensors = spec.eval_metrics
@@ -123,59 +136,79 @@ def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels
 def _predict(
     converted: ConvertedModel, steps: ModelSteps, x: Any, batch: WeightedLabels, _: Any
 ) -> TPUEstimatorSpec:
+    """Build the spec of a prediction."""
     predictions = converted.named_outputs(steps.predict(x))
     return TPUEstimatorSpec(
         ModeKeys.PREDICT,
         predictions=predictions,
-        export_outputs=converted.names.export_outputs(predictions),
+        export_outputs=converted.name_maps.export_outputs(predictions),
     )
 
 
-class _GraphVariables:
-    """The variables of the default graph that take the place of Keras's."""
+def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVariables":
+    """Create the variables of the default graph that replace Keras's variables.
 
-    def __init__(self, converted: ConvertedModel, mode: str) -> None:
-        adapter, model = converted.adapter, converted.model
-        initial = converted.initial_values()
-        weights = converted.variables()
-        averages = variables.moving_averages(adapter, model, weights)
-        made: dict[str, Any] = {}
-        self.handles: dict[int, Any] = _LocalVariables(converted, "step")
-        for each in weights:
-            if each.is_slot and mode != ModeKeys.TRAIN:
-                continue
-            # What training has averaged is what it was for.
-            stored = each if mode == ModeKeys.TRAIN else averages.get(each.name, each)
-            if stored.name not in made:
-                made[stored.name] = variables.create_graph_variable(
-                    stored, initial.get(stored.name)
-                )
-            self.handles[id(each.variable.handle)] = made[stored.name]
+    Evaluations and predictions read the moving average of each weight, if the optimizer keeps
+    averages, and have no variables for the optimizer.
+
+    Returns:
+      id of the handle of a Keras variable → variable of the default graph.
+    """
+    is_training = mode == ModeKeys.TRAIN
+    initial_values = converted.initial_values()
+    all_variables = converted.variables()
+    averages = variables.moving_averages(converted.adapter, converted.model, all_variables)
+    created: dict[str, Any] = {}
+    by_handle = _LocalVariables(converted, "step")
+    for variable in all_variables:
+        if variable.is_slot and not is_training:
+            continue
+        stored = variable if is_training else averages.get(variable.name, variable)
+        if stored.name not in created:
+            created[stored.name] = variables.create_graph_variable(
+                stored, initial_values.get(stored.name)
+            )
+        by_handle[id(variable.keras_variable.handle)] = created[stored.name]
+    return by_handle
 
 
 class _LocalVariables(dict[int, Any]):
-    """Variables that no checkpoint has, made in the default graph when they are asked for."""
+    """Creates variables of the default graph on first access, which checkpoints do not contain.
 
-    def __init__(self, converted: ConvertedModel, owner: str) -> None:
+    The keys are ids of the handles of Keras variables: those of metrics and of Keras itself.
+    """
+
+    def __init__(self, converted: ConvertedModel, scope: str) -> None:
+        """Start without variables.
+
+        Args:
+          converted: the model whose metrics the variables belong to.
+          scope: a part of the names of the variables.
+        """
         super().__init__()
-        self._converted, self._owner = converted, owner
+        self._converted, self._scope = converted, scope
 
     def __contains__(self, handle: object) -> bool:
-        return super().__contains__(handle) or handle in self._eager()
+        """Return whether there is a variable for a handle, or one can be created."""
+        return super().__contains__(handle) or handle in self._keras_variables()
 
     def __missing__(self, handle: int) -> Any:
-        variable = self._eager()[handle]
+        """Create the variable for a handle, with the present value of Keras's variable."""
+        keras_variable = self._keras_variables()[handle]
         with eager_mode():
-            initial = variable.numpy()
+            initial = keras_variable.numpy()
         self[handle] = variables.create_local_variable(
-            f"keras/{self._owner}_{len(self)}", variable, initial
+            f"keras/{self._scope}_{len(self)}", keras_variable, initial
         )
         return self[handle]
 
-    def _eager(self) -> dict[int, Any]:
-        # Metrics make theirs when they meet their first batch, in the midst of a trace.
+    def _keras_variables(self) -> dict[int, Any]:
+        """Return the variables of metrics and of Keras itself: id of the handle → tf.Variable.
+
+        The dict is not stored, because metrics create variables while their first batch is traced.
+        """
         adapter, model = self._converted.adapter, self._converted.model
         with eager_mode():
             adapter.reset_metrics(model)
-            found = [*adapter.metric_variables(model), *adapter.local_variables()]
-            return {id(each.handle): each for each in found}
+            keras_variables = [*adapter.metric_variables(model), *adapter.local_variables()]
+            return {id(variable.handle): variable for variable in keras_variables}

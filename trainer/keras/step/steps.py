@@ -1,4 +1,4 @@
-"""What a Keras model does with one batch in each mode, traced and put into the default graph."""
+"""The steps of a Keras model in each mode, traced and imported into the default graph."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.distribution.cross_shard import cross_replica_sum
-from trainer.keras.model import tracing
+from trainer.keras.model import batch_errors, tracing
 from trainer.keras.model.adapter import KerasAdapter
 from trainer.keras.model.unsupported_options import unsupported_option_error
-from trainer.keras.step import step_errors, synchronized_batch_norm
+from trainer.keras.step import synchronized_batch_norm
 from trainer.keras.step.features import WeightedLabels, apply_class_weights
 from trainer.tensorflow_internals import tpu_function
 
@@ -18,23 +18,34 @@ _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"
 
 
 class ModelSteps:
-    """The functions of a model, for batches of the default graph."""
+    """Builds the steps of one Keras model on tensors of the default graph."""
 
-    def __init__(self, adapter: KerasAdapter, model: Any, handles: Mapping[int, Any]) -> None:
-        """Builds nothing yet.
+    def __init__(
+        self, adapter: KerasAdapter, model: Any, graph_variables: Mapping[int, Any]
+    ) -> None:
+        """Store the model; nothing is built yet.
 
         Args:
-          adapter: of the model.
-          model: built, and compiled where it is to be trained or evaluated.
-          handles: id of the handle of a variable of Keras → the variable of the default graph
-            that takes its place.
+          adapter: the adapter for the model's Keras.
+          model: a Keras model, built; also compiled for training and evaluation.
+          graph_variables: id of the handle of a Keras variable → the variable of the default
+            graph that replaces it.
         """
-        self._adapter, self._model, self._handles = adapter, model, handles
+        self._adapter, self._model, self._graph_variables = adapter, model, graph_variables
 
     def train(self, x: Any, batch: WeightedLabels, class_weight: Mapping[int, float] | None) -> Any:
-        """The loss of a batch, once the optimizer has made its step."""
+        """Build a training step.
+
+        Args:
+          x: the model's inputs.
+          batch: the labels and sample weights.
+          class_weight: class → weight of its rows; None for equal weights.
+
+        Returns:
+          The loss of the batch, a scalar that depends on all updates of variables.
+        """
         adapter, model = self._adapter, self._model
-        replicas = _replicas()
+        replicas = _num_replicas()
 
         def step(x: Any, labels: Any, weights: Any) -> Any:
             if class_weight:
@@ -48,7 +59,7 @@ class ModelSteps:
                 scaled = adapter.scale_loss(model, loss)
             gradients = tape.gradient(scaled, adapter.trainable_variables(model))
             adapter.apply_gradients(
-                model, [_average_gradient(each, replicas) for each in gradients]
+                model, [_average_gradient(gradient, replicas) for gradient in gradients]
             )
             self._average_state(replicas)
             return loss
@@ -56,24 +67,33 @@ class ModelSteps:
         return self._trace_into_graph(step, _step_arguments(x, batch), "train_step")
 
     def evaluate(self, x: Any, batch: WeightedLabels) -> tuple[Any, Any, list[Any]]:
-        """The loss of a batch, what the model returns, and the masks of that."""
+        """Build an evaluation step.
+
+        Args:
+          x: the model's inputs.
+          batch: the labels and sample weights.
+
+        Returns:
+          The loss of the batch, a scalar; the model's outputs; and the Keras mask of each
+          flattened output, or None.
+        """
         adapter, model = self._adapter, self._model
 
         def step(x: Any, labels: Any, weights: Any) -> Any:
             with adapter.per_replica_seeds(model):
                 y_pred = adapter.call(model, x, training=False)
-                loss = adapter.compute_loss(model, x, labels, y_pred, weights, _replicas())
+                loss = adapter.compute_loss(model, x, labels, y_pred, weights, _num_replicas())
             if loss is None:
                 raise ValueError(_NO_LOSS)
-            return loss, y_pred, _masks(adapter, y_pred)
+            return loss, y_pred, [adapter.get_mask(output) for output in tf.nest.flatten(y_pred)]
 
-        found: tuple[Any, Any, list[Any]] = self._trace_into_graph(
+        results: tuple[Any, Any, list[Any]] = self._trace_into_graph(
             step, _step_arguments(x, batch), "test_step"
         )
-        return found
+        return results
 
     def predict(self, x: Any) -> Any:
-        """What the model returns."""
+        """Build a prediction step for the model's inputs and return the model's outputs."""
 
         def step(x: Any) -> Any:
             with self._adapter.per_replica_seeds(self._model):
@@ -82,12 +102,19 @@ class ModelSteps:
         return self._trace_into_graph(step, {"features": x}, "predict_step")
 
     def update_metrics(self, labels: Any, y_pred: Any, weights: Any, masks: Sequence[Any]) -> Any:
-        """The op that has the metrics take a batch into account."""
+        """Build the op that updates the metrics with a batch.
+
+        Args:
+          labels: the labels, as the model's losses take them.
+          y_pred: the model's outputs.
+          weights: sample weights, or None.
+          masks: the Keras mask of each flattened output, or None.
+        """
 
         def step(labels: Any, y_pred: Any, weights: Any, masks: Any) -> Any:
-            for each, mask in zip(tf.nest.flatten(y_pred), masks, strict=True):
+            for output, mask in zip(tf.nest.flatten(y_pred), masks, strict=True):
                 if mask is not None:
-                    self._adapter.set_mask(each, mask)
+                    self._adapter.set_mask(output, mask)
             self._adapter.update_metrics(self._model, labels, y_pred, weights)
             return tf.constant(0)
 
@@ -95,96 +122,115 @@ class ModelSteps:
         return self._trace_into_graph(step, parts, "update_metrics").op
 
     def metric_results(self) -> dict[str, Any]:
-        """Name → value of a metric."""
-        found: dict[str, Any] = self._trace_into_graph(
+        """Build the values of the metrics: name → scalar tensor."""
+        results: dict[str, Any] = self._trace_into_graph(
             lambda: self._adapter.metric_results(self._model), {}, "metric_results"
         )
-        return found
+        return results
 
     def _average_state(self, replicas: int) -> None:
-        """Makes what a step has found beside the weights, as moving averages, that of all."""
+        """Average over the replicas what a step assigns to non-trainable float variables.
+
+        These are moving averages, such as those of batch normalization. The average is computed
+        before the assignment, because TensorFlow does not define which replica's copy of a
+        variable is read afterwards.
+        """
         if replicas == 1:
             return
         graph = tf.compat.v1.get_default_graph()
-        inner = {id(outer): one for outer, one in graph.captures}
+        captured = {id(outer): inner for outer, inner in graph.captures}
         for _, variable, is_trained in self._adapter.model_variables(self._model):
-            handle = inner.get(id(variable.handle))
+            handle = captured.get(id(variable.handle))
             if is_trained or handle is None or not variable.dtype.is_floating:
                 continue
-            for each in handle.consumers():
-                if each.type in _ASSIGNMENTS:
-                    # Before it is assigned: what replica is read from afterwards is not said.
-                    own = each.inputs[1]
-                    each._update_input(1, cross_replica_sum(own / replicas))
+            for operation in handle.consumers():
+                if operation.type in _ASSIGNMENTS:
+                    value = operation.inputs[1]
+                    operation._update_input(1, cross_replica_sum(value / replicas))
 
     def _trace_into_graph(self, step: Callable[..., Any], parts: dict[str, Any], name: str) -> Any:
-        """What a step returns for tensors of the default graph, any of which may be None."""
-        flat = tf.nest.flatten(parts, expand_composites=True)
-        tensors = [each for each in flat if each is not None]
-        returned: list[Any] = []
+        """Trace a step and import it into the default graph.
 
-        def on_tensors(*given: Any) -> list[Any]:
-            left = iter(given)
-            filled = [None if each is None else next(left) for each in flat]
+        Args:
+          step: takes one argument for each part, and returns a nest of tensors and Nones.
+          parts: name → a nest of tensors of the default graph and Nones.
+          name: the name of the step, a part of the names of its ops.
+
+        Returns:
+          What the step returns, with tensors of the default graph.
+
+        Raises:
+          InvalidSetting: the model cannot process the batch; or it uses a variable or a lookup
+            table that has no replacement.
+        """
+        flat = tf.nest.flatten(parts, expand_composites=True)
+        tensors = [tensor for tensor in flat if tensor is not None]
+        results: list[Any] = []
+
+        def run_on_tensors(*arguments: Any) -> list[Any]:
+            remaining = iter(arguments)
+            filled = [None if tensor is None else next(remaining) for tensor in flat]
             packed = tf.nest.pack_sequence_as(parts, filled, expand_composites=True)
             result = step(*packed.values())
-            returned.append(result)
-            made = tf.nest.flatten(result, expand_composites=True)
-            return [tf.convert_to_tensor(each) for each in made if each is not None]
+            results.append(result)
+            flat_result = tf.nest.flatten(result, expand_composites=True)
+            return [tf.convert_to_tensor(value) for value in flat_result if value is not None]
 
-        specs = [tf.TensorSpec(each.shape, each.dtype) for each in tensors]
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         try:
-            traced = tracing.trace_function(on_tensors, specs, for_xla=tracing.is_for_xla())
-        except step_errors.STEP_ERRORS as error:
-            raise step_errors.explain_step_error(error, self._where, parts) from error
+            func_graph = tracing.trace_function(run_on_tensors, specs, for_xla=tracing.is_for_xla())
+        except batch_errors.BATCH_ERRORS as error:
+            raise batch_errors.explain_batch_error(error, self._label, parts) from error
+        replace_handle = self._handle_replacer(func_graph)
         outputs = iter(
-            tracing.inline_traced_graph(
-                traced, tensors, self._handle_replacer(traced), f"keras/{name}"
-            )
+            tracing.inline_traced_graph(func_graph, tensors, replace_handle, f"keras/{name}")
         )
-        flat_result = tf.nest.flatten(returned[-1], expand_composites=True)
+        flat_result = tf.nest.flatten(results[-1], expand_composites=True)
         return tf.nest.pack_sequence_as(
-            returned[-1],
-            [None if each is None else next(outputs) for each in flat_result],
+            results[-1],
+            [None if value is None else next(outputs) for value in flat_result],
             expand_composites=True,
         )
 
     @property
-    def _where(self) -> str:
+    def _label(self) -> str:
+        """Return the model's Keras and its name, for messages."""
         return f"{self._adapter.name} model {self._model.name}"
 
-    def _handle_replacer(self, traced: Any) -> Callable[[Any], Any]:
-        """Gives the handle to take in the place of one that a traced function has captured."""
+    def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
+        """Return a function that maps a captured handle to the handle of a graph variable."""
 
-        def handle_of(handle: Any) -> Any:
-            if id(handle) in self._handles:
-                return self._handles[id(handle)].handle
-            names = [each.name for each in traced.variables if each.handle is handle]
-            where = self._where
+        def replace_handle(handle: Any) -> Any:
+            if id(handle) in self._graph_variables:
+                return self._graph_variables[id(handle)].handle
             if getattr(handle, "_handle_data", None) is None:
-                raise unsupported_option_error("lookup table", where)
-            raise unsupported_option_error(
-                "untracked variable", f"{where} ({', '.join(names) or 'unnamed'})"
-            )
+                raise unsupported_option_error("lookup table", self._label)
+            names = [
+                variable.name for variable in func_graph.variables if variable.handle is handle
+            ]
+            owner = f"{self._label} ({', '.join(names) or 'unnamed'})"
+            raise unsupported_option_error("untracked variable", owner)
 
-        return handle_of
+        return replace_handle
 
 
 def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
+    """Return the arguments of a step, by the names that errors use."""
     return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 
-def _replicas() -> int:
+def _num_replicas() -> int:
+    """Return the number of replicas for which the default graph is built; 1 off the TPU."""
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def _average_gradient(gradient: Any, replicas: int) -> Any:
+    """Return the mean of a gradient over the replicas, as a dense tensor if XLA compiles it.
+
+    On one replica the gradient is made dense as well, because XLA compiles few of the ops that
+    apply sparse gradients.
+    """
     if gradient is None or not tracing.is_for_xla():
         return gradient
-    # On one core as on many; and XLA compiles few of the ops that apply sparse gradients.
     dense = tf.convert_to_tensor(gradient)
     return dense if replicas == 1 else cross_replica_sum(dense / replicas)
-
-
-def _masks(adapter: KerasAdapter, outputs: Any) -> list[Any]:
-    return [adapter.get_mask(each) for each in tf.nest.flatten(outputs)]

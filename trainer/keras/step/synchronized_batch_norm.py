@@ -1,4 +1,4 @@
-"""Batch normalization that its layer wants synchronized, on the replicas of a TPU."""
+"""Batch normalization with synchronized=True, on the replicas of a TPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,13 @@ from trainer.model import patching
 
 @contextmanager
 def synchronize_moments(replicas: int) -> Iterator[None]:
-    """Within it layers of synchronized=True normalize by the rows of all replicas.
+    """Let layers with synchronized=True normalize by the rows of all replicas inside a context.
 
-    They ask the replica context of tf.distribute for sums over replicas; without a strategy there
-    is one for the whole process, which knows of one replica.
+    Such a layer calls all_reduce of tf.distribute's replica context. Without a strategy, the
+    process has one default replica context for a single replica; its all_reduce is replaced here.
+
+    Args:
+      replicas: the number of replicas.
     """
     if replicas == 1:
         yield

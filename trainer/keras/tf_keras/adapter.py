@@ -1,4 +1,4 @@
-"""tf_keras, which is Keras 2."""
+"""The adapter for tf_keras, which is Keras 2."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,16 +6,17 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tf_keras.src.optimizers.legacy import optimizer_v2
 
+from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
 
-_DRAWS = "legacy_stateful"
+# The kind of a random generator whose ops keep their state themselves, separately on each replica.
+_STATEFUL_OPS = "legacy_stateful"
 
 
 class _TfKerasAdapter:
-    """See `trainer.keras.model.adapter.KerasAdapter`."""
+    """Implements `trainer.keras.model.adapter.KerasAdapter` for tf_keras."""
 
     name = "tf_keras"
     has_graph_mode = True
@@ -30,7 +31,7 @@ class _TfKerasAdapter:
             return None
         if isinstance(structure, Mapping):
             return {name: name for name in structure}
-        # A Sequential has its only input in a list.
+        # A Sequential has a list with its only input.
         return names[0] if len(names) == 1 else list(names)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:
@@ -42,47 +43,52 @@ class _TfKerasAdapter:
             if isinstance(structure, Mapping)
             else zip(model.input_names, tf.nest.flatten(structure), strict=True)
         )
-        return {name: tf.TensorSpec(each.shape, each.dtype) for name, each in named}
+        return {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in named}
 
     def output_names(self, model: Any) -> Sequence[str] | None:
         names = getattr(model, "output_names", None)
-        return (
-            list(names) if names and getattr(model, "_nested_outputs", None) is not None else None
-        )
+        has_outputs = getattr(model, "_nested_outputs", None) is not None
+        return list(names) if names and has_outputs else None
 
     def layers(self, model: Any) -> Iterable[Any]:
-        return list(model._flatten_layers())
+        return list(get_private_attribute(model, "_flatten_layers")())
 
     def build_optimizer(self, model: Any) -> None:
         if tf_optimizer.is_tf_optimizer(model.optimizer):
             tf_optimizer.create_slots(model.optimizer, model.trainable_variables)
         elif _is_legacy(model.optimizer):
-            model.optimizer._create_all_weights(model.trainable_variables)
+            create_all_weights = get_private_attribute(model.optimizer, "_create_all_weights")
+            create_all_weights(model.trainable_variables)
         else:
             model.optimizer.build(model.trainable_variables)
 
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
-        trained = {id(each) for each in model.trainable_variables}
-        found = {id(each): each for each in [*model.weights, *model.variables]}
-        return [(_path(each), each, id(each) in trained) for each in found.values()]
+        trained = {id(variable) for variable in model.trainable_variables}
+        unique = {id(variable): variable for variable in [*model.weights, *model.variables]}
+        return [
+            (_get_path(variable), variable, id(variable) in trained) for variable in unique.values()
+        ]
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
         optimizer = model.optimizer
         if tf_optimizer.is_tf_optimizer(optimizer):
             return tf_optimizer.named_variables(optimizer, model.trainable_variables)
-        own = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
+        listed = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
+        # Hyperparameters and counters are attributes that the optimizer does not list.
         others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
-        found = {id(each): each for each in [*own, *others] if isinstance(each, tf.Variable)}
-        return [(_path(each), each) for each in found.values()]
+        unique = {
+            id(value): value for value in [*listed, *others] if isinstance(value, tf.Variable)
+        }
+        return [(_get_path(variable), variable) for variable in unique.values()]
 
     def trainable_variables(self, model: Any) -> list[Any]:
         return list(model.trainable_variables)
 
     def moving_averages(self, model: Any) -> list[Any]:
         optimizer = model.optimizer
-        if _is_pre_keras_2_11(optimizer) or not optimizer.use_ema:
+        if not _is_new(optimizer) or not optimizer.use_ema:
             return []
-        return list(optimizer._model_variables_moving_average)
+        return list(get_private_attribute(optimizer, "_model_variables_moving_average"))
 
     def iterations(self, model: Any) -> Any:
         return model.optimizer.iterations
@@ -94,8 +100,8 @@ class _TfKerasAdapter:
         self, model: Any, x: Any, y: Any, y_pred: Any, weights: Any, replicas: int
     ) -> Any:
         compiled = model.compiled_loss
-        quiet = losses.without_loss_metrics(compiled, model.output_names, replicas)
-        object.__setattr__(model, "compiled_loss", quiet)
+        without_metrics = losses.without_loss_metrics(compiled, model.output_names, replicas)
+        object.__setattr__(model, "compiled_loss", without_metrics)
         try:
             return model.compute_loss(x, y, y_pred, weights)
         finally:
@@ -106,58 +112,59 @@ class _TfKerasAdapter:
 
     def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         optimizer = model.optimizer
+        pairs = list(zip(gradients, model.trainable_variables, strict=True))
         if tf_optimizer.is_tf_optimizer(optimizer):
-            tf_optimizer.apply_step(
-                optimizer, zip(gradients, model.trainable_variables, strict=True)
-            )
+            tf_optimizer.apply_step(optimizer, pairs)
             return
         counter = getattr(optimizer, "_u_product_counter", None)
-        optimizer.apply_gradients(list(zip(gradients, model.trainable_variables, strict=True)))
+        optimizer.apply_gradients(pairs)
         if counter is not None:
-            # Nadam counts in Python as it is traced, and another trace must find what this found.
+            # Nadam counts its calls in Python, so each trace of a step must start from the same
+            # count.
             optimizer._u_product_counter = counter
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
-        # Ops that draw by themselves do so on each replica; a tf.random.Generator, which is a
-        # variable, gives all replicas the same.
+        # Stateful random ops draw different numbers on each replica. A tf.random.Generator is a
+        # variable with the same value on all replicas, so they would draw the same numbers.
         generators = [
             layer._random_generator
             for layer in self.layers(model)
             if getattr(layer, "_random_generator", None) is not None
         ]
-        before = [each._rng_type for each in generators]
-        for each in generators:
-            each._rng_type = _DRAWS
+        kinds = [get_private_attribute(generator, "_rng_type") for generator in generators]
+        for generator in generators:
+            generator._rng_type = _STATEFUL_OPS
         try:
             yield
         finally:
-            for each, kind in zip(generators, before, strict=True):
-                each._rng_type = kind
+            for generator, kind in zip(generators, kinds, strict=True):
+                generator._rng_type = kind
 
     def metric_variables(self, model: Any) -> list[Any]:
-        return [each for metric in model.metrics for each in metric.variables]
+        return [variable for metric in model.metrics for variable in metric.variables]
 
     def local_variables(self) -> list[Any]:
         return []
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         if len(tf.nest.flatten(y_pred)) > 1:
-            # It counts the loss of each output beside.
+            # The call updates the metrics that track the loss of each output.
             model.compiled_loss(y, y_pred, weights)
         model.compiled_metrics.update_state(y, y_pred, weights)
 
     def metric_results(self, model: Any) -> dict[str, Any]:
+        total_loss = get_private_attribute(model.compiled_loss, "_total_loss_mean")
         results: dict[str, Any] = {}
         for metric in model.metrics:
-            if metric is model.compiled_loss._total_loss_mean:
+            if metric is total_loss:
                 continue
             result = metric.result()
             results.update(result if isinstance(result, dict) else {metric.name: result})
         return results
 
     def loss_names(self, model: Any) -> set[str]:
-        return {each.name for each in model.compiled_loss.metrics}
+        return {metric.name for metric in model.compiled_loss.metrics}
 
     def reset_metrics(self, model: Any) -> None:
         model.reset_metrics()
@@ -169,19 +176,20 @@ class _TfKerasAdapter:
         tensor._keras_mask = mask
 
     def finish_training(self, model: Any) -> None:
-        if not _is_pre_keras_2_11(model.optimizer):
+        if _is_new(model.optimizer):
             model.optimizer.finalize_variable_values(model.trainable_variables)
 
     def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
         yield from options.overridden_steps(model, tf_keras.Model)
-        if not model._is_compiled or not model.optimizer:
+        if not get_private_attribute(model, "_is_compiled") or not model.optimizer:
             yield "not compiled", ""
             return
         for layer in self.layers(model):
-            if layer._metrics:
+            if get_private_attribute(layer, "_metrics"):
                 yield "add_metric", layer.name
             if not isinstance(layer, tf_keras.Model):
-                yield from options.unsupported_layer_options(layer, layer._dtype_policy.name)
+                dtype_policy = get_private_attribute(layer, "_dtype_policy")
+                yield from options.unsupported_layer_options(layer, dtype_policy.name)
         if model.run_eagerly:
             yield "run_eagerly", ""
         if isinstance(model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer):
@@ -190,21 +198,29 @@ class _TfKerasAdapter:
             yield "amsgrad of a legacy optimizer", type(model.optimizer).__name__
         if tf_optimizer.is_tf_optimizer(model.optimizer):
             yield from tf_optimizer.unsupported_options(model.optimizer)
-        if model._distribution_strategy is not None:
-            yield "distribute strategy", type(model._distribution_strategy).__name__
-        yield from options.unreduced_losses(model.compiled_loss._user_losses, ("none",))
+        strategy = get_private_attribute(model, "_distribution_strategy")
+        if strategy is not None:
+            yield "distribute strategy", type(strategy).__name__
+        user_losses = get_private_attribute(model.compiled_loss, "_user_losses")
+        yield from options.unreduced_losses(user_losses, ("none",))
 
     def describe(self, model: Any) -> dict[str, str]:
         metrics = model.compiled_metrics
-        return {
-            "optimizer": tf_optimizer.describe_optimizer(model.optimizer)
+        describe_optimizer = (
+            tf_optimizer.describe_optimizer
             if tf_optimizer.is_tf_optimizer(model.optimizer)
-            else options.describe_optimizer(model.optimizer),
-            "loss": options.format_names(model.compiled_loss._user_losses),
-            "metrics": options.format_names(metrics._user_metrics),
-            "weighted metrics": options.format_names(metrics._user_weighted_metrics),
-            "left alone": options.describe_ignored_options(
-                model._jit_compile, model._steps_per_execution
+            else options.describe_optimizer
+        )
+        user_losses = get_private_attribute(model.compiled_loss, "_user_losses")
+        weighted_metrics = get_private_attribute(metrics, "_user_weighted_metrics")
+        return {
+            "optimizer": describe_optimizer(model.optimizer),
+            "loss": options.format_names(user_losses),
+            "metrics": options.format_names(get_private_attribute(metrics, "_user_metrics")),
+            "weighted metrics": options.format_names(weighted_metrics),
+            "ignored": options.describe_ignored_options(
+                get_private_attribute(model, "_jit_compile"),
+                get_private_attribute(model, "_steps_per_execution"),
             ),
         }
 
@@ -212,13 +228,16 @@ class _TfKerasAdapter:
 ADAPTER = _TfKerasAdapter()
 
 
-def _is_pre_keras_2_11(optimizer: Any) -> bool:
-    return _is_legacy(optimizer) or tf_optimizer.is_tf_optimizer(optimizer)
+def _is_new(optimizer: Any) -> bool:
+    """Return whether an optimizer is a present one of tf_keras: not legacy, not TensorFlow 1's."""
+    return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 
 
 def _is_legacy(optimizer: Any) -> bool:
-    return isinstance(optimizer, optimizer_v2.OptimizerV2)
+    """Return whether an optimizer is one of tf_keras.optimizers.legacy."""
+    return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
 
 
-def _path(variable: Any) -> str:
+def _get_path(variable: Any) -> str:
+    """Return the name of a variable without the number of its op's output."""
     return str(variable.name).partition(":")[0]

@@ -1,8 +1,8 @@
-"""Models of tf_keras that were made without eager execution, as programs of TensorFlow 1 do.
+"""tf_keras models that were built without eager execution, as in programs of TensorFlow 1.
 
-Their weights live in the session of a graph, and their steps are ops of it. Such a model stays as
-it is; what becomes an estimator is its twin: the same layers, compiled alike, with the same values,
-made for eager execution.
+The weights of such a model live in the session of a graph, and its steps are ops of this graph.
+The model itself stays unchanged. The estimator runs a clone with the same layers, compile()
+arguments and values, which is built for eager execution.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tf_keras.src import backend
 
 from tpuserve.errors import InvalidSetting
+from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model.tracing import eager_mode
 from trainer.keras.model.unsupported_options import unsupported_option_error
 from trainer.keras.tf_keras import graph_mode_compile_args, graph_mode_optimizer
@@ -21,120 +21,157 @@ from trainer.keras.tf_keras.adapter import ADAPTER
 
 
 def clone_for_eager(model: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-    """The model again, made for eager execution, with the values of its session.
+    """Clone a graph model for eager execution, with the values of its session.
 
     Args:
-      model: compiled; it is not changed.
-      custom_objects: name → class or function that the configurations of its layers need.
+      model: a compiled model; it is not changed.
+      custom_objects: name → class or function that the configurations of the layers need.
+
+    Returns:
+      The compiled clone.
 
     Raises:
-      InvalidSetting: it has an option of `trainer.keras.model.unsupported_options`; it is named.
+      InvalidSetting: the model has an option of `trainer.keras.model.unsupported_options`; the
+        message names the option.
     """
-    where = f"{ADAPTER.name} model {model.name}"
-    for option, place in _unsupported_options(model):
-        raise unsupported_option_error(option, f"{where}{place and f' ({place})'}")
-    with _in_graph(model):
-        values = backend.batch_get_value(_weights(model))
-        optimizer = graph_mode_optimizer.GraphOptimizerState(model)
+    label = f"{ADAPTER.name} model {model.name}"
+    for option, owner in _unsupported_options(model):
+        raise unsupported_option_error(option, f"{label} ({owner})" if owner else label)
+    with _graph_of(model):
+        values = tf_keras.backend.batch_get_value(_get_weights(model))
+        optimizer_state = graph_mode_optimizer.GraphOptimizerState(model)
     with eager_mode(), tf_keras.utils.custom_object_scope(dict(custom_objects or {})):
-        made = _clone_layers(model, where)
+        clone = _clone_layers(model, label)
         if model.built:
-            _copy_trainable_flags(model, made, where)
-            made.set_weights(values)
-        made.compile(optimizer.recreate(), **graph_mode_compile_args.build_compile_args(model))
+            _copy_trainable_flags(model, clone, label)
+            clone.set_weights(values)
+        clone.compile(
+            optimizer_state.recreate(), **graph_mode_compile_args.build_compile_args(model)
+        )
         if model.built:
-            ADAPTER.build_optimizer(made)
-            for key, variable in graph_mode_optimizer.state_variables(made).items():
-                if key in optimizer.values:
-                    variable.assign(optimizer.values[key])
-    return made
+            ADAPTER.build_optimizer(clone)
+            for key, variable in graph_mode_optimizer.state_variables(clone).items():
+                if key in optimizer_state.values:
+                    variable.assign(optimizer_state.values[key])
+    return clone
 
 
-def copy_back(made: Any, model: Any) -> None:
-    """Puts the values of a twin, and of its optimizer, into the session of the model.
+def copy_back(clone: Any, model: Any) -> None:
+    """Copy the values of a clone and of its optimizer into the session of the original model.
+
+    Args:
+      clone: the result of `clone_for_eager`.
+      model: the original.
 
     Raises:
       InvalidSetting: the model has no weights yet.
     """
-    if not model.built or not model._is_compiled:
+    if not model.built or not get_private_attribute(model, "_is_compiled"):
         raise InvalidSetting(
-            f"{ADAPTER.name} model {model.name} has never met a batch, so there is nothing in its "
-            f"session to put values into. Give its first layer an input_shape, or call "
-            f"model.predict once before it becomes a TPUEstimator."
+            f"{ADAPTER.name} model {model.name} has no weights in its session yet, because it has "
+            f"not processed a batch. Give its first layer an input_shape, or call model.predict "
+            f"once before you convert it to a TPUEstimator."
         )
     with eager_mode():
-        values = made.get_weights()
-        found = {
-            key: each.numpy() for key, each in graph_mode_optimizer.state_variables(made).items()
+        values = clone.get_weights()
+        state = {
+            key: variable.numpy()
+            for key, variable in graph_mode_optimizer.state_variables(clone).items()
         }
-    with _in_graph(model):
-        # The optimizer's variables are made by it.
-        model._make_train_function()
-        own = graph_mode_optimizer.state_variables(model)
-        slots = [(own[key], value) for key, value in found.items()]
-        backend.batch_set_value([*zip(model.weights, values, strict=True), *slots])
+    with _graph_of(model):
+        # Creates the optimizer's variables.
+        get_private_attribute(model, "_make_train_function")()
+        slots = graph_mode_optimizer.state_variables(model)
+        assignments = [(slots[key], value) for key, value in state.items()]
+        tf_keras.backend.batch_set_value([*zip(model.weights, values, strict=True), *assignments])
 
 
 def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
+    """Find the options that prevent a model from being cloned; see `KerasAdapter`."""
     if not getattr(model, "optimizer", None):
         yield "not compiled", ""
         return
-    if model._distribution_strategy is not None:
-        yield "distribute strategy", type(model._distribution_strategy).__name__
+    strategy = get_private_attribute(model, "_distribution_strategy")
+    if strategy is not None:
+        yield "distribute strategy", type(strategy).__name__
     yield from graph_mode_optimizer.unsupported_options(model.optimizer)
 
 
 @contextlib.contextmanager
-def _in_graph(model: Any) -> Iterator[None]:
-    graphs = [each.graph for each in [*_weights(model), *(model.inputs or ())]]
+def _graph_of(model: Any) -> Iterator[None]:
+    """Make the graph of a model the default graph."""
+    graphs = [tensor.graph for tensor in [*_get_weights(model), *(model.inputs or ())]]
     with (graphs or [tf.compat.v1.get_default_graph()])[0].as_default():
         yield
 
 
-def _weights(model: Any) -> list[Any]:
+def _get_weights(model: Any) -> list[Any]:
+    """Return the weights of a model; empty if it is not built."""
     return list(model.weights) if model.built else []
 
 
-def _clone_layers(model: Any, where: str) -> Any:
-    """The same layers."""
+def _clone_layers(model: Any, label: str) -> Any:
+    """Build a model with the same layers and new weights.
+
+    Args:
+      model: the original.
+      label: the model's Keras and its name, for the error.
+
+    Raises:
+      InvalidSetting: a configuration or a constructor raises an error.
+    """
     try:
-        if model._is_graph_network or isinstance(model, tf_keras.Sequential):
-            made = tf_keras.models.clone_model(model, _inferred_input(model))
+        is_graph_network = get_private_attribute(model, "_is_graph_network")
+        if is_graph_network or isinstance(model, tf_keras.Sequential):
+            clone = tf_keras.models.clone_model(model, _inferred_input(model))
         else:
-            made = type(model).from_config(model.get_config())
-        if model.built and not made.built:
-            inputs = [_zeros(each) for each in model.inputs]
-            made(inputs[0] if len(inputs) == 1 else inputs)
+            clone = type(model).from_config(model.get_config())
+        if model.built and not clone.built:
+            inputs = [_zeros_like(tensor) for tensor in model.inputs]
+            clone(inputs[0] if len(inputs) == 1 else inputs)
     except Exception as error:
-        # Whatever configurations and constructors raise that are not Keras's own.
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise unsupported_option_error("no get_config", f"{where} ({said})", error) from error
-    return made
+        # The user's configurations and constructors may raise errors of any type.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise unsupported_option_error("no get_config", f"{label} ({reason})", error) from error
+    return clone
 
 
-def _layers(model: Any) -> list[Any]:
-    layers = model._flatten_layers()
-    return [each for each in layers if not isinstance(each, tf_keras.layers.InputLayer)]
+def _get_layers(model: Any) -> list[Any]:
+    """Return a model and all layers inside it, without input layers."""
+    layers = get_private_attribute(model, "_flatten_layers")()
+    return [layer for layer in layers if not isinstance(layer, tf_keras.layers.InputLayer)]
 
 
 def _inferred_input(model: Any) -> Any:
-    """The input of a Sequential that its first batch has built; None where it has its own."""
-    if model._is_graph_network or not model.built:
+    """Return an Input for a Sequential that its first batch has built.
+
+    Returns:
+      An Input with the shape of that batch; None if the model defines its own input or is not
+      built.
+    """
+    if get_private_attribute(model, "_is_graph_network") or not model.built:
         return None
-    (given,) = model.inputs
+    (tensor,) = model.inputs
     (name,) = model.input_names
-    return tf_keras.Input(batch_shape=given.shape, dtype=given.dtype, name=name)
+    return tf_keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=name)
 
 
-def _zeros(each: Any) -> Any:
-    return tf.zeros([size or 1 for size in each.shape.as_list()], each.dtype)
+def _zeros_like(tensor: Any) -> Any:
+    """Return zeros of a placeholder's shape, with 1 for each unknown dimension."""
+    return tf.zeros([size or 1 for size in tensor.shape.as_list()], tensor.dtype)
 
 
-def _copy_trainable_flags(model: Any, made: Any, where: str) -> None:
-    """Freezes the layers that are frozen, as they were when the model was compiled."""
-    compiled = getattr(model, "_compiled_trainable_state", {})
-    layers, twins = _layers(model), _layers(made)
-    for mine, other in zip(layers, twins, strict=True):
-        other.trainable = compiled.get(mine, mine.trainable)
-        if len(mine._callable_losses) != len(other._callable_losses):
-            raise unsupported_option_error("add_loss of a function", f"{where} ({mine.name})")
+def _copy_trainable_flags(model: Any, clone: Any, label: str) -> None:
+    """Freeze the layers of a clone that were frozen when the model was compiled.
+
+    Raises:
+      InvalidSetting: a layer of the model has an added loss that its clone lacks.
+    """
+    compiled_flags = getattr(model, "_compiled_trainable_state", {})
+    for layer, cloned in zip(_get_layers(model), _get_layers(clone), strict=True):
+        cloned.trainable = compiled_flags.get(layer, layer.trainable)
+        added_losses, cloned_losses = (
+            get_private_attribute(owner, "_callable_losses") for owner in (layer, cloned)
+        )
+        if len(added_losses) != len(cloned_losses):
+            raise unsupported_option_error("add_loss of a function", f"{label} ({layer.name})")

@@ -1,58 +1,71 @@
-"""What a model that was made without eager execution is compiled with."""
+"""The arguments of compile() of a tf_keras model that was built without eager execution."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tf_keras.src.metrics import base_metric
+import tf_keras
+
+from trainer.keras.keras_internals import get_private_attribute
 
 
 def build_compile_args(model: Any) -> dict[str, Any]:
-    """Arguments for compile() of its twin, but for the optimizer.
+    """Build the arguments for compile() of a model's clone, without the optimizer.
 
-    Where the model knows its outputs, losses and metrics are those that it has found for each of
-    them, under its own names: TensorFlow 1 calls accuracy acc.
+    If the model's outputs are known, the losses and metrics are those that Keras has assigned to
+    each output, with Keras's names: TensorFlow 1 calls the metric accuracy "acc".
+
+    Returns:
+      Argument name → value.
     """
-    if not model._is_compiled:
+    if not get_private_attribute(model, "_is_compiled"):
         return {
             "loss": model.loss,
             "loss_weights": model.loss_weights,
-            "metrics": model._compile_metrics,
-            "weighted_metrics": model._compile_weighted_metrics,
+            "metrics": get_private_attribute(model, "_compile_metrics"),
+            "weighted_metrics": get_private_attribute(model, "_compile_weighted_metrics"),
         }
-    endpoints = model._training_endpoints
+    endpoints = get_private_attribute(model, "_training_endpoints")
+    metrics = get_private_attribute(model, "_per_output_metrics")
+    weighted_metrics = get_private_attribute(model, "_per_output_weighted_metrics")
     return {
-        "loss": _for_outputs(model, model.loss_functions),
-        "loss_weights": _for_outputs(model, [each.loss_weight for each in endpoints]),
-        "metrics": _for_outputs(model, _metrics(model._per_output_metrics)),
-        "weighted_metrics": _for_outputs(model, _metrics(model._per_output_weighted_metrics)),
-        # NameMaps are as they are to be.
+        "loss": _assign_to_outputs(model, model.loss_functions),
+        "loss_weights": _assign_to_outputs(model, [endpoint.loss_weight for endpoint in endpoints]),
+        "metrics": _assign_to_outputs(model, _copy_metrics(metrics)),
+        "weighted_metrics": _assign_to_outputs(model, _copy_metrics(weighted_metrics)),
+        # compile() must not add output names to the metrics' names again.
         "from_serialized": True,
     }
 
 
-def _for_outputs(model: Any, values: Sequence[Any]) -> Any:
+def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
+    """Structure one value for each output as compile() takes it: a value, a list or a dict."""
     if len(values) == 1:
         return values[0]
     outputs = getattr(model, "_nested_outputs", None)
     if isinstance(outputs, Mapping):
-        # As TensorFlow flattens a dict.
+        # tf.nest flattens a dict in the order of its sorted keys.
         return dict(zip(sorted(outputs), values, strict=True))
     return list(values)
 
 
-def _metrics(of_outputs: Sequence[Mapping[str, Any] | None]) -> list[list[Any]]:
+def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> list[list[Any]]:
+    """Copy the metrics of each output, without state; [None] for an output without metrics."""
     return [
-        [_metric(name, each) for name, each in (found or {}).items()] or [None]
-        for found in of_outputs
+        [_copy_metric(name, metric) for name, metric in (metrics or {}).items()] or [None]
+        for metrics in metrics_of_outputs
     ]
 
 
-def _metric(name: str, metric: Any) -> Any:
-    if type(metric) is base_metric.MeanMetricWrapper:
-        # Its own configuration has names in the place of functions.
-        return base_metric.MeanMetricWrapper(
-            metric._fn, name=name, dtype=metric.dtype, **metric._fn_kwargs
+def _copy_metric(name: str, metric: Any) -> Any:
+    """Create a metric with the same settings under a name, without state."""
+    if type(metric) is tf_keras.metrics.MeanMetricWrapper:
+        # The configuration of a wrapper contains the names of functions, not the functions.
+        return tf_keras.metrics.MeanMetricWrapper(
+            get_private_attribute(metric, "_fn"),
+            name=name,
+            dtype=metric.dtype,
+            **get_private_attribute(metric, "_fn_kwargs"),
         )
-    made = type(metric).from_config(metric.get_config())
-    made._name = name
-    return made
+    copy = type(metric).from_config(metric.get_config())
+    copy._name = name
+    return copy

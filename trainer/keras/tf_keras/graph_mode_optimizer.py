@@ -1,76 +1,92 @@
-"""The optimizer of a model that was made without eager execution."""
+"""The optimizer of a tf_keras model that was built without eager execution."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tf_keras.src import backend
-from tf_keras.src.optimizers.legacy import optimizer_v2
-from tf_keras.src.optimizers.schedules.learning_rate_schedule import LearningRateSchedule
+import tf_keras
 
+from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.tf_keras import tf_optimizer
 
 
 class GraphOptimizerState:
-    """What there is to know of it, read from the session of its graph.
+    """The settings and the state of a model's optimizer, read from its graph's session.
 
     Attributes:
-      values: the values of `state`.
+      values: the keys of `state_variables` → array.
     """
 
     def __init__(self, model: Any) -> None:
-        """Reads it, within the graph of the model."""
+        """Read the settings and the state; the default graph must be the graph of the model."""
         self._optimizer = model.optimizer
         variables = state_variables(model)
-        read = backend.batch_get_value(list(variables.values()))
-        self.values = dict(zip(variables, read, strict=True))
+        values = tf_keras.backend.batch_get_value(list(variables.values()))
+        self.values = dict(zip(variables, values, strict=True))
         if tf_optimizer.is_tf_optimizer(self._optimizer):
-            own = vars(tf_optimizer.unwrap(self._optimizer)).values()
-            given = {id(each): each for each in own if isinstance(each, tf.Variable)}
-            self._given = dict(
-                zip(given, backend.batch_get_value(list(given.values())), strict=True)
+            attributes = vars(tf_optimizer.unwrap(self._optimizer)).values()
+            variables_by_id = {
+                id(value): value for value in attributes if isinstance(value, tf.Variable)
+            }
+            self._attribute_values = dict(
+                zip(
+                    variables_by_id,
+                    tf_keras.backend.batch_get_value(list(variables_by_id.values())),
+                    strict=True,
+                )
             )
         else:
-            # Schedules and functions are asked at each step, not now.
-            kept = {
-                name: each
-                for name, each in self._optimizer._hyper.items()
-                if isinstance(each, LearningRateSchedule) or _is_function(each)
+            # get_config would replace schedules and functions by their present values.
+            schedule_class = tf_keras.optimizers.schedules.LearningRateSchedule
+            hyperparameters = get_private_attribute(self._optimizer, "_hyper")
+            dynamic = {
+                name: value
+                for name, value in hyperparameters.items()
+                if isinstance(value, schedule_class) or _is_function(value)
             }
-            self._config = {**self._optimizer.get_config(), **kept}
+            self._config = {**self._optimizer.get_config(), **dynamic}
 
     def recreate(self) -> Any:
-        """The same with the same settings, and no state yet."""
+        """Create an optimizer with the same settings and without state, for eager execution."""
         if tf_optimizer.is_tf_optimizer(self._optimizer):
-            return tf_optimizer.recreate(self._optimizer, lambda each: self._given[id(each)])
+            return tf_optimizer.recreate(
+                self._optimizer, lambda variable: self._attribute_values[id(variable)]
+            )
         return type(self._optimizer).from_config(dict(self._config))
 
 
 def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
-    """Options of `trainer.keras.model.unsupported_options` that it has,
-    each with where it has it.
+    """Find the options of an optimizer that an estimator does not support.
+
+    Yields:
+      A key of `trainer.keras.model.unsupported_options`, and the place of the option.
     """
     if tf_optimizer.is_tf_optimizer(optimizer):
         yield from tf_optimizer.unsupported_options(optimizer)
         return
-    if not isinstance(optimizer, optimizer_v2.OptimizerV2):
+    if not isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer):
         yield "another optimizer", type(optimizer).__name__
         return
-    for name, value in optimizer._hyper.items():
+    for name, value in get_private_attribute(optimizer, "_hyper").items():
         if isinstance(value, tf.Tensor):
             yield "tensor as hyperparameter", f"{name} of {type(optimizer).__name__}"
 
 
 def state_variables(model: Any) -> dict[tuple[str, int], Any]:
-    """What it is kept for → variable, alike for a model and its twin, as far as it is made."""
+    """Return the variables of a model's optimizer that exist.
+
+    Returns:
+      Key → variable. The keys are the same for a model and for its clone.
+    """
     optimizer = model.optimizer
     if tf_optimizer.is_tf_optimizer(optimizer):
         trained = getattr(model, "_collected_trainable_weights", None)
         return tf_optimizer.state_variables(
             optimizer, model.trainable_weights if trained is None else trained
         )
-    return {("", number): each for number, each in enumerate(optimizer.weights)}
+    return {("", number): variable for number, variable in enumerate(optimizer.weights)}
 
 
 def _is_function(value: Any) -> bool:
+    """Return whether a hyperparameter is a function that each step calls."""
     return callable(value) and not isinstance(value, tf.Variable)

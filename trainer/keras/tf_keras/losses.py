@@ -1,53 +1,65 @@
-"""Compiled losses of tf_keras, as a step of one of several replicas calls them."""
+"""The compiled losses of a tf_keras model, in the form that a step on several replicas needs."""
 
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tf_keras.src.engine import compile_utils
+
+from trainer.keras.keras_internals import LossesContainer, get_private_attribute
 
 
 class _UnusedMetric:
-    """Takes the place of a metric that nobody reads."""
+    """Replaces the metric of the total loss, whose value is not read in a step."""
 
     def update_state(self, *arguments: Any, **named: Any) -> None:
-        pass
+        """Ignore the loss of a batch."""
 
 
-class _LossesContainerWithoutMetrics(compile_utils.LossesContainer):
-    """Compiled losses that keep no account of the losses of single outputs."""
+class _LossesContainerWithoutMetrics(LossesContainer):
+    """Compiled losses that do not track the losses of single outputs."""
 
     def _create_metrics(self) -> None:
+        """Create no metric for any output."""
         self._per_output_metrics = [None] * len(self._losses)
 
 
 class _SumOverBatchLoss(tf_keras.losses.Loss):
-    """A loss that is a sum over rows, so that its mean over replicas is one over all rows."""
+    """A sum over rows times the number of replicas: its mean over them is the global sum."""
 
     def __init__(self, loss: Any, replicas: int) -> None:
+        """Wrap a loss.
+
+        Args:
+          loss: a tf_keras.losses.Loss with reduction="sum".
+          replicas: the number of replicas.
+        """
         super().__init__(name=loss.name, reduction=loss.reduction)
         self._loss, self._replicas = loss, replicas
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Return the scaled loss of a replica's rows."""
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 
-def _sum_over_batch(loss: Any, replicas: int) -> Any:
-    is_sum = isinstance(loss, tf_keras.losses.Loss) and loss.reduction == "sum"
-    return _SumOverBatchLoss(loss, replicas) if is_sum and replicas > 1 else loss
-
-
-def without_loss_metrics(losses: Any, output_names: Any, replicas: int) -> Any:
-    """Compiled losses to be called in a step.
+def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any:
+    """Return a copy of compiled losses that updates no metrics, to be called in a step.
 
     Args:
-      losses: as the model has them.
-      output_names: of the model.
-      replicas: how many there are; losses that are sums are multiplied by that.
+      compiled: the LossesContainer of a model.
+      output_names: the names of the model's outputs.
+      replicas: the number of replicas; a loss that is a sum over rows is multiplied by it.
+
+    Returns:
+      A LossesContainer.
     """
+
+    def scale_sum(loss: Any) -> Any:
+        is_sum = isinstance(loss, tf_keras.losses.Loss) and loss.reduction == "sum"
+        return _SumOverBatchLoss(loss, replicas) if is_sum and replicas > 1 else loss
+
     return _LossesContainerWithoutMetrics(
-        tf.nest.map_structure(lambda each: _sum_over_batch(each, replicas), losses._user_losses),
-        losses._user_loss_weights,
+        tf.nest.map_structure(scale_sum, get_private_attribute(compiled, "_user_losses")),
+        get_private_attribute(compiled, "_user_loss_weights"),
         output_names=output_names,
         total_loss_mean=_UnusedMetric(),
     )

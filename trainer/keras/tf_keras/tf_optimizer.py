@@ -1,116 +1,140 @@
-"""Optimizers of tf.compat.v1.train in models of tf_keras, which wraps them as TFOptimizer."""
+"""Optimizers of tf.compat.v1.train in tf_keras models, which wraps them as TFOptimizer.
+
+In this module "wrapper" means the TFOptimizer, which is model.optimizer.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tf_keras.src.optimizers.optimizer_v1 import TFOptimizer
 
 from trainer.distribution.cross_shard import CrossShardOptimizer
+from trainer.keras.keras_internals import TFOptimizer
 from trainer.tensorflow_internals import func_graph_from_py_func, get_optimizer_variable_key
 
-# What an optimizer keeps of the graph in which it has made a step.
-_OF_GRAPH = ("_t", "_tensor")
+# The suffixes of attributes that hold tensors of the graph in which the optimizer ran a step.
+_GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
-_STATE = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
+_STATE_ATTRIBUTES = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
 
 
 def is_tf_optimizer(optimizer: Any) -> bool:
-    """Whether a model's optimizer is one of tf.compat.v1.train."""
+    """Return whether the optimizer of a model wraps one of tf.compat.v1.train."""
     return isinstance(optimizer, TFOptimizer)
 
 
-def unsupported_options(optimizer: Any) -> Iterable[tuple[str, str]]:
-    """Options of `trainer.keras.model.unsupported_options` that it has,
-    each with where it has it.
+def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
+    """Find the options of an optimizer that an estimator does not support.
+
+    Yields:
+      A key of `trainer.keras.model.unsupported_options`, and the place of the option.
     """
-    own = unwrap(optimizer)
-    for name, value in vars(own).items():
+    optimizer = unwrap(wrapper)
+    for name, value in vars(optimizer).items():
         if isinstance(value, tf.compat.v1.train.Optimizer):
-            yield "optimizer in an optimizer", type(own).__name__
-        elif _is_symbolic(value) and not name.endswith(_OF_GRAPH):
-            yield "tensor as hyperparameter", f"{name.lstrip('_')} of {type(own).__name__}"
+            yield "optimizer in an optimizer", type(optimizer).__name__
+        elif _is_symbolic(value) and not name.endswith(_GRAPH_TENSOR_SUFFIXES):
+            place = f"{name.lstrip('_')} of {type(optimizer).__name__}"
+            yield "tensor as hyperparameter", place
 
 
-def unwrap(optimizer: Any) -> Any:
-    """The optimizer of tf.compat.v1.train, which gets gradients that are means already."""
-    own = optimizer.optimizer
-    while isinstance(own, CrossShardOptimizer) and own._reduction == _MEAN:
-        own = own._optimizer
-    return own
+def unwrap(wrapper: Any) -> Any:
+    """Return the optimizer of tf.compat.v1.train that a model uses.
+
+    A CrossShardOptimizer that computes means is unwrapped too, because the estimator's gradients
+    are means over the replicas already.
+    """
+    optimizer = wrapper.optimizer
+    while isinstance(optimizer, CrossShardOptimizer) and optimizer._reduction == _MEAN:
+        optimizer = optimizer._optimizer
+    return optimizer
 
 
-def recreate(optimizer: Any, value_of: Callable[[Any], Any]) -> Any:
-    """The same optimizer of tf.compat.v1.train with no state, to be used eagerly.
+def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
+    """Create an optimizer with the same settings and without state, for eager execution.
 
     Args:
-      optimizer: as it is in a model of a graph.
-      value_of: gives the value of a variable of that graph.
+      wrapper: the optimizer of a model that was built for a graph.
+      get_value: returns the value of a variable of that graph.
     """
-    own = unwrap(optimizer)
-    made = object.__new__(type(own))
-    for name, value in vars(own).items():
+    optimizer = unwrap(wrapper)
+    recreated = object.__new__(type(optimizer))
+    for name, value in vars(optimizer).items():
         if name.startswith("_self_"):
-            # What a checkpoint of it would have; made when it is asked for.
+            # State of TensorFlow's checkpointing, which creates the attributes when they are used.
             continue
         if isinstance(value, tf.Variable):
-            value = value_of(value)
-        made.__dict__[name] = None if _is_symbolic(value) else value
-    made.__dict__.update({name: {} for name in _STATE})
-    return made
+            value = get_value(value)
+        recreated.__dict__[name] = None if _is_symbolic(value) else value
+    recreated.__dict__.update({name: {} for name in _STATE_ATTRIBUTES})
+    return recreated
 
 
-def create_slots(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Makes the state for variables, as the first step does."""
-    if optimizer.__dict__.get("_is_built_for_steps"):
+def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
+    """Create the optimizer's state for trainable variables, as its first step does."""
+    if wrapper.__dict__.get("_is_built_for_steps"):
         return
-    trained = [each for each in variables if each.dtype.is_floating]
+    trained = [variable for variable in variables if variable.dtype.is_floating]
 
     def step() -> None:
-        apply_step(optimizer, [(tf.zeros(each.shape, each.dtype), each) for each in trained])
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in trained]
+        apply_step(wrapper, zip(zeros, trained, strict=True))
 
-    # State is made outside of any function, and nothing is run of this one.
+    # TensorFlow creates the variables outside of the traced function, which never runs.
     func_graph_from_py_func("first_step", step, (), {})
-    object.__setattr__(optimizer, "_is_built_for_steps", True)
+    object.__setattr__(wrapper, "_is_built_for_steps", True)
 
 
-def apply_step(optimizer: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
-    """Makes a step."""
-    unwrap(optimizer).apply_gradients(pairs, global_step=optimizer.iterations)
+def apply_step(wrapper: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Run one step of the optimizer on pairs of a gradient and its variable."""
+    unwrap(wrapper).apply_gradients(pairs, global_step=wrapper.iterations)
 
 
-def named_variables(optimizer: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Path and variable of all that it keeps.
+def named_variables(wrapper: Any, trained: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Return the path and the tf.Variable of each of the optimizer's variables.
 
-    The paths are not those of TensorFlow, which count up whatever a process has made before.
+    The paths are not TensorFlow's names, which contain a counter of the process.
+
+    Args:
+      wrapper: the optimizer of a model.
+      trained: the model's trainable variables.
     """
-    names = [each.name.partition(":")[0] for each in trained]
+    names = [variable.name.partition(":")[0] for variable in trained]
     return [
         (f"{names[number]}/{name}" if number >= 0 else name, variable)
-        for (name, number), variable in state_variables(optimizer, trained).items()
+        for (name, number), variable in state_variables(wrapper, trained).items()
     ]
 
 
-def state_variables(optimizer: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
-    """What it is kept for → variable: a slot and the number of its variable, or a name and -1."""
-    own = unwrap(optimizer)
-    found = {
-        (slot, number): by_key[get_optimizer_variable_key(each)]
-        for slot, by_key in own._slots.items()
-        for number, each in enumerate(trained)
-        if get_optimizer_variable_key(each) in by_key
+def state_variables(wrapper: Any, trained: Sequence[Any]) -> dict[tuple[str, int], Any]:
+    """Return the optimizer's variables.
+
+    Args:
+      wrapper: the optimizer of a model.
+      trained: the model's trainable variables.
+
+    Returns:
+      (name of a slot, index in `trained`) → slot variable, and (name, -1) → any other variable.
+    """
+    optimizer = unwrap(wrapper)
+    slots = {
+        (slot, number): by_key[get_optimizer_variable_key(variable)]
+        for slot, by_key in optimizer._slots.items()
+        for number, variable in enumerate(trained)
+        if get_optimizer_variable_key(variable) in by_key
     }
-    others = {(name, -1): each for (name, _), each in own._non_slot_dict.items()}
-    return {("iterations", -1): optimizer.iterations, **found, **others}
+    others = {(name, -1): variable for (name, _), variable in optimizer._non_slot_dict.items()}
+    return {("iterations", -1): wrapper.iterations, **slots, **others}
 
 
-def describe_optimizer(optimizer: Any) -> str:
-    """Its name, and its learning rate."""
-    own = unwrap(optimizer)
-    rate = getattr(own, "_lr", getattr(own, "_learning_rate", None))
-    shown = f"{float(rate):g}" if isinstance(rate, (int, float)) else type(rate).__name__
-    return f"{type(own).__name__}({shown})"
+def describe_optimizer(wrapper: Any) -> str:
+    """Return the optimizer's class and its learning rate: "MomentumOptimizer(0.1)"."""
+    optimizer = unwrap(wrapper)
+    rate = getattr(optimizer, "_lr", getattr(optimizer, "_learning_rate", None))
+    text = f"{float(rate):g}" if isinstance(rate, (int, float)) else type(rate).__name__
+    return f"{type(optimizer).__name__}({text})"
 
 
 def _is_symbolic(value: Any) -> bool:
+    """Return whether a value is a tensor of a graph."""
     return isinstance(value, tf.Tensor) and tf.is_symbolic_tensor(value)

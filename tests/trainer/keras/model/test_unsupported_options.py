@@ -140,7 +140,7 @@ def test_features_that_lack_an_input_say_which(tmp_path: Path) -> None:
     a, b = keras.layers.Input((4,), name="a"), keras.layers.Input((4,), name="b")
     model = models.compiled_model(keras, keras.Model([a, b], keras.layers.Add()([a, b])))
     made = models.estimator(model, tmp_path)
-    with pytest.raises(InvalidSetting, match="has the inputs a, b, and the features have a: b is"):
+    with pytest.raises(InvalidSetting, match="has the inputs a, b, and the features are a: b is"):
         made.evaluate(models.of(lambda rows: models.batches({"a": models.X}, rows=rows)))
 
 
@@ -150,7 +150,7 @@ def test_a_step_of_an_optimizer_around_another_one_is_refused(tmp_path: Path) ->
         MovingAverageOptimizer(descent),
         CrossShardOptimizer(descent, tf.compat.v1.losses.Reduction.SUM),
     ):
-        with pytest.raises(InvalidSetting, match="because of optimizer in an optimizer: what"):
+        with pytest.raises(InvalidSetting, match="because of optimizer in an optimizer: the outer"):
             models.estimator(models.dense(tf_keras, outer), tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_a_model_that_is_compiled_anew_is_refused(tmp_path: Path) -> None:
     model = models.dense(keras)
     made = models.estimator(model, tmp_path)
     models.compiled_model(keras, model, "adam")
-    with pytest.raises(InvalidSetting, match="was compiled anew"):
+    with pytest.raises(InvalidSetting, match="was compiled again"):
         made.train(models.of(models.batches), steps=1)
 
 

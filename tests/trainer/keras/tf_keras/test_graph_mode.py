@@ -181,7 +181,7 @@ def test_a_model_that_a_batch_has_built_is_built_again(make: Any, tmp_path: Path
 def test_a_model_without_weights_has_nothing_to_put_values_into(tmp_path: Path) -> None:
     model = models.compiled_model(tf_keras, tf_keras.Sequential([layers.Dense(3)]))
     made = _train(model, tmp_path, 0)
-    with pytest.raises(InvalidSetting, match="nothing in its session to put values into"):
+    with pytest.raises(InvalidSetting, match="has no weights in its session yet"):
         to_keras(made)
 
 

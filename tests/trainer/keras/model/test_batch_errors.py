@@ -16,15 +16,15 @@ pytestmark = pytest.mark.slow
 _WRONG: dict[str, tuple[Callable[[int], Any], str]] = {
     "labels": (
         lambda rows: tf.data.Dataset.from_tensor_slices(models.X).batch(rows),
-        r"cannot take the batch: .*features float32\(\S+, 4\), labels none, weights none",
+        r"cannot process the batch: .*features float32\(\S+, 4\), labels none, weights none",
     ),
     "columns": (
         lambda rows: models.batches(models.X[:, :3], rows=rows),
-        r"cannot take the batch: .*features float32\(8, 3\), labels int32\(8,\)",
+        r"cannot process the batch: .*features float32\(8, 3\), labels int32\(8,\)",
     ),
     "weights": (
         lambda rows: models.batches(weights=np.ones([48, 7], "float32"), rows=rows),
-        r"cannot take the batch: .*weights float32\(8, 7\)",
+        r"cannot process the batch: .*weights float32\(8, 7\)",
     ),
 }
 
@@ -37,7 +37,7 @@ def test_a_batch_that_does_not_fit_is_described(
     made = models.estimator(models.dense(kind), tmp_path)
     with pytest.raises(InvalidSetting, match=said):
         made.train(models.of(dataset), steps=1)
-    with pytest.raises(InvalidSetting, match="cannot take the batch"):
+    with pytest.raises(InvalidSetting, match="cannot process the batch"):
         made.evaluate(models.of(dataset), steps=1)
 
 
@@ -51,5 +51,7 @@ def test_class_weights_want_one_output(tmp_path: Path) -> None:
     def dataset(rows: int) -> Any:
         return models.batches(y=(models.X[:, :1], models.X[:, 1:2]), rows=rows)
 
-    with pytest.raises(InvalidSetting, match="class_weight is given to a model with 2 outputs"):
+    with pytest.raises(
+        InvalidSetting, match="class_weight needs a model with one output, and the model has 2"
+    ):
         made.train(models.of(dataset), steps=1)
