@@ -1,4 +1,4 @@
-"""Two of the models in Keras: one of Keras 3, one of tf_keras."""
+"""Two of the conformance models in Keras: one in Keras 3, one in tf_keras."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.conformance.exports.models import LSTM, RESIDUAL
 
 
 def residual() -> Any:
-    """A batch-norm residual block of Keras 3."""
+    """Build and train a residual block with batch normalization in Keras 3."""
     keras.utils.set_random_seed(1)
     image = keras.Input([8, 8, 3], name="image")
     x = keras.layers.Conv2D(8, 3, padding="same")(image)
@@ -20,19 +20,20 @@ def residual() -> Any:
     y = keras.layers.BatchNormalization(momentum=0.9)(y)
     pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(x + y))
     probabilities = keras.layers.Dense(3, activation="softmax", name="probabilities")(pooled)
-    return _trained(keras.Model(image, probabilities), keras, RESIDUAL.features["image"], 3)
+    return _train(keras.Model(image, probabilities), keras, RESIDUAL.features["image"], 3)
 
 
 def lstm() -> Any:
-    """An LSTM of tf_keras."""
+    """Build and train an LSTM in tf_keras."""
     tf_keras.utils.set_random_seed(1)
     series = tf_keras.Input([10, 4], name="series")
     last = tf_keras.layers.LSTM(16)(series)
     probabilities = tf_keras.layers.Dense(2, activation="softmax", name="probabilities")(last)
-    return _trained(tf_keras.Model(series, probabilities), tf_keras, LSTM.features["series"], 2)
+    return _train(tf_keras.Model(series, probabilities), tf_keras, LSTM.features["series"], 2)
 
 
-def _trained(model: Any, package: Any, features: Any, classes: int) -> Any:
+def _train(model: Any, package: Any, features: Any, classes: int) -> Any:
+    """Compile and train a classifier on one batch, and return it."""
     model.compile(package.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
     labels = np.arange(ROWS) % classes
     model.fit(features, labels, epochs=TRAINING_STEPS, batch_size=ROWS, verbose=0)

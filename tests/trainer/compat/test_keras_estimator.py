@@ -143,7 +143,7 @@ def test_export_has_a_regression_signature_for_an_output(tmp_path: Path) -> None
     ("option", "message"),
     [
         ({"checkpoint_format": "h5"}, "checkpoint_format is 'h5'"),
-        ({"metric_names_map": {"y_mae": "loss"}}, "is 'loss', which evaluate"),
+        ({"metric_names_map": {"y_mae": "loss"}}, "is 'loss', which is already a key"),
         ({"metric_names_map": ["y_mae"]}, "metric_names_map must be a dict"),
         ({"export_outputs": ["y"]}, "export_outputs must be a dict"),
         ({"export_outputs": {"y": "mean"}}, "export_outputs\\['y'\\] must be a class .*got 'mean'"),

@@ -1,4 +1,4 @@
-"""Keras models of both kinds, each with its twin as an estimator."""
+"""Keras models of Keras 3 and of tf_keras, their conversion, and reference runs of model.fit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ import tpuserve
 import trainer
 from tests.trainer.programs import scalars
 
-KINDS = [keras, tf_keras]
+PACKAGES = [keras, tf_keras]
 
 ROWS = 8
 _random = np.random.RandomState(0)
@@ -22,42 +22,43 @@ Y = _random.randint(0, 3, 6 * ROWS).astype("int32")
 
 
 def batches(x: Any = X, y: Any = Y, weights: Any = None, rows: int = ROWS) -> Any:
-    """A Dataset of whole batches, in order."""
+    """Return a Dataset of full batches, in order."""
     parts = (x, y) if weights is None else (x, y, weights)
     return tf.data.Dataset.from_tensor_slices(parts).batch(rows, drop_remainder=True)
 
 
-def dense(kind: Any, optimizer: Any = "sgd", **compiled: Any) -> Any:
-    """Four features, three classes; the same weights in both kinds and at each call."""
-    model = kind.Sequential(
+def dense(package: Any, optimizer: Any = "sgd", **compile_args: Any) -> Any:
+    """Build a model of 4 features and 3 classes, with the same weights in each call and Keras."""
+    model = package.Sequential(
         [
-            kind.layers.Input((4,)),
-            kind.layers.Dense(5, activation="tanh"),
-            kind.layers.Dense(3),
+            package.layers.Input((4,)),
+            package.layers.Dense(5, activation="tanh"),
+            package.layers.Dense(3),
         ]
     )
-    return with_weights(compiled_model(kind, model, optimizer, **compiled))
+    return with_weights(compiled_model(package, model, optimizer, **compile_args))
 
 
-def compiled_model(kind: Any, model: Any, optimizer: Any = "sgd", **compiled: Any) -> Any:
-    """The model, compiled with a loss for classes, if nothing else is said."""
-    loss = kind.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(**{"optimizer": optimizer, "loss": loss, **compiled})
+def compiled_model(package: Any, model: Any, optimizer: Any = "sgd", **compile_args: Any) -> Any:
+    """Compile a model, by default with a loss for classes, and return it."""
+    loss = package.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(**{"optimizer": optimizer, "loss": loss, **compile_args})
     return model
 
 
 def with_weights(model: Any) -> Any:
-    """The model with weights that depend on their shapes alone."""
+    """Set weights that depend on their shapes alone, and return the model."""
     random = np.random.RandomState(1)
-    values = [
-        random.uniform(0.1, 0.9, each.shape) - 0.5 * (each.ndim > 1) for each in model.get_weights()
+    weights = [
+        random.uniform(0.1, 0.9, weight.shape) - 0.5 * (weight.ndim > 1)
+        for weight in model.get_weights()
     ]
-    model.set_weights(values)
+    model.set_weights(weights)
     return model
 
 
 def estimator(model: Any, model_dir: Path, **options: Any) -> Any:
-    """The model as an estimator; on the CPU, if nothing else is said."""
+    """Convert a model to an estimator, by default for the CPU."""
     config = trainer.RunConfig(
         trainer.TPUConfig(iterations_per_loop=1), save_summary_steps=1, log_step_count_steps=1
     )
@@ -67,52 +68,54 @@ def estimator(model: Any, model_dir: Path, **options: Any) -> Any:
     )
 
 
-def of(dataset: Callable[..., Any]) -> Callable[..., Any]:
-    """An input_fn of a dataset whose batches have as many rows as are asked for."""
+def input_fn(dataset: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an input_fn for a function that builds a Dataset with batches of `rows` rows."""
     return lambda params: dataset(rows=params["batch_size"])
 
 
-def train(model: Any, model_dir: Path, cores: int, dataset: Any = batches, **options: Any) -> Any:
-    """An estimator that has trained one epoch; on no cores, on the CPU."""
-    made = estimator(model, model_dir, use_tpu=cores > 0, **options)
-    with emulated(cores):
-        made.train(of(dataset), steps=sum(1 for _ in dataset()))
-    return made
+def train_epoch(
+    model: Any, model_dir: Path, cores: int, dataset: Any = batches, **options: Any
+) -> Any:
+    """Return an estimator that has trained one epoch on a number of TPU cores; 0 for the CPU."""
+    converted = estimator(model, model_dir, use_tpu=cores > 0, **options)
+    with emulated_tpu(cores):
+        converted.train(input_fn(dataset), steps=sum(1 for _ in dataset()))
+    return converted
 
 
-def emulated(cores: int, *, compiled: bool = False) -> Any:
-    """An emulated TPU; one of a core where none is wanted, which nobody asks for then."""
+def emulated_tpu(cores: int, *, compiled: bool = False) -> Any:
+    """Return an emulated TPU; for 0 cores one that is never used."""
     return tpuserve.emulated_tpu(cores=cores or 1, compiled=compiled)
 
 
-def losses(model_dir: Path) -> list[float]:
-    """The loss of each step that an estimator has made."""
+def read_losses(model_dir: Path) -> list[float]:
+    """Return the loss of each step of an estimator, from its summaries."""
     return [value for _, value in sorted(scalars(model_dir)["loss"].items())]
 
 
-def fit(kind: Any, model: Any, dataset: Any = batches, **options: Any) -> list[float]:
-    """The loss of each step of model.fit over one epoch."""
-    found: list[float] = []
+def fit_epoch(package: Any, model: Any, dataset: Any = batches, **options: Any) -> list[float]:
+    """Run model.fit for one epoch and return the loss of each step."""
+    losses: list[float] = []
 
-    class Record(kind.callbacks.Callback):
-        """Takes the mean of all batches apart again."""
+    class RecordLosses(package.callbacks.Callback):
+        """Computes the loss of each batch from the mean of all batches so far."""
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            found.append(logs["loss"] * (batch + 1) - sum(found))
+            losses.append(logs["loss"] * (batch + 1) - sum(losses))
 
-    model.fit(dataset(), verbose=0, shuffle=False, callbacks=[Record()], **options)
-    return found
+    model.fit(dataset(), verbose=0, shuffle=False, callbacks=[RecordLosses()], **options)
+    return losses
 
 
-def state(model: Any) -> list[Any]:
-    """All values of a model and of its optimizer."""
+def values(model: Any) -> list[Any]:
+    """Return all values of a model and of its optimizer."""
     variables = model.optimizer.variables
     slots = variables() if callable(variables) else variables
-    own = [*model.get_weights(), *(each.numpy() for each in slots)]
-    return [np.asarray(each, "float64") for each in own]
+    arrays = [*model.get_weights(), *(slot.numpy() for slot in slots)]
+    return [np.asarray(array, "float64") for array in arrays]
 
 
-def assert_same(model: Any, other: Any, tolerance: float = 1e-5) -> None:
-    """Weights and optimizer are alike."""
-    for one, two in zip(state(model), state(other), strict=True):
-        np.testing.assert_allclose(one, two, rtol=tolerance, atol=tolerance)
+def assert_same_values(model: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """Assert that two models and their optimizers have the same values."""
+    for actual, desired in zip(values(model), values(expected), strict=True):
+        np.testing.assert_allclose(actual, desired, rtol=tolerance, atol=tolerance)

@@ -14,26 +14,28 @@ from trainer.keras import serving_input_receiver_fn
 
 pytestmark = pytest.mark.slow
 
-_each_kind = pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind.__name__)
+_both_kerases = pytest.mark.parametrize(
+    "package", models.PACKAGES, ids=lambda package: package.__name__
+)
 
 
-@_each_kind
+@_both_kerases
 @pytest.mark.numeric
-def test_both_metagraphs_answer_what_the_model_does(
-    kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_both_metagraphs_compute_the_outputs_of_the_model(
+    package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    a, b = kind.layers.Input((4,), name="a"), kind.layers.Input((2,), name="b")
-    hidden = kind.layers.BatchNormalization()(kind.layers.Concatenate()([a, b]))
+    a, b = package.layers.Input((4,), name="a"), package.layers.Input((2,), name="b")
+    hidden = package.layers.BatchNormalization()(package.layers.Concatenate()([a, b]))
     outputs = [
-        kind.layers.Dense(2, name="left")(hidden),
-        kind.layers.Dense(1, name="right")(hidden),
+        package.layers.Dense(2, name="left")(hidden),
+        package.layers.Dense(1, name="right")(hidden),
     ]
-    model = kind.Model([a, b], outputs)
+    model = package.Model([a, b], outputs)
     model.compile("sgd", "mse")
-    made = models.estimator(models.with_weights(model), tmp_path / "run")
-    path = made.export_saved_model(str(tmp_path / "export")).decode()
+    estimator = models.estimator(models.with_weights(model), tmp_path / "run")
+    path = estimator.export_saved_model(str(tmp_path / "export")).decode()
     rows = {"a": models.X[:3], "b": models.X[3:6, :2]}
-    expected = [np.asarray(each) for each in model([rows["a"], rows["b"]], training=False)]
+    expected = [np.asarray(output) for output in model([rows["a"], rows["b"]], training=False)]
     answer = exports.answers(Path(path), rows)
     assert set(answer) == {"left", "right"}
     assert "is not supported on the TPU" not in caplog.text
@@ -42,18 +44,18 @@ def test_both_metagraphs_answer_what_the_model_does(
 
 
 def test_an_input_of_strings_is_refused_by_its_name(tmp_path: Path) -> None:
-    kind = models.KINDS[1]
-    x = kind.layers.Input((), dtype="string", name="text")
-    lengths = kind.layers.Lambda(lambda s: tf.cast(tf.strings.length(s), tf.float32)[:, None])(x)
-    model = models.compiled_model(kind, kind.Model(x, kind.layers.Dense(3)(lengths)))
-    made = models.estimator(model, tmp_path / "run")
+    package = models.PACKAGES[1]
+    x = package.layers.Input((), dtype="string", name="text")
+    lengths = package.layers.Lambda(lambda s: tf.cast(tf.strings.length(s), tf.float32)[:, None])(x)
+    model = models.compiled_model(package, package.Model(x, package.layers.Dense(3)(lengths)))
+    estimator = models.estimator(model, tmp_path / "run")
     with pytest.raises(InvalidSetting, match="has string inputs \(text\), and a TPU"):
-        made.export_saved_model(str(tmp_path / "export"))
+        estimator.export_saved_model(str(tmp_path / "export"))
 
 
-@_each_kind
-def test_a_model_that_does_not_say_its_inputs_wants_a_receiver(kind: Any) -> None:
-    class Own(kind.Model):
+@_both_kerases
+def test_a_subclassed_model_needs_a_receiver_fn(package: Any) -> None:
+    class Own(package.Model):
         def call(self, x: Any) -> Any:
             return x
 

@@ -23,9 +23,9 @@ _IMAGES = _random.rand(10 * 16, 28, 28, 1).astype("float32") - 0.5
 _DIGITS = _random.randint(0, 10, 10 * 16).astype("int32")
 
 _OPTIMIZERS = {
-    "SGD": lambda kind: kind.optimizers.SGD(0.05),
-    "Momentum": lambda kind: kind.optimizers.SGD(0.01, momentum=0.9),
-    "Adam": lambda kind: kind.optimizers.Adam(0.001),
+    "SGD": lambda package: package.optimizers.SGD(0.05),
+    "Momentum": lambda package: package.optimizers.SGD(0.01, momentum=0.9),
+    "Adam": lambda package: package.optimizers.Adam(0.001),
 }
 
 
@@ -33,9 +33,9 @@ def _batches(rows: int = 16) -> Any:
     return models.batches(_IMAGES, _DIGITS, rows=rows)
 
 
-def _cnn(kind: Any, optimizer: Any) -> Any:
-    layers = kind.layers
-    model = kind.Sequential(
+def _cnn(package: Any, optimizer: Any) -> Any:
+    layers = package.layers
+    model = package.Sequential(
         [
             layers.Input((28, 28, 1)),
             layers.Conv2D(8, 5, padding="same", activation="tanh"),
@@ -48,30 +48,30 @@ def _cnn(kind: Any, optimizer: Any) -> Any:
             layers.Dense(10),
         ]
     )
-    models.with_weights(models.compiled_model(kind, model, optimizer, metrics=["accuracy"]))
+    models.with_weights(models.compiled_model(package, model, optimizer, metrics=["accuracy"]))
     # Divided by the root of the number of inputs, so that no activation saturates.
     model.set_weights([w / np.sqrt(max(1, np.prod(w.shape[:-1]))) for w in model.get_weights()])
     return model
 
 
 @pytest.mark.parametrize("optimizer", _OPTIMIZERS.values(), ids=_OPTIMIZERS)
-@pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("package", models.PACKAGES, ids=lambda package: package.__name__)
 def test_an_epoch_of_the_mnist_cnn_is_that_of_fit(
-    kind: Any, optimizer: Any, tmp_path: Path
+    package: Any, optimizer: Any, tmp_path: Path
 ) -> None:
-    fitted = _cnn(kind, optimizer(kind))
-    expected = models.fit(kind, fitted, _batches)
+    fitted = _cnn(package, optimizer(package))
+    expected = models.fit_epoch(package, fitted, _batches)
     metrics = fitted.evaluate(_batches(), verbose=0, return_dict=True)
     for cores in (0, 4):
-        place = tmp_path / str(cores)
-        made = models.estimator(
-            _cnn(kind, optimizer(kind)), place, use_tpu=cores > 0, train_batch_size=16
+        model_dir = tmp_path / str(cores)
+        estimator = models.estimator(
+            _cnn(package, optimizer(package)), model_dir, use_tpu=cores > 0, train_batch_size=16
         )
-        # Compiling takes its time, and is the same whatever the optimizer and the kind.
-        is_compiled = optimizer is _OPTIMIZERS["Momentum"] and kind is models.KINDS[0]
-        with models.emulated(cores, compiled=is_compiled):
-            made.train(models.of(_batches), steps=10)
-            found = made.evaluate(models.of(_batches))
-        assert models.losses(place) == pytest.approx(expected, rel=1e-5)
-        assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-5)
-        models.assert_same(to_keras(made), fitted, 1e-5)
+        # Compilation is slow, so only one of the cases is compiled.
+        is_compiled = optimizer is _OPTIMIZERS["Momentum"] and package is models.PACKAGES[0]
+        with models.emulated_tpu(cores, compiled=is_compiled):
+            estimator.train(models.input_fn(_batches), steps=10)
+            results = estimator.evaluate(models.input_fn(_batches))
+        assert models.read_losses(model_dir) == pytest.approx(expected, rel=1e-5)
+        assert {name: results[name] for name in metrics} == pytest.approx(metrics, rel=1e-5)
+        models.assert_same_values(to_keras(estimator), fitted, 1e-5)

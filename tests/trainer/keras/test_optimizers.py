@@ -1,4 +1,4 @@
-"""Every optimizer, with its options, makes on two cores the steps that model.fit makes."""
+"""Every optimizer, with its options, trains on two cores as in model.fit."""
 
 from pathlib import Path
 from typing import Any
@@ -38,53 +38,59 @@ _LEGACY = {
     "Nadam": lambda o: o.Nadam(0.01),
     "Ftrl": lambda o: o.Ftrl(0.05),
 }
-_KERAS, _TF_KERAS = models.KINDS
+_KERAS, _TF_KERAS = models.PACKAGES
 _ALL = [
     *(
-        pytest.param(_KERAS, _KERAS.optimizers, make, id=f"keras {name}")
-        for name, make in {**_BOTH, **_KERAS_3}.items()
+        pytest.param(_KERAS, _KERAS.optimizers, make_optimizer, id=f"keras {name}")
+        for name, make_optimizer in {**_BOTH, **_KERAS_3}.items()
     ),
     *(
-        pytest.param(_TF_KERAS, _TF_KERAS.optimizers, make, id=f"tf_keras {name}")
-        for name, make in _BOTH.items()
+        pytest.param(_TF_KERAS, _TF_KERAS.optimizers, make_optimizer, id=f"tf_keras {name}")
+        for name, make_optimizer in _BOTH.items()
     ),
     *(
-        pytest.param(_TF_KERAS, _TF_KERAS.optimizers.legacy, make, id=f"legacy {name}")
-        for name, make in _LEGACY.items()
+        pytest.param(_TF_KERAS, _TF_KERAS.optimizers.legacy, make_optimizer, id=f"legacy {name}")
+        for name, make_optimizer in _LEGACY.items()
     ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "optimizers", "make"), _ALL)
+@pytest.mark.parametrize(("package", "optimizers", "make_optimizer"), _ALL)
 def test_two_cores_make_the_steps_of_fit(
-    kind: Any, optimizers: Any, make: Any, tmp_path: Path
+    package: Any, optimizers: Any, make_optimizer: Any, tmp_path: Path
 ) -> None:
-    fitted = models.dense(kind, make(optimizers))
+    fitted = models.dense(package, make_optimizer(optimizers))
     if isinstance(fitted.optimizer, _TF_KERAS.optimizers.Nadam):
         # Its steps depend on whether fit makes its variables, or finds them, and on tracing.
         fitted.optimizer.build(fitted.trainable_variables)
     else:
         # Sooner done than traced.
         fitted.run_eagerly = True
-    models.fit(kind, fitted)
-    made = models.train(models.dense(kind, make(optimizers)), tmp_path, cores=2)
-    models.assert_same(to_keras(made), fitted)
+    models.fit_epoch(package, fitted)
+    estimator = models.train_epoch(
+        models.dense(package, make_optimizer(optimizers)), tmp_path, cores=2
+    )
+    models.assert_same_values(to_keras(estimator), fitted)
 
 
 @pytest.mark.parametrize(
-    "make",
+    "make_optimizer",
     [
         lambda: tf.compat.v1.train.AdamOptimizer(0.05),
         lambda: CrossShardOptimizer(tf.compat.v1.train.MomentumOptimizer(0.05, 0.9)),
     ],
     ids=["adam", "wrapped"],
 )
-def test_an_optimizer_of_tensorflow_1_makes_the_steps_of_fit(make: Any, tmp_path: Path) -> None:
-    fitted = models.dense(_TF_KERAS, make())
-    models.fit(_TF_KERAS, fitted)
-    made = models.train(models.dense(_TF_KERAS, make()), tmp_path, cores=2)
-    # Its state has no numbers in its names that depend on what was made before.
-    (slot, *_) = (each for each in made.get_variable_names() if "dense_1/kernel/" in each)
+def test_an_optimizer_of_tensorflow_1_makes_the_steps_of_fit(
+    make_optimizer: Any, tmp_path: Path
+) -> None:
+    fitted = models.dense(_TF_KERAS, make_optimizer())
+    models.fit_epoch(_TF_KERAS, fitted)
+    estimator = models.train_epoch(models.dense(_TF_KERAS, make_optimizer()), tmp_path, cores=2)
+    # The names of the state contain no counter of the process.
+    (slot, *_) = (name for name in estimator.get_variable_names() if "dense_1/kernel/" in name)
     assert slot.startswith("optimizer/dense_1/kernel/m")
-    for one, two in zip(to_keras(made).get_weights(), fitted.get_weights(), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+    for actual, desired in zip(
+        to_keras(estimator).get_weights(), fitted.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(actual, desired, rtol=1e-5, atol=1e-6)

@@ -1,1 +1,1 @@
-"""What a conversion knows of a Keras model: its Keras version, variables, names and options."""
+"""Access to a Keras model: its adapter, variables, names, unsupported options, and tracing."""

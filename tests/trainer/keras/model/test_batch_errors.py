@@ -1,4 +1,4 @@
-"""A batch that a model does not take is an error that says what the batch has."""
+"""A batch that does not fit the model raises an error that describes the batch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,24 +29,24 @@ _WRONG: dict[str, tuple[Callable[[int], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize(("dataset", "said"), _WRONG.values(), ids=_WRONG)
+@pytest.mark.parametrize("package", models.PACKAGES, ids=lambda package: package.__name__)
+@pytest.mark.parametrize(("dataset", "message"), _WRONG.values(), ids=_WRONG)
 def test_a_batch_that_does_not_fit_is_described(
-    kind: Any, dataset: Callable[[int], Any], said: str, tmp_path: Path
+    package: Any, dataset: Callable[[int], Any], message: str, tmp_path: Path
 ) -> None:
-    made = models.estimator(models.dense(kind), tmp_path)
-    with pytest.raises(InvalidSetting, match=said):
-        made.train(models.of(dataset), steps=1)
+    estimator = models.estimator(models.dense(package), tmp_path)
+    with pytest.raises(InvalidSetting, match=message):
+        estimator.train(models.input_fn(dataset), steps=1)
     with pytest.raises(InvalidSetting, match="cannot process the batch"):
-        made.evaluate(models.of(dataset), steps=1)
+        estimator.evaluate(models.input_fn(dataset), steps=1)
 
 
-def test_class_weights_want_one_output(tmp_path: Path) -> None:
-    kind = models.KINDS[0]
-    x = kind.layers.Input((4,))
-    model = kind.Model(x, [kind.layers.Dense(1)(x), kind.layers.Dense(1)(x)])
+def test_class_weights_need_one_output(tmp_path: Path) -> None:
+    package = models.PACKAGES[0]
+    x = package.layers.Input((4,))
+    model = package.Model(x, [package.layers.Dense(1)(x), package.layers.Dense(1)(x)])
     model.compile("sgd", "mse")
-    made = models.estimator(model, tmp_path, class_weight={0: 2.0})
+    estimator = models.estimator(model, tmp_path, class_weight={0: 2.0})
 
     def dataset(rows: int) -> Any:
         return models.batches(y=(models.X[:, :1], models.X[:, 1:2]), rows=rows)
@@ -54,4 +54,4 @@ def test_class_weights_want_one_output(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidSetting, match="class_weight needs a model with one output, and the model has 2"
     ):
-        made.train(models.of(dataset), steps=1)
+        estimator.train(models.input_fn(dataset), steps=1)

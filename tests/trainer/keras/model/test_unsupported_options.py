@@ -1,4 +1,4 @@
-"""What cannot be converted is an error that names the option, and the layer that has it."""
+"""A model that cannot be converted raises an error that names the option and its layer."""
 
 import importlib.util
 import os
@@ -21,62 +21,66 @@ from trainer.keras.model.unsupported_options import UNSUPPORTED_OPTIONS
 
 pytestmark = pytest.mark.slow
 
-_each_kind = pytest.mark.parametrize("kind", models.KINDS, ids=lambda kind: kind.__name__)
+_both_kerases = pytest.mark.parametrize(
+    "package", models.PACKAGES, ids=lambda package: package.__name__
+)
 
 
-def _of_layers(kind: Any, *layers: Any, **compiled: Any) -> Any:
-    model = kind.Sequential([kind.layers.Input((4,)), *layers, kind.layers.Dense(3)])
-    return models.compiled_model(kind, model, **compiled)
+def _of_layers(package: Any, *layers: Any, **compiled: Any) -> Any:
+    model = package.Sequential([package.layers.Input((4,)), *layers, package.layers.Dense(3)])
+    return models.compiled_model(package, model, **compiled)
 
 
-def _stateful(kind: Any) -> Any:
-    x = kind.layers.Input(batch_shape=(8, 4, 1))
-    outputs = kind.layers.LSTM(3, stateful=True, name="memory")(x)
-    return models.compiled_model(kind, kind.Model(x, outputs))
+def _stateful(package: Any) -> Any:
+    x = package.layers.Input(batch_shape=(8, 4, 1))
+    outputs = package.layers.LSTM(3, stateful=True, name="memory")(x)
+    return models.compiled_model(package, package.Model(x, outputs))
 
 
 def _overriding(name: str) -> Callable[[Any], Any]:
-    def make(kind: Any) -> Any:
-        own = type("Own", (kind.Sequential,), {name: lambda self, *arguments: None})
-        return models.compiled_model(kind, own([kind.layers.Input((4,)), kind.layers.Dense(3)]))
+    def build_model(package: Any) -> Any:
+        own = type("Own", (package.Sequential,), {name: lambda self, *arguments: None})
+        return models.compiled_model(
+            package, own([package.layers.Input((4,)), package.layers.Dense(3)])
+        )
 
-    return make
+    return build_model
 
 
-def _with_metric(kind: Any) -> Any:
-    class Counted(kind.layers.Layer):
+def _with_metric(package: Any) -> Any:
+    class Counted(package.layers.Layer):
         def __init__(self) -> None:
             super().__init__(name="counted")
-            self.mean = kind.metrics.Mean()
+            self.mean = package.metrics.Mean()
 
         def call(self, x: Any) -> Any:
             return x
 
-    return _of_layers(kind, Counted())
+    return _of_layers(package, Counted())
 
 
-def _scaled(kind: Any) -> Any:
-    home = kind.optimizers if kind is keras else kind.mixed_precision
-    return _of_layers(kind, optimizer=home.LossScaleOptimizer(kind.optimizers.SGD()))
+def _scaled(package: Any) -> Any:
+    home = package.optimizers if package is keras else package.mixed_precision
+    return _of_layers(package, optimizer=home.LossScaleOptimizer(package.optimizers.SGD()))
 
 
-def _looking_up(kind: Any) -> Any:
-    x = kind.layers.Input((1,), dtype="string")
-    table = kind.layers.StringLookup(vocabulary=["a"], name="words", output_mode="one_hot")
-    return models.compiled_model(kind, kind.Model(x, kind.layers.Dense(3)(table(x))))
+def _looking_up(package: Any) -> Any:
+    x = package.layers.Input((1,), dtype="string")
+    table = package.layers.StringLookup(vocabulary=["a"], name="words", output_mode="one_hot")
+    return models.compiled_model(package, package.Model(x, package.layers.Dense(3)(table(x))))
 
 
-def _in_strategy(kind: Any) -> Any:
+def _in_strategy(package: Any) -> Any:
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        return _of_layers(kind)
+        return _of_layers(package)
 
 
 _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "not compiled": (
         "",
-        lambda kind: kind.Sequential([kind.layers.Input((4,)), kind.layers.Dense(3)]),
+        lambda package: package.Sequential([package.layers.Input((4,)), package.layers.Dense(3)]),
     ),
-    "run_eagerly": ("", lambda kind: _of_layers(kind, run_eagerly=True)),
+    "run_eagerly": ("", lambda package: _of_layers(package, run_eagerly=True)),
     "train_step": ("Own", _overriding("train_step")),
     "test_step": ("Own", _overriding("test_step")),
     "predict_step": ("Own", _overriding("predict_step")),
@@ -85,40 +89,42 @@ _CASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "LossScaleOptimizer": ("", _scaled),
     "mixed_float16": (
         "half",
-        lambda kind: _of_layers(kind, kind.layers.Dense(3, dtype="mixed_float16", name="half")),
+        lambda package: _of_layers(
+            package, package.layers.Dense(3, dtype="mixed_float16", name="half")
+        ),
     ),
     "stateful": ("memory", _stateful),
     "lookup table": ("words", _looking_up),
     "distribute strategy": ("OneDeviceStrategy", _in_strategy),
     "reduction='none'": (
         "MeanSquaredError",
-        lambda kind: _of_layers(kind, loss=kind.losses.MeanSquaredError(reduction="none")),
+        lambda package: _of_layers(package, loss=package.losses.MeanSquaredError(reduction="none")),
     ),
 }
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@_each_kind
+@_both_kerases
 @pytest.mark.parametrize("option", _CASES)
-def test_an_option_is_refused_by_name(option: str, kind: Any, tmp_path: Path) -> None:
-    place, make = _CASES[option]
+def test_an_option_is_refused_by_name(option: str, package: Any, tmp_path: Path) -> None:
+    owner, build_model = _CASES[option]
     with pytest.raises(InvalidSetting) as caught:
-        models.estimator(make(kind), tmp_path)
+        models.estimator(build_model(package), tmp_path)
     assert f"because of {option}: {UNSUPPORTED_OPTIONS[option].reason}" in str(caught.value)
-    assert place in str(caught.value)
+    assert owner in str(caught.value)
 
 
-@_each_kind
-def test_a_variable_that_the_model_does_not_track_is_refused(kind: Any, tmp_path: Path) -> None:
+@_both_kerases
+def test_a_variable_that_the_model_does_not_track_is_refused(package: Any, tmp_path: Path) -> None:
     outside = tf.Variable(2.0, name="outside")
 
-    class Times(kind.layers.Layer):
+    class Times(package.layers.Layer):
         def call(self, x: Any) -> Any:
             return x * outside
 
-    made = models.estimator(_of_layers(kind, Times()), tmp_path)
+    estimator = models.estimator(_of_layers(package, Times()), tmp_path)
     with pytest.raises(InvalidSetting, match=r"\(outside:0\).*untracked variable"):
-        made.train(models.of(models.batches), steps=1)
+        estimator.train(models.input_fn(models.batches), steps=1)
 
 
 def test_a_layer_that_is_dynamic_is_refused(tmp_path: Path) -> None:
@@ -136,15 +142,15 @@ def test_a_layer_that_is_dynamic_is_refused(tmp_path: Path) -> None:
         models.estimator(_of_layers(tf_keras, Own()), tmp_path)
 
 
-def test_features_that_lack_an_input_say_which(tmp_path: Path) -> None:
+def test_missing_feature_is_named(tmp_path: Path) -> None:
     a, b = keras.layers.Input((4,), name="a"), keras.layers.Input((4,), name="b")
     model = models.compiled_model(keras, keras.Model([a, b], keras.layers.Add()([a, b])))
-    made = models.estimator(model, tmp_path)
+    estimator = models.estimator(model, tmp_path)
     with pytest.raises(InvalidSetting, match="has the inputs a, b, and the features are a: b is"):
-        made.evaluate(models.of(lambda rows: models.batches({"a": models.X}, rows=rows)))
+        estimator.evaluate(models.input_fn(lambda rows: models.batches({"a": models.X}, rows=rows)))
 
 
-def test_a_step_of_an_optimizer_around_another_one_is_refused(tmp_path: Path) -> None:
+def test_an_optimizer_that_wraps_another_is_refused(tmp_path: Path) -> None:
     descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     for outer in (
         MovingAverageOptimizer(descent),
@@ -155,7 +161,8 @@ def test_a_step_of_an_optimizer_around_another_one_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="some Keras imports no other backend without"
+    importlib.util.find_spec("jax") is None,
+    reason="some versions of Keras cannot import another backend without JAX",
 )
 def test_another_backend_is_refused() -> None:
     program = """if True:
@@ -169,19 +176,19 @@ def test_another_backend_is_refused() -> None:
     """
     command = [sys.executable, "-c", program]
     environment = {**os.environ, "KERAS_BACKEND": "numpy"}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "(numpy) cannot become a TPUEstimator because of KERAS_BACKEND" in said.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "(numpy) cannot become a TPUEstimator because of KERAS_BACKEND" in process.stdout
 
 
-def test_a_model_that_is_compiled_anew_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_is_compiled_again_is_refused(tmp_path: Path) -> None:
     model = models.dense(keras)
-    made = models.estimator(model, tmp_path)
+    estimator = models.estimator(model, tmp_path)
     models.compiled_model(keras, model, "adam")
     with pytest.raises(InvalidSetting, match="was compiled again"):
-        made.train(models.of(models.batches), steps=1)
+        estimator.train(models.input_fn(models.batches), steps=1)
 
 
-def test_what_a_tpu_has_no_op_for_is_refused_there_alone(tmp_path: Path) -> None:
+def test_an_optimizer_without_a_tpu_op_is_refused_on_a_tpu_only(tmp_path: Path) -> None:
     adam = tf_keras.optimizers.legacy.Adam(amsgrad=True)
     with pytest.raises(InvalidSetting, match="because of amsgrad of a legacy optimizer"):
         models.estimator(models.dense(tf_keras, adam), tmp_path, use_tpu=True)

@@ -1,4 +1,4 @@
-"""Models that were made without eager execution become estimators, and stay what they were."""
+"""Models built without eager execution can be converted, and stay unchanged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from trainer.keras.model.unsupported_options import UNSUPPORTED_OPTIONS
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.numeric,
-    # About the engine of TensorFlow 1.
+    # tf_keras warns about its TensorFlow 1 engine.
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
@@ -35,7 +35,7 @@ def _without_eager_execution() -> Iterator[None]:
 
 
 class _Scale(tf_keras.layers.Layer):
-    """A layer of a program's own, with a regularizer."""
+    """A custom layer with a regularizer."""
 
     def __init__(self, by: float, **named: Any) -> None:
         super().__init__(**named)
@@ -89,38 +89,42 @@ def _dense(optimizer: Any = "sgd", *more: Any, **compiled: Any) -> Any:
 
 
 def _steps(model: Any, dataset: Any = models.batches) -> list[float]:
-    """The loss of each step of one epoch, made in the model's own session."""
+    """Train one epoch in the model's own session and return the loss of each step."""
     element = v1.data.make_one_shot_iterator(dataset()).get_next()
-    found = []
+    losses = []
     with v1.Session() as session:
         rows = [session.run(element) for _ in range(6)]
-    for each in rows:
-        found.append(float(np.ravel(model.train_on_batch(*each))[0]))
-    return found
+    for batch in rows:
+        losses.append(float(np.ravel(model.train_on_batch(*batch))[0]))
+    return losses
 
 
-def _train(model: Any, place: Path, cores: int, dataset: Any = models.batches, **more: Any) -> Any:
-    """An estimator that has trained one epoch."""
-    made = models.estimator(model, place, use_tpu=cores > 0, **more)
-    with models.emulated(cores):
-        made.train(models.of(dataset), steps=6)
-    return made
+def _train(
+    model: Any, model_dir: Path, cores: int, dataset: Any = models.batches, **options: Any
+) -> Any:
+    """Return an estimator that has trained one epoch."""
+    estimator = models.estimator(model, model_dir, use_tpu=cores > 0, **options)
+    with models.emulated_tpu(cores):
+        estimator.train(models.input_fn(dataset), steps=6)
+    return estimator
 
 
-def _check(model: Any, place: Path, cores: int, dataset: Any = models.batches) -> None:
-    """The estimator makes the steps that the model makes afterwards, which has its result."""
+def _assert_trains_like_the_session(
+    model: Any, model_dir: Path, cores: int, dataset: Any = models.batches
+) -> None:
+    """Assert that an estimator trains like its model, and that to_keras copies the result."""
     start = model.get_weights()
-    made = _train(model, place, cores, dataset)
+    estimator = _train(model, model_dir, cores, dataset)
     np.testing.assert_equal(model.get_weights(), start)
     expected = _steps(model, dataset)
     fitted = model.get_weights()
     with context.eager_mode():
-        found = models.losses(place)
-    assert found == pytest.approx(expected, rel=1e-5)
+        losses = models.read_losses(model_dir)
+    assert losses == pytest.approx(expected, rel=1e-5)
     model.set_weights(start)
-    assert to_keras(made) is model
-    for one, two in zip(model.get_weights(), fitted, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+    assert to_keras(estimator) is model
+    for actual, desired in zip(model.get_weights(), fitted, strict=True):
+        np.testing.assert_allclose(actual, desired, rtol=1e-4, atol=1e-6)
 
 
 def test_two_outputs_have_their_losses_and_metrics(tmp_path: Path) -> None:
@@ -131,15 +135,15 @@ def test_two_outputs_have_their_losses_and_metrics(tmp_path: Path) -> None:
         return models.batches(x, labels, {"kind": weights, "size": 1 + weights}, rows)
 
     model = _two_outputs()
-    _check(model, tmp_path / "run", 2, dataset)
-    made = models.estimator(model, tmp_path / "other")
-    found = made.evaluate(models.of(dataset))
+    _assert_trains_like_the_session(model, tmp_path / "run", 2, dataset)
+    estimator = models.estimator(model, tmp_path / "other")
+    results = estimator.evaluate(models.input_fn(dataset))
     x, y, weights = _whole(dataset)
     metrics = model.evaluate(x, y, sample_weight=weights, batch_size=8, verbose=0)
     expected = dict(zip(model.metrics_names, map(float, metrics), strict=True))
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+    assert {name: results[name] for name in expected} == pytest.approx(expected, rel=1e-4)
     assert "kind_accuracy" in expected
-    # The model itself says what its inputs are, too.
+    # The original model defines its inputs too.
     assert set(serving_input_receiver_fn(model)().features) == {"a", "b"}
 
 
@@ -159,7 +163,7 @@ def test_frozen_layers_and_moving_averages_are_those_of_fit(tmp_path: Path) -> N
         ]
     )
     clipped = legacy.SGD(0.1, momentum=0.5, nesterov=True, clipnorm=0.05)
-    _check(models.compiled_model(tf_keras, model, clipped), tmp_path, 0)
+    _assert_trains_like_the_session(models.compiled_model(tf_keras, model, clipped), tmp_path, 0)
 
 
 def test_a_loss_that_is_added_to_the_model_counts(tmp_path: Path) -> None:
@@ -168,50 +172,50 @@ def test_a_loss_that_is_added_to_the_model_counts(tmp_path: Path) -> None:
     y = layers.Dense(3, activity_regularizer="l2")(inner(x))
     model = tf_keras.Model(x, y)
     model.add_loss(0.1 * tf.reduce_mean(y**2))
-    _check(models.compiled_model(tf_keras, model, "rmsprop"), tmp_path, 2)
+    _assert_trains_like_the_session(models.compiled_model(tf_keras, model, "rmsprop"), tmp_path, 2)
 
 
-@pytest.mark.parametrize("make", [_Own, lambda: tf_keras.Sequential([layers.Dense(3)])])
-def test_a_model_that_a_batch_has_built_is_built_again(make: Any, tmp_path: Path) -> None:
-    model = models.compiled_model(tf_keras, make(), v1.train.MomentumOptimizer(0.1, 0.9))
+@pytest.mark.parametrize("build_model", [_Own, lambda: tf_keras.Sequential([layers.Dense(3)])])
+def test_a_model_built_by_its_first_batch_is_cloned(build_model: Any, tmp_path: Path) -> None:
+    model = models.compiled_model(tf_keras, build_model(), v1.train.MomentumOptimizer(0.1, 0.9))
     model.train_on_batch(models.X[:8], models.Y[:8])
-    _check(model, tmp_path, 0)
+    _assert_trains_like_the_session(model, tmp_path, 0)
 
 
-def test_a_model_without_weights_has_nothing_to_put_values_into(tmp_path: Path) -> None:
+def test_to_keras_needs_a_model_with_weights(tmp_path: Path) -> None:
     model = models.compiled_model(tf_keras, tf_keras.Sequential([layers.Dense(3)]))
-    made = _train(model, tmp_path, 0)
+    estimator = _train(model, tmp_path, 0)
     with pytest.raises(InvalidSetting, match="has no weights in its session yet"):
-        to_keras(made)
+        to_keras(estimator)
 
 
-def test_a_file_becomes_a_model_of_the_programs_own_kind(tmp_path: Path) -> None:
+def test_a_loaded_model_is_built_for_the_graph_of_the_program(tmp_path: Path) -> None:
     model = _dense(legacy.Adam(0.05))
     model.train_on_batch(models.X[:8], models.Y[:8])
     model.save(tmp_path / "kept.h5")
     options = {"keras_model_path": str(tmp_path / "kept.h5")}
-    made = _train(None, tmp_path / "run", 0, **options)
+    estimator = _train(None, tmp_path / "run", 0, **options)
     expected = _steps(model)
     with context.eager_mode():
-        found = models.losses(tmp_path / "run")
-    assert found == pytest.approx(expected, rel=1e-5)
-    predicted = to_keras(made).predict(models.X[:8])
+        losses = models.read_losses(tmp_path / "run")
+    assert losses == pytest.approx(expected, rel=1e-5)
+    predicted = to_keras(estimator).predict(models.X[:8])
     np.testing.assert_allclose(predicted, model.predict(models.X[:8]), rtol=1e-4, atol=1e-6)
 
 
-def test_a_model_goes_on_beside_one_made_for_eager_execution(tmp_path: Path) -> None:
+def test_a_graph_model_and_an_eager_model_work_side_by_side(tmp_path: Path) -> None:
     model = _dense()
     before = model.predict(models.X[:8])
     with context.eager_mode():
-        made = models.dense(tf_keras)
-        eager = made.predict(models.X[:8], verbose=0)
-        estimator = models.estimator(made, tmp_path / "eager")
+        estimator = models.dense(tf_keras)
+        eager = estimator.predict(models.X[:8], verbose=0)
+        estimator = models.estimator(estimator, tmp_path / "eager")
     models.estimator(model, tmp_path / "graph")
     np.testing.assert_equal(_dense().predict(models.X[:8]).shape, (8, 3))
     np.testing.assert_equal(model.predict(models.X[:8]), before)
     with context.eager_mode():
-        (found, *_) = estimator.predict(models.of(models.batches))
-    (row,) = found.values()
+        (prediction, *_) = estimator.predict(models.input_fn(models.batches))
+    (row,) = prediction.values()
     np.testing.assert_allclose(row, eager[0], rtol=1e-5)
 
 
@@ -247,9 +251,9 @@ _CASES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("option", _CASES)
-def test_what_cannot_be_made_again_is_refused_by_name(option: str, tmp_path: Path) -> None:
-    place, make = _CASES[option]
+def test_a_model_that_cannot_be_cloned_is_refused(option: str, tmp_path: Path) -> None:
+    owner, build_model = _CASES[option]
     with pytest.raises(InvalidSetting) as caught:
-        models.estimator(make(), tmp_path)
+        models.estimator(build_model(), tmp_path)
     assert f"because of {option}: {UNSUPPORTED_OPTIONS[option].reason}" in str(caught.value)
-    assert place in str(caught.value)
+    assert owner in str(caught.value)
