@@ -49,7 +49,7 @@ def test_an_input_of_strings_is_refused_by_its_name(tmp_path: Path) -> None:
     lengths = package.layers.Lambda(lambda s: tf.cast(tf.strings.length(s), tf.float32)[:, None])(x)
     model = models.compiled_model(package, package.Model(x, package.layers.Dense(3)(lengths)))
     estimator = models.estimator(model, tmp_path / "run")
-    with pytest.raises(InvalidSetting, match="has string inputs \(text\), and a TPU"):
+    with pytest.raises(InvalidSetting, match=r"has string inputs \(text\), and a TPU"):
         estimator.export_saved_model(str(tmp_path / "export"))
 
 
