@@ -12,7 +12,7 @@ class _CompileLossWithoutMetrics(CompileLoss):
 
     @property
     def metrics(self) -> list[Any]:
-        """Return one None for each loss, since CompileLoss pairs losses with metrics by zip."""
+        """Return a None for each loss, because CompileLoss zips the losses with its metrics."""
         return [None] * len(self._flat_losses or [None])
 
 

@@ -123,7 +123,7 @@ class KerasAdapter(Protocol):
         """Attach a Keras mask to an output."""
 
     def finish_training(self, model: Any) -> None:
-        """Do what model.fit does after its last step."""
+        """Replace the weights by their moving averages, if any, as model.fit does at its end."""
 
     def unsupported_options(self, model: Any, use_tpu: bool) -> Iterable[tuple[str, str]]:
         """Find the options of a model that an estimator does not support.

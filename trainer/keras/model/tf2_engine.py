@@ -1,8 +1,8 @@
 """Switches tf_keras between its two engines: TensorFlow 2's, and the one for TensorFlow 1's graphs.
 
-tf_keras builds a layer or a model for TensorFlow 1 if eager execution is off. It implements the
-difference by the base classes of its classes, and changes these for the whole process whenever it
-builds a layer or a model. So a model of one engine breaks as soon as a model of the other is built.
+If eager execution is off, tf_keras builds layers and models with its TensorFlow 1 engine. Building
+a layer or a model selects the engine by changing the base classes of tf_keras's classes, for the
+whole process. So a model of one engine breaks as soon as a model of the other engine is built.
 """
 
 import contextlib

@@ -157,8 +157,8 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
             continue
         copy = body.node.add()
         copy.CopyFrom(node)
-        # The colocation with a removed placeholder. TensorFlow places an op on the device of its
-        # variable without it.
+        # The attribute names a removed placeholder as the op's location. Without the attribute,
+        # TensorFlow places the op on the device of its variable.
         copy.attr.pop("_class", None)
         del copy.input[:]
         copy.input.extend(

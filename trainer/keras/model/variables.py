@@ -97,7 +97,8 @@ def initial_values(
     with eager_mode():
         has_trained = int(adapter.iterations(model).numpy()) > 0
     if not has_trained:
-        # The optimizer's first step sets each average to its weight; until then it is zero.
+        # The optimizer's first step sets each average to its weight. Until then the value of the
+        # average has no meaning.
         for name, average in moving_averages(adapter, model, variables).items():
             values[average.name] = values[name].astype(values[average.name].dtype)
     return values

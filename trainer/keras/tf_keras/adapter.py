@@ -11,7 +11,7 @@ from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
 
-# The kind of a random generator whose ops keep their state themselves, separately on each replica.
+# The type of a random generator whose ops keep their own state, separately on each replica.
 _STATEFUL_OPS = "legacy_stateful"
 
 

@@ -38,7 +38,7 @@ def build_compile_args(model: Any) -> dict[str, Any]:
 
 
 def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
-    """Structure one value for each output as compile() takes it: a value, a list or a dict."""
+    """Arrange one value per output in the form that compile() accepts: a value, list or dict."""
     if len(values) == 1:
         return values[0]
     outputs = getattr(model, "_nested_outputs", None)
