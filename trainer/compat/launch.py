@@ -15,6 +15,13 @@ from trainer.compat.source.program import Program, set_script_directory
 EXIT_FAILED = 1
 
 _OUR_DIRECTORY = os.path.dirname(__file__)
+# The directories of our code that runs the program. The stack frames of this code are removed from
+# the program's tracebacks.
+_HIDDEN_DIRECTORIES = {
+    _OUR_DIRECTORY,
+    os.path.join(_OUR_DIRECTORY, "imports"),
+    os.path.join(_OUR_DIRECTORY, "source"),
+}
 
 _is_interrupted = False
 
@@ -107,10 +114,10 @@ def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
 
 
 def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a copy of a traceback without the frames of files in this directory."""
+    """Return a copy of a traceback without the frames of files in `_HIDDEN_DIRECTORIES`."""
     entries = []
     while traceback is not None:
-        if os.path.dirname(traceback.tb_frame.f_code.co_filename) != _OUR_DIRECTORY:
+        if os.path.dirname(traceback.tb_frame.f_code.co_filename) not in _HIDDEN_DIRECTORIES:
             entries.append(traceback)
         traceback = traceback.tb_next
     result = None
