@@ -17,14 +17,18 @@ pytestmark = pytest.mark.slow
 def test_no_name_is_this_machine(tpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-    found = TPUClusterResolver(tpu, zone=None, project=None)
-    assert (found.master(), found.get_master(), found.cluster_spec().as_dict()) == ("", "", {})
-    assert isinstance(found, tf.distribute.cluster_resolver.TPUClusterResolver)
+    resolver = TPUClusterResolver(tpu, zone=None, project=None)
+    assert (resolver.master(), resolver.get_master(), resolver.cluster_spec().as_dict()) == (
+        "",
+        "",
+        {},
+    )
+    assert isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver)
 
 
 def test_this_machine_needs_no_coordinator() -> None:
-    found = TPUClusterResolver("local", coordinator_name="coordinator")
-    assert (found.master(), found.cluster_spec().as_dict()) == ("", {})
+    resolver = TPUClusterResolver("local", coordinator_name="coordinator")
+    assert (resolver.master(), resolver.cluster_spec().as_dict()) == ("", {})
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
@@ -33,32 +37,34 @@ def test_a_program_that_names_no_tpu_trains(use_tpu: bool, tmp_path: Path) -> No
         trainer.TPUConfig(2), cluster=TPUClusterResolver(""), model_dir=str(tmp_path)
     )
     with tpuserve.emulated_tpu(2, compiled=False):
-        made = trainer.TPUEstimator(
+        estimator = trainer.TPUEstimator(
             programs.slope_model_fn,
             config=config,
             params={"rate": 0.5},
             train_batch_size=2,
             use_tpu=use_tpu,
         )
-        made.train(lambda params: programs.ones(batch_size=params["batch_size"])(), max_steps=2)
+        estimator.train(
+            lambda params: programs.ones(batch_size=params["batch_size"])(), max_steps=2
+        )
     assert programs.variable(tmp_path, "w") == 0.75
 
 
-def test_an_address_is_taken_as_it_is() -> None:
-    found = TPUClusterResolver("grpc://10.0.0.2:8470")
-    assert found.master() == "grpc://10.0.0.2:8470"
-    assert found.cluster_spec().as_dict() == {"worker": ["10.0.0.2:8470"]}
+def test_an_address_is_used_without_a_lookup() -> None:
+    resolver = TPUClusterResolver("grpc://10.0.0.2:8470")
+    assert resolver.master() == "grpc://10.0.0.2:8470"
+    assert resolver.cluster_spec().as_dict() == {"worker": ["10.0.0.2:8470"]}
 
 
-def test_a_name_that_cannot_be_asked_for_says_what_to_do() -> None:
+def test_the_error_for_an_unknown_name_gives_advice() -> None:
     resolver = TPUClusterResolver("my-tpu", zone="z", project="p")
     with pytest.raises(TpuNotFound, match=r"tpu='my-tpu'.*grpc://ADDRESS:8470.*emulate-tpu"):
         trainer.RunConfig(cluster=resolver)
 
 
-def test_tensorflows_name_can_be_made_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_resolver_replaces_tensorflows(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (tf.distribute.cluster_resolver, tf.compat.v1.distribute.cluster_resolver):
-        # So that the test puts it back.
+        # monkeypatch restores the class after the test.
         monkeypatch.setattr(module, "TPUClusterResolver", module.TPUClusterResolver)
     replace_tensorflow_resolver()
     assert tf.distribute.cluster_resolver.TPUClusterResolver(tpu="").master() == ""

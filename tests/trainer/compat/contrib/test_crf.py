@@ -1,4 +1,4 @@
-"""Compared with every way to tag two short sequences."""
+"""tf.contrib.crf, compared with an enumeration of all taggings of two short sequences."""
 
 import itertools
 from typing import Any
@@ -23,34 +23,35 @@ def _score(row: int, tags: Any) -> float:
     return float(unary + sum(TRANSITIONS[a, b] for a, b in zip(tags, tags[1:], strict=False)))
 
 
-def _ways(row: int) -> dict[Any, float]:
-    ways = itertools.product([0, 1], repeat=LENGTHS[row])
-    return {tags: _score(row, tags) for tags in ways}
+def _scores_of_taggings(row: int) -> dict[Any, float]:
+    taggings = itertools.product([0, 1], repeat=LENGTHS[row])
+    return {tags: _score(row, tags) for tags in taggings}
 
 
 def _best(row: int) -> Any:
-    ways = _ways(row)
-    return max(ways, key=lambda tags: ways[tags])
+    scores = _scores_of_taggings(row)
+    return max(scores, key=lambda tags: scores[tags])
 
 
-def test_the_likelihood_is_that_among_all_ways() -> None:
+def test_the_likelihood_is_relative_to_all_taggings() -> None:
     tags = [[0, 1, 1], [1, 0, 1]]
-    found, _ = crf.crf_log_likelihood(tf.constant(INPUTS), tags, LENGTHS, TRANSITIONS)
+    likelihoods, _ = crf.crf_log_likelihood(tf.constant(INPUTS), tags, LENGTHS, TRANSITIONS)
     expected = [
-        _score(row, tags[row][: LENGTHS[row]]) - np.log(np.exp(list(_ways(row).values())).sum())
+        _score(row, tags[row][: LENGTHS[row]])
+        - np.log(np.exp(list(_scores_of_taggings(row).values())).sum())
         for row in (0, 1)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(likelihoods, expected, rtol=1e-5)
 
 
-def test_the_best_way_is_found() -> None:
+def test_the_best_tagging_is_found() -> None:
     tags, scores = crf.crf_decode(tf.constant(INPUTS), TRANSITIONS, LENGTHS)
     for row in (0, 1):
         best = _best(row)
         length = LENGTHS[row]
         assert tuple(tags[row].numpy()[:length]) == best
         assert tags[row].numpy()[length:].sum() == 0
-        assert float(scores[row]) == pytest.approx(_ways(row)[best])
+        assert float(scores[row]) == pytest.approx(_scores_of_taggings(row)[best])
         alone, score = crf.viterbi_decode(INPUTS[row, :length], TRANSITIONS)
         assert tuple(alone) == best
-        assert score == pytest.approx(_ways(row)[best])
+        assert score == pytest.approx(_scores_of_taggings(row)[best])

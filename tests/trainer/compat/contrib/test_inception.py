@@ -11,18 +11,18 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.numeric
-def test_inception_has_the_variables_and_points_of_checkpoints() -> None:
+def test_inception_has_the_variables_and_endpoints_of_checkendpoints() -> None:
     with tf.Graph().as_default() as graph, v1.Session() as session:
         pictures = tf.zeros([1, 139, 139, 3])
         with slim.arg_scope(inception.inception_v3_arg_scope()):
-            logits, points = inception.inception_v3(
+            logits, endpoints = inception.inception_v3(
                 pictures, 5, is_training=True, depth_multiplier=0.125
             )
-        # As TensorFlow 1.15 was seen to have them.
+        # The numbers were observed in TensorFlow 1.15.
         keys = ("variables", "trainable_variables", "regularization_losses", "moving_vars")
-        assert [len(graph.get_collection(each)) for each in keys] == [388, 196, 98, 192]
+        assert [len(graph.get_collection(key)) for key in keys] == [388, 196, 98, 192]
         assert len(graph.get_collection("update_ops")) == 192
-        names = {each.op.name for each in v1.global_variables()}
+        names = {variable.op.name for variable in v1.global_variables()}
         assert {
             "InceptionV3/Conv2d_1a_3x3/BatchNorm/moving_mean",
             "InceptionV3/Mixed_5c/Branch_1/Conv_1_0c_5x5/weights",
@@ -31,20 +31,20 @@ def test_inception_has_the_variables_and_points_of_checkpoints() -> None:
             "InceptionV3/AuxLogits/Conv2d_2b_1x1/biases",
             "InceptionV3/Logits/Conv2d_1c_1x1/weights",
         } <= names
-        assert list(points)[-5:] == [
+        assert list(endpoints)[-5:] == [
             "Mixed_7c", "AuxLogits", "PreLogits", "Logits", "Predictions",
         ]  # fmt: skip
         session.run(v1.global_variables_initializer())
-        found, shares = session.run([logits, points["Predictions"]])
-    # Black pictures leave only biases, which start at zero.
-    np.testing.assert_allclose(found, np.zeros([1, 5]), atol=1e-4)
-    np.testing.assert_allclose(shares, np.full([1, 5], 0.2), rtol=1e-4)
+        values, probabilities = session.run([logits, endpoints["Predictions"]])
+    # For a black image the output is that of the biases, which start at zero.
+    np.testing.assert_allclose(values, np.zeros([1, 5]), atol=1e-4)
+    np.testing.assert_allclose(probabilities, np.full([1, 5], 0.2), rtol=1e-4)
 
 
-def test_a_net_may_end_early_but_not_nowhere() -> None:
+def test_the_network_may_end_at_any_endpoint_with_a_positive_depth() -> None:
     with tf.Graph().as_default():
-        net, points = inception.inception_v3_base(tf.zeros([1, 75, 75, 3]), "MaxPool_3a_3x3")
+        net, endpoints = inception.inception_v3_base(tf.zeros([1, 75, 75, 3]), "MaxPool_3a_3x3")
         assert net.shape == [1, 17, 17, 64]
-        assert len(points) == 4
+        assert len(endpoints) == 4
     with pytest.raises(InvalidSetting, match="depth_multiplier=0. Use more"):
         inception.inception_v3_base(None, depth_multiplier=0)

@@ -26,24 +26,24 @@ def _run(fetches: Any) -> Any:
 
 
 def _names() -> list[str]:
-    return [each.op.name for each in v1.global_variables()]
+    return [variable.op.name for variable in v1.global_variables()]
 
 
 @pytest.mark.numeric
-def test_units_see_the_last_dimension_and_are_relus() -> None:
+def test_fully_connected_multiplies_the_last_dimension() -> None:
     x = tf.constant([[[1.0, -2.0]], [[3.0, 1.0]]])
-    made = layers.fully_connected(
+    outputs = layers.fully_connected(
         x,
         2,
         weights_initializer=v1.constant_initializer([[1, 2], [3, 4]]),
         biases_initializer=v1.constant_initializer(0.5),
     )
-    np.testing.assert_allclose(_run(made), [[[0.0, 0.0]], [[6.5, 10.5]]])
+    np.testing.assert_allclose(_run(outputs), [[[0.0, 0.0]], [[6.5, 10.5]]])
     assert _names() == ["fully_connected/weights", "fully_connected/biases"]
     assert framework.get_model_variables() == v1.global_variables()
 
 
-def test_a_normalizer_takes_the_place_of_biases_and_scopes_count() -> None:
+def test_a_normalizer_replaces_biases_and_scopes_are_numbered() -> None:
     x = tf.ones([2, 3])
     layers.fully_connected(x, 2, normalizer_fn=layers.layer_norm)
     layers.linear(x, 1)
@@ -88,30 +88,33 @@ def test_a_normalizer_takes_the_place_of_biases_and_scopes_count() -> None:
 def test_variables_have_the_names_and_shapes_of_checkpoints(
     layer: Callable[[Any], Any], scope: str, variables: dict[str, Any]
 ) -> None:
-    made = layer(tf.ones([1, 6, 6, 2]))
-    found = {each.op.name: tuple(each.shape) for each in v1.global_variables()}
-    assert found == {f"{scope}/{name}": shape for name, shape in variables.items()}
-    assert _run(made).shape == tuple(made.shape)
+    outputs = layer(tf.ones([1, 6, 6, 2]))
+    shapes = {variable.op.name: tuple(variable.shape) for variable in v1.global_variables()}
+    assert shapes == {f"{scope}/{name}": shape for name, shape in variables.items()}
+    assert _run(outputs).shape == tuple(outputs.shape)
 
 
-def test_convolutions_count_what_they_cover() -> None:
+def test_convolutions_of_ones_count_the_pixels() -> None:
     ones = v1.ones_initializer()
     x = tf.ones([1, 3, 3, 1])
     same = layers.conv2d(x, 1, 3, weights_initializer=ones)
     valid = layers.conv2d(x, 1, 3, padding="VALID", weights_initializer=ones)
-    apart = layers.separable_conv2d(x, None, 3, 2, stride=2, weights_initializer=ones)
-    more = layers.conv2d_transpose(x[:, :1, :1], 1, 2, 2, weights_initializer=ones)
-    found = [each.tolist() for each in _run([same[0, :, :, 0], valid, apart, more[0, :, :, 0]])]
-    assert found[0] == [[4, 6, 4], [6, 9, 6], [4, 6, 4]]
-    assert found[1] == [[[[9]]]]
-    assert found[2] == [[[[4, 4], [4, 4]], [[4, 4], [4, 4]]]]
-    assert found[3] == [[1, 1], [1, 1]]
+    depthwise = layers.separable_conv2d(x, None, 3, 2, stride=2, weights_initializer=ones)
+    transposed = layers.conv2d_transpose(x[:, :1, :1], 1, 2, 2, weights_initializer=ones)
+    outputs = [
+        output.tolist()
+        for output in _run([same[0, :, :, 0], valid, depthwise, transposed[0, :, :, 0]])
+    ]
+    assert outputs[0] == [[4, 6, 4], [6, 9, 6], [4, 6, 4]]
+    assert outputs[1] == [[[[9]]]]
+    assert outputs[2] == [[[[4, 4], [4, 4]], [[4, 4], [4, 4]]]]
+    assert outputs[3] == [[1, 1], [1, 1]]
 
 
 @pytest.mark.numeric
-def test_pools_and_shapes() -> None:
+def test_pooling_flattening_and_scaling() -> None:
     x = tf.reshape(tf.range(16.0), [1, 4, 4, 1])
-    found = _run(
+    outputs = _run(
         [
             layers.max_pool2d(x, 2)[0, :, :, 0],
             layers.avg_pool2d(x, [2, 2], stride=1)[0, 0, :, 0],
@@ -121,32 +124,32 @@ def test_pools_and_shapes() -> None:
             layers.unit_norm(tf.constant([[3.0, 4.0]]), 1),
         ]
     )
-    assert found[0].tolist() == [[5, 7], [13, 15]]
-    assert found[1].tolist() == [2.5, 3.5, 4.5]
-    assert found[2].shape == (1, 16)
-    assert found[3].tolist() == [[0, 1, 0], [1, 0, 0]]
-    assert found[4].ravel().tolist() == list(range(16))
-    np.testing.assert_allclose(found[5], [[0.6, 0.8]], rtol=1e-6)
+    assert outputs[0].tolist() == [[5, 7], [13, 15]]
+    assert outputs[1].tolist() == [2.5, 3.5, 4.5]
+    assert outputs[2].shape == (1, 16)
+    assert outputs[3].tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert outputs[4].ravel().tolist() == list(range(16))
+    np.testing.assert_allclose(outputs[5], [[0.6, 0.8]], rtol=1e-6)
 
 
-def test_half_of_all_is_dropped_and_the_rest_doubled() -> None:
-    found = _run(layers.dropout(tf.ones([4000]), keep_prob=0.5, seed=1))
-    assert set(found) == {0.0, 2.0}
-    assert abs(found.mean() - 1.0) < 0.1
+def test_dropout_drops_half_and_doubles_the_rest() -> None:
+    outputs = _run(layers.dropout(tf.ones([4000]), keep_prob=0.5, seed=1))
+    assert set(outputs) == {0.0, 2.0}
+    assert abs(outputs.mean() - 1.0) < 0.1
 
 
 @pytest.mark.numeric
-def test_norms_are_those_of_their_axes() -> None:
+def test_normalization_is_over_the_expected_axes() -> None:
     # Rows of 1, 2, 3: a mean of 2 and a variance of 2/3.
     x = tf.constant([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
     one = math.sqrt(3 / 2)
     expected = [[-one, 0.0, one], [one, 0.0, -one]]
     np.testing.assert_allclose(_run(layers.layer_norm(x)), expected, 1e-5)
-    # A place, two channels, a group each: their mean is taken over the two places.
+    # Two pixels and two channels, with a group for each channel.
     y = tf.constant([[[[0.0, 10.0]], [[2.0, 30.0]]]])
-    for made in (layers.group_norm(y, 2), layers.instance_norm(y)):
-        np.testing.assert_allclose(_run(made)[0, :, 0], [[-1, -1], [1, 1]], atol=1e-4)
-    # One group of both: 0, 10, 2, 30 have a mean of 10.5 and a variance of 140.75.
+    for outputs in (layers.group_norm(y, 2), layers.instance_norm(y)):
+        np.testing.assert_allclose(_run(outputs)[0, :, 0], [[-1, -1], [1, 1]], atol=1e-4)
+    # One group of both channels: 0, 10, 2, 30 have a mean of 10.5 and a variance of 140.75.
     np.testing.assert_allclose(
         _run(layers.group_norm(y, 1))[0, :, 0],
         (np.array([[0, 10], [2, 30]]) - 10.5) / math.sqrt(140.75),
@@ -158,14 +161,12 @@ def test_norms_are_those_of_their_axes() -> None:
 
 @pytest.mark.parametrize(("fused", "sample"), [(None, 4 / 3), (False, 1.0)])
 @pytest.mark.numeric
-def test_batch_norm_is_that_of_the_batch_and_then_of_the_averages(
-    fused: bool | None, sample: float
-) -> None:
+def test_batch_norm_uses_the_batch_then_the_averages(fused: bool | None, sample: float) -> None:
     # 1, 3, 5, 7: a mean of 4 and a variance of 5.
     x = tf.constant([[1.0], [3.0], [5.0], [7.0]])
-    how: Any = {"decay": 0.5, "scope": "norm", "epsilon": 0.002, "fused": fused}
-    trained = layers.batch_norm(x, **how)
-    served = layers.batch_norm(x, is_training=False, reuse=True, **how)
+    options: Any = {"decay": 0.5, "scope": "norm", "epsilon": 0.002, "fused": fused}
+    trained = layers.batch_norm(x, **options)
+    served = layers.batch_norm(x, is_training=False, reuse=True, **options)
     updates = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
@@ -178,28 +179,28 @@ def test_batch_norm_is_that_of_the_batch_and_then_of_the_averages(
     assert len(updates) == 2
 
 
-def test_batch_norm_updates_in_place_and_by_a_tensor() -> None:
+def test_batch_norm_updates_in_place_if_a_tensor_says_training() -> None:
     training = v1.placeholder_with_default(True, [])
     x = tf.constant([[[[2.0]], [[4.0]]]])
-    made = layers.batch_norm(x, decay=0.5, updates_collections=None, is_training=training)
+    outputs = layers.batch_norm(x, decay=0.5, updates_collections=None, is_training=training)
     (mean,) = framework.get_variables(suffix="moving_mean")
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
-        session.run(made, {training: False})
+        session.run(outputs, {training: False})
         assert session.run(mean) == 0.0
-        session.run(made)
+        session.run(outputs)
         assert session.run(mean) == 1.5
 
 
 @pytest.mark.numeric
-def test_weights_of_examples_count_in_batch_norm() -> None:
+def test_batch_norm_weights_the_examples() -> None:
     x = tf.constant([[1.0], [3.0], [100.0]])
-    made = layers.batch_norm(x, batch_weights=tf.constant([1.0, 1.0, 0.0]), epsilon=1e-9)
-    np.testing.assert_allclose(_run(made)[:2], [[-1], [1]], rtol=1e-5)
+    outputs = layers.batch_norm(x, batch_weights=tf.constant([1.0, 1.0, 0.0]), epsilon=1e-9)
+    np.testing.assert_allclose(_run(outputs)[:2], [[-1], [1]], rtol=1e-5)
 
 
 @pytest.mark.numeric
-def test_initializers_have_the_spread_of_their_papers() -> None:
+def test_initializers_have_the_variance_of_their_papers() -> None:
     shape = [3, 3, 20, 30]
     glorot = _run(layers.xavier_initializer(seed=1)(shape))
     limit = math.sqrt(6 / (9 * 20 + 9 * 30))
@@ -215,8 +216,8 @@ def test_regularizers_add_up() -> None:
     w = tf.constant([1.0, -2.0])
     both = layers.l1_l2_regularizer(0.1, 0.5)
     assert layers.l2_regularizer(0.0)(w) is None
-    found = _run([layers.l1_regularizer(0.1)(w), layers.l2_regularizer(0.5)(w), both(w)])
-    np.testing.assert_allclose(found, [0.3, 1.25, 1.55], rtol=1e-6)
+    regularization = _run([layers.l1_regularizer(0.1)(w), layers.l2_regularizer(0.5)(w), both(w)])
+    np.testing.assert_allclose(regularization, [0.3, 1.25, 1.55], rtol=1e-6)
     np.testing.assert_allclose(_run(layers.apply_regularization(both, [w, w])), 3.1, rtol=1e-6)
     layers.fully_connected(tf.ones([1, 2]), 2, weights_regularizer=both)
     assert len(v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)) == 2
@@ -224,16 +225,16 @@ def test_regularizers_add_up() -> None:
         layers.l2_regularizer(1)
 
 
-def test_scopes_set_defaults_and_inner_ones_count() -> None:
+def test_scopes_set_defaults_and_the_innermost_counts() -> None:
     with slim.arg_scope([slim.conv2d, slim.fully_connected], activation_fn=None) as outer:
         with slim.arg_scope([slim.conv2d], padding="VALID", stride=2):
-            made = slim.conv2d(-tf.ones([1, 5, 5, 1]), 1, 3, stride=1, weights_initializer=_ones)
-            assert made.shape == [1, 3, 3, 1]
+            outputs = slim.conv2d(-tf.ones([1, 5, 5, 1]), 1, 3, stride=1, weights_initializer=_ones)
+            assert outputs.shape == [1, 3, 3, 1]
         assert slim.conv2d(tf.ones([1, 5, 5, 1]), 1, 3).shape == [1, 5, 5, 1]
     assert slim.arg_scoped_arguments(slim.conv2d)[:2] == ("stride", "padding")
     with slim.arg_scope(outer):
         assert _run(slim.fully_connected(-tf.ones([1, 2]), 1, weights_initializer=_ones)) == -2
-    assert _run(made).min() == -9
+    assert _run(outputs).min() == -9
     with (
         pytest.raises(InvalidSetting, match="Decorate it with @add_arg_scope"),
         slim.arg_scope([len], x=1),
@@ -245,13 +246,13 @@ def _ones(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> An
     return tf.ones(shape, dtype)
 
 
-def test_layers_repeat_and_their_results_are_found_by_scope() -> None:
+def test_repeated_layers_are_collected_by_scope() -> None:
     x = tf.ones([1, 4, 4, 1])
     slim.repeat(x, 2, slim.conv2d, 3, [1, 1], scope="conv1", outputs_collections="ends")
     slim.stack(tf.ones([1, 2]), slim.fully_connected, [3, 4], scope="fc")
     points = slim.utils.convert_collection_to_dict("ends")
     assert list(points) == ["conv1/conv1_1", "conv1/conv1_2"]
-    assert [each for each in _names() if each.endswith("weights")] == [
+    assert [name for name in _names() if name.endswith("weights")] == [
         "conv1/conv1_1/weights",
         "conv1/conv1_2/weights",
         "fc/fc_1/weights",
@@ -262,8 +263,8 @@ def test_layers_repeat_and_their_results_are_found_by_scope() -> None:
 @pytest.mark.parametrize("unique", [False, True])
 def test_sequences_are_embedded(unique: bool) -> None:
     table = v1.constant_initializer([[1, 2], [3, 4]])
-    made = layers.embed_sequence([[1, 0, 1]], 2, 2, unique=unique, initializer=table)
-    assert _run(made).tolist() == [[[3, 4], [1, 2], [3, 4]]]
+    embedded = layers.embed_sequence([[1, 0, 1]], 2, 2, unique=unique, initializer=table)
+    assert _run(embedded).tolist() == [[[3, 4], [1, 2], [3, 4]]]
 
 
 def _loss() -> tuple[Any, Any]:
@@ -284,7 +285,9 @@ def _loss() -> tuple[Any, Any]:
     ],
 )
 @pytest.mark.numeric
-def test_a_loss_is_optimized(optimizer: Any, options: dict[str, Any], expected: Any) -> None:
+def test_optimize_loss_applies_its_options(
+    optimizer: Any, options: dict[str, Any], expected: Any
+) -> None:
     step = v1.train.create_global_step()
     w, loss = _loss()
     train = layers.optimize_loss(loss, step, 0.1, optimizer, **options)
@@ -295,12 +298,12 @@ def test_a_loss_is_optimized(optimizer: Any, options: dict[str, Any], expected: 
         assert session.run(step) == 1
 
 
-def test_update_ops_come_before_the_loss_and_summaries_are_made() -> None:
+def test_update_ops_precede_the_loss_and_summaries_are_written() -> None:
     w, loss = _loss()
     v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, w.assign([1.0, 0.0]))
     train = layers.optimize_loss(loss, v1.train.create_global_step(), 0.1, "SGD")
     _run(train)
-    names = {each.op.name for each in v1.get_collection(v1.GraphKeys.SUMMARIES)}
+    names = {summary.op.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
     assert names == {
         "OptimizeLoss/loss",
         "OptimizeLoss/global_norm/gradient_norm",

@@ -11,19 +11,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", contrib.__all__)
-def test_every_name_that_a_module_says_is_there(name: str) -> None:
+def test_every_name_in_all_exists(name: str) -> None:
     module = getattr(contrib, name)
-    assert [each for each in module.__all__ if not hasattr(module, each)] == []
+    assert [supplied for supplied in module.__all__ if not hasattr(module, supplied)] == []
     with pytest.raises(AttributeError, match=f"tf.contrib.{name}.no_such_name is not"):
         module.no_such_name  # noqa: B018
 
 
-def test_every_module_form_can_be_imported() -> None:
-    for each in sorted(set(MODULE_ALIASES.values())):
-        importlib.import_module(each)
+def test_every_aliased_module_can_be_imported() -> None:
+    for module in sorted(set(MODULE_ALIASES.values())):
+        importlib.import_module(module)
 
 
-def test_module_forms_and_public_names_are_the_same_classes() -> None:
+def test_inner_modules_have_the_public_classes() -> None:
     from trainer.compat.contrib.tpu import tpu_config, tpu_estimator, tpu_optimizer
 
     assert tpu_estimator.TPUEstimator is contrib.tpu.TPUEstimator
@@ -31,7 +31,7 @@ def test_module_forms_and_public_names_are_the_same_classes() -> None:
     assert tpu_optimizer.CrossShardOptimizer is contrib.tpu.CrossShardOptimizer
 
 
-def test_forms_are_there_without_an_import() -> None:
+def test_inner_modules_are_attributes_without_an_import() -> None:
     code = """if True:
         import tensorflow as tf
         contrib = tf.contrib
@@ -45,11 +45,11 @@ def test_forms_are_there_without_an_import() -> None:
         except AttributeError as error:
             print(error)
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", f"import trainer.compat\n{code}"],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "tf.contrib.layers.python.nothing is not" in done.stdout
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert "tf.contrib.layers.python.nothing is not" in process.stdout

@@ -72,7 +72,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 
 
 def _optimizers(features: Any, labels: Any) -> Any:
-    """A model for each optimizer; that of LazyAdam looks rows up."""
+    """Build a model for each optimizer; the model of LazyAdam looks rows up."""
     steps = []
     losses = []
     for name, make in OPTIMIZERS.items():
@@ -82,9 +82,9 @@ def _optimizers(features: Any, labels: Any) -> Any:
         losses.append(tf.reduce_mean(tf.square(y - labels)))
         optimizer = contrib.tpu.CrossShardOptimizer(make())
         gradients = optimizer.compute_gradients(losses[-1], [w])
-        # That one counts the step which looks at it: if all did, it would find some of them.
-        counted = v1.train.get_global_step() if name == "AddSign" else None
-        steps.append(optimizer.apply_gradients(gradients, counted))
+        # Only AddSign, whose decay reads the global step, increments it.
+        global_step = v1.train.get_global_step() if name == "AddSign" else None
+        steps.append(optimizer.apply_gradients(gradients, global_step))
     return tf.add_n(losses), tf.group(steps)
 
 
@@ -107,7 +107,7 @@ def _model_fn(model: Callable[..., Any], directory: Path, shards: list[Any]) -> 
 
 
 def _train(model: Callable[..., Any], directory: Path, *, use_tpu: bool) -> tuple[Any, Any]:
-    """The trained variables, and what model_fn found as number_of_shards."""
+    """Train the model; return the variables, and number_of_shards as seen by model_fn."""
     shards: list[Any] = []
     config = trainer.RunConfig(trainer.TPUConfig(2), model_dir=str(directory / "model"))
     estimator = trainer.TPUEstimator(
@@ -118,11 +118,11 @@ def _train(model: Callable[..., Any], directory: Path, *, use_tpu: bool) -> tupl
     )
     estimator.train(_input_fn, max_steps=STEPS)
     names = estimator.get_variable_names()
-    return {each: estimator.get_variable_value(each) for each in names}, shards
+    return {name: estimator.get_variable_value(name) for name in names}, shards
 
 
 @pytest.mark.parametrize("model", [_layers, _optimizers])
-def test_training_on_two_cores_is_training_on_the_cpu(
+def test_training_on_two_cores_equals_training_on_the_cpu(
     model: Callable[..., Any], tmp_path: Path
 ) -> None:
     on_cpu, no_shards = _train(model, tmp_path / "cpu", use_tpu=False)
@@ -131,21 +131,21 @@ def test_training_on_two_cores_is_training_on_the_cpu(
     assert (no_shards, shards) == ([None], [2])
     assert on_cpu["global_step"] == STEPS
     assert on_tpu.keys() == on_cpu.keys()
-    for each in on_cpu:
-        np.testing.assert_allclose(on_tpu[each], on_cpu[each], rtol=1e-4, atol=1e-6, err_msg=each)
-    # Of a loop of two steps the CPU makes one host call, the TPU two.
-    for where, calls in (("cpu", STEPS // 2), ("tpu", STEPS)):
-        steps = _steps_by_tag(tmp_path / where / "host")
+    for name in on_cpu:
+        np.testing.assert_allclose(on_tpu[name], on_cpu[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    # In a loop of two steps the CPU calls the host function once, the TPU twice.
+    for device, calls in (("cpu", STEPS // 2), ("tpu", STEPS)):
+        steps = _steps_by_tag(tmp_path / device / "host")
         assert steps["losses"] == steps["loss"]
         assert len(set(steps["loss"])) == calls
 
 
 def _steps_by_tag(directory: Path) -> dict[str, list[int]]:
-    """Tag of a summary → the steps it was written for."""
-    found: dict[str, list[int]] = {}
+    """Return the tag of a summary → the steps for which the summary was written."""
+    steps: dict[str, list[int]] = {}
     for path in directory.glob("events.out.tfevents.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             event = event_pb2.Event.FromString(record)
             for value in event.summary.value:
-                found.setdefault(value.tag, []).append(event.step)
-    return found
+                steps.setdefault(value.tag, []).append(event.step)
+    return steps

@@ -1,4 +1,4 @@
-"""Each rule of tf.contrib.opt, worked out by hand; both kinds of variables."""
+"""The formula of each optimizer of tf.contrib.opt, computed by hand, for both variable kinds."""
 
 import math
 from collections.abc import Callable
@@ -23,22 +23,22 @@ M = (0.1 * G, 0.19 * G)
 def _steps(
     make: Callable[[], Any], resource: bool, start: Any = (3.0, 4.0), gradient: Any = G
 ) -> list[Any]:
-    """A variable after each of two steps with one gradient."""
+    """Return a variable's values after each of two steps with a constant gradient."""
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", initializer=tf.constant(start), use_resource=resource)
         step = v1.train.create_global_step()
         pairs = [(tf.constant(gradient, tf.float32), w)]
         train = make().apply_gradients(pairs, global_step=step)
         session.run(v1.global_variables_initializer())
-        found = []
+        values = []
         for _ in range(2):
             session.run(train)
-            found.append(session.run(w))
-        return found
+            values.append(session.run(w))
+        return values
 
 
 def _adam(second: float = 1.0) -> list[Any]:
-    # m̂ = G and v̂ = G² in every step, so each moves by the sign of G.
+    # m̂ = G and v̂ = G² in every step, so w changes by the sign of G.
     return [-0.1 * np.sign(G), -0.2 * np.sign(G) * second]
 
 
@@ -52,25 +52,25 @@ def _lars(nesterov: bool) -> list[Any]:
     # |w| = 5, |g| = 2.0616; decay 0.1, trust 0.5 |w| / (|g| + 0.1 |w|), rate 0.1, momentum 0.9.
     w: np.ndarray[Any, Any] = np.array([3.0, 4.0])
     m: np.ndarray[Any, Any] = np.zeros(2)
-    moves = []
+    changes = []
     for _ in range(2):
-        size = np.linalg.norm(w)
-        rate = 0.1 * 0.5 * size / (np.linalg.norm(G) + 0.1 * size)
-        taken = rate * (G + 0.1 * w)
-        m = 0.9 * m + taken
-        w = w - (taken + 0.9 * m if nesterov else m)
-        moves.append(w - [3.0, 4.0])
-    return moves
+        norm = np.linalg.norm(w)
+        rate = 0.1 * 0.5 * norm / (np.linalg.norm(G) + 0.1 * norm)
+        scaled_gradient = rate * (G + 0.1 * w)
+        m = 0.9 * m + scaled_gradient
+        w = w - (scaled_gradient + 0.9 * m if nesterov else m)
+        changes.append(w - [3.0, 4.0])
+    return changes
 
 
 def _decayed(*moves: Any) -> list[Any]:
-    """Each step takes a tenth of w away, and then moves it."""
+    """Return the changes of w: each step subtracts a tenth of w, then adds a move."""
     w = np.array([3.0, 4.0])
-    found = []
-    for each in moves:
-        w = w * 0.9 + each
-        found.append(w - [3.0, 4.0])
-    return found
+    changes = []
+    for move in moves:
+        w = w * 0.9 + move
+        changes.append(w - [3.0, 4.0])
+    return changes
 
 
 _SGDW = opt.extend_with_decoupled_weight_decay(v1.train.GradientDescentOptimizer)
@@ -99,7 +99,7 @@ RULES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         lambda: opt.LARSOptimizer(0.1, 0.9, 0.1, 0.5, use_nesterov=True),
         _lars(True),
     ),
-    # Skipped, it is momentum: m = G, then 1.9 G.
+    # A skipped variable uses plain momentum: m = G, then 1.9 G.
     "LARS, skipped": (
         lambda: opt.LARSOptimizer(0.1, 0.9, 0.1, 0.5, skip_list=["w"]),
         [-0.1 * G, -0.29 * G],
@@ -113,25 +113,25 @@ RULES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.numeric
-def test_two_steps_are_those_of_the_paper(name: str, resource: bool) -> None:
+def test_two_steps_follow_the_formula_of_the_paper(name: str, resource: bool) -> None:
     make, moves = RULES[name]
-    found = _steps(make, resource)
-    np.testing.assert_allclose(found, np.add(moves, [3.0, 4.0]), rtol=2e-5)
+    values = _steps(make, resource)
+    np.testing.assert_allclose(values, np.add(moves, [3.0, 4.0]), rtol=2e-5)
 
 
 @pytest.mark.numeric
-def test_lars_leaves_the_rate_where_a_norm_is_zero() -> None:
-    made = _steps(lambda: opt.LARSOptimizer(0.1, 0.9), True, start=(0.0, 0.0))
-    np.testing.assert_allclose(made[0], -0.1 * G, rtol=1e-5)
-    still = _steps(lambda: opt.LARSOptimizer(0.1, 0.9, 0.0), True, gradient=np.zeros(2))
-    np.testing.assert_allclose(still, [[3.0, 4.0]] * 2)
+def test_lars_does_not_scale_the_rate_if_a_norm_is_zero() -> None:
+    values = _steps(lambda: opt.LARSOptimizer(0.1, 0.9), True, start=(0.0, 0.0))
+    np.testing.assert_allclose(values[0], -0.1 * G, rtol=1e-5)
+    unchanged = _steps(lambda: opt.LARSOptimizer(0.1, 0.9, 0.0), True, gradient=np.zeros(2))
+    np.testing.assert_allclose(unchanged, [[3.0, 4.0]] * 2)
 
 
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize(
     ("make", "is_lazy"), [(opt.LazyAdamOptimizer, True), (opt.NadamOptimizer, False)]
 )
-def test_lazy_adam_leaves_other_rows_alone(
+def test_lazy_adam_updates_only_rows_with_a_gradient(
     make: Callable[..., Any], is_lazy: bool, resource: bool
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
@@ -147,26 +147,26 @@ def test_lazy_adam_leaves_other_rows_alone(
     assert (before[1], after[1] < 4.0) == (4.0, True)
 
 
-def test_only_some_variables_and_only_touched_rows_decay() -> None:
+def test_only_listed_variables_and_rows_with_a_gradient_decay() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
-        w, b = (v1.get_variable(each, initializer=tf.ones([2, 1])) for each in "wb")
+        w, b = (v1.get_variable(name, initializer=tf.ones([2, 1])) for name in "wb")
         loss = tf.reduce_sum(tf.gather(w, [1])) * 0.0 + tf.reduce_sum(b) * 0.0
         train = opt.AdamWOptimizer(0.5, 0.1).minimize(loss, decay_var_list=[w])
         session.run(v1.global_variables_initializer())
         session.run(train)
-        found = session.run([w, b])
-    assert [each.ravel().tolist() for each in found] == [[1.0, 0.5], [1.0, 1.0]]
+        values = session.run([w, b])
+    assert [value.ravel().tolist() for value in values] == [[1.0, 0.5], [1.0, 1.0]]
 
 
-def test_averages_are_saved_in_the_place_of_their_variables(tmp_path: Path) -> None:
+def test_averages_are_saved_under_the_names_of_their_variables(tmp_path: Path) -> None:
     path = str(tmp_path / "model")
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", initializer=4.0)
-        made = opt.MovingAverageOptimizer(v1.train.GradientDescentOptimizer(1.0), 0.75)
+        optimizer = opt.MovingAverageOptimizer(v1.train.GradientDescentOptimizer(1.0), 0.75)
         with pytest.raises(WrongContext, match="Call minimize"):
-            made.swapping_saver()
-        train = made.minimize(w * 2.0)
-        saver = made.swapping_saver()
+            optimizer.swapping_saver()
+        train = optimizer.minimize(w * 2.0)
+        saver = optimizer.swapping_saver()
         session.run(v1.global_variables_initializer())
         for _ in range(2):
             session.run(train)

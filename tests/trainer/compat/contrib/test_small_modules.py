@@ -102,33 +102,33 @@ def test_a_train_op_clips_and_counts() -> None:
         assert session.run(v1.train.get_global_step()) == 1
 
 
-def test_a_predictor_goes_from_arrays_to_arrays(tmp_path: Path) -> None:
+def test_a_predictor_maps_arrays_to_arrays(tmp_path: Path) -> None:
     estimator = programs.estimator(tmp_path / "model")
     estimator.train(programs.ones(), max_steps=2)
     receiver = build_raw_serving_input_receiver_fn({"x": v1.placeholder(tf.float32, [None, 1])})
-    made = predictor.from_estimator(estimator, receiver)
-    assert made({"x": [[2.0]]})["y"].tolist() == [[1.5]]
-    assert (list(made.feed_tensors), list(made.fetch_tensors)) == (["x"], ["y"])
+    model = predictor.from_estimator(estimator, receiver)
+    assert model({"x": [[2.0]]})["y"].tolist() == [[1.5]]
+    assert (list(model.feed_tensors), list(model.fetch_tensors)) == (["x"], ["y"])
     path = estimator.export_saved_model(str(tmp_path / "export"), receiver).decode()
     assert predictor.from_saved_model(path)({"x": [[4.0]]})["y"].tolist() == [[3.0]]
     with pytest.raises(InvalidSetting, match="no input 'z'. Its inputs are x"):
-        made({"z": [[2.0]]})
+        model({"z": [[2.0]]})
     with pytest.raises(SignatureNotFound, match="Set signature_def_key to one of serving_default"):
         predictor.from_saved_model(path, "other")
 
 
 @pytest.mark.numeric
-def test_correlation_grows_from_batch_to_batch() -> None:
+def test_correlation_accumulates_over_batches() -> None:
     x, y = (v1.placeholder(tf.float32, [None]) for _ in range(2))
     value, update = metrics.streaming_pearson_correlation(x, y)
     covariance, other = metrics.streaming_covariance(x, y)
     with v1.Session() as session:
         session.run(v1.local_variables_initializer())
         for batch in ([1, 2], [3]):
-            session.run([update, other], {x: batch, y: [2.0 * each * each for each in batch]})
-        found = session.run([value, covariance])
+            session.run([update, other], {x: batch, y: [2.0 * number * number for number in batch]})
+        results = session.run([value, covariance])
     # x: 1 2 3, y: 2 8 18: Sxy = 16, Sxx = 2, Syy = 392/3.
-    np.testing.assert_allclose(found, [16 / math.sqrt(2 * 392 / 3), 8.0], rtol=1e-6)
+    np.testing.assert_allclose(results, [16 / math.sqrt(2 * 392 / 3), 8.0], rtol=1e-6)
 
 
 @pytest.mark.numeric
@@ -139,12 +139,12 @@ def test_metrics_and_losses_take_predictions_first() -> None:
     assert list(values) == ["precision"]
     assert _run(metrics.accuracy(tf.constant([1, 2]), tf.constant([1, 0]))) == 0.5
     even = tf.zeros([1, 2])
-    found = [
+    values_of_losses = [
         losses.softmax_cross_entropy(even, tf.constant([[0.0, 1.0]])),
         losses.sparse_softmax_cross_entropy(even, tf.constant([1])),
         losses.mean_squared_error(tf.constant([3.0]), tf.constant([1.0])),
     ]
-    np.testing.assert_allclose(_run(found), [math.log(2), math.log(2), 4.0], rtol=1e-6)
+    np.testing.assert_allclose(_run(values_of_losses), [math.log(2), math.log(2), 4.0], rtol=1e-6)
 
 
 @pytest.mark.numeric
@@ -152,30 +152,30 @@ def test_the_loss_of_a_sequence_leaves_padding_out() -> None:
     logits = tf.constant([[[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [9.0, -9.0]]])
     weights = tf.constant([[1.0, 1.0], [1.0, 0.0]])
     targets = tf.ones([2, 2], tf.int32)
-    found = seq2seq.sequence_loss(logits, targets, weights)
+    mean_loss = seq2seq.sequence_loss(logits, targets, weights)
     by_step = seq2seq.sequence_loss(logits, targets, weights, average_across_timesteps=False)
-    whole, steps = _run([found, by_step])
+    whole, steps = _run([mean_loss, by_step])
     np.testing.assert_allclose([whole, *steps], [math.log(2)] * 3, rtol=1e-5)
 
 
-def test_images_are_turned_and_moved() -> None:
+def test_images_are_rotated_and_translated() -> None:
     # 1 2
     # 3 4
     picture = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-    turn = image.angles_to_projective_transforms(math.pi / 2, 2, 2)
-    whole = image.compose_transforms(turn, turn)
-    found = _run(
+    rotation = image.angles_to_projective_transforms(math.pi / 2, 2, 2)
+    half_turn = image.compose_transforms(rotation, rotation)
+    images = _run(
         [
             image.rotate(picture, math.pi / 2),
             image.translate(picture[None, :, :, None], [1, 0])[0, :, :, 0],
-            image.transform(picture, whole[0]),
+            image.transform(picture, half_turn[0]),
             image.transform(picture[:, :, None], [1, 0, 0, 0, 1, 0, 0, 0], output_shape=[1, 2]),
         ]
     )
-    assert found[0].tolist() == [[2, 4], [1, 3]]
-    assert found[1].tolist() == [[0, 1], [0, 3]]
-    assert found[2].tolist() == [[4, 3], [2, 1]]
-    assert found[3].ravel().tolist() == [1, 2]
+    assert images[0].tolist() == [[2, 4], [1, 3]]
+    assert images[1].tolist() == [[0, 1], [0, 3]]
+    assert images[2].tolist() == [[4, 3], [2, 1]]
+    assert images[3].ravel().tolist() == [1, 2]
 
 
 def test_parameters_and_operations_are_counted(capfd: pytest.CaptureFixture[str]) -> None:
@@ -183,14 +183,14 @@ def test_parameters_and_operations_are_counted(capfd: pytest.CaptureFixture[str]
     tf.matmul(tf.ones([5, 3]), w)
     analyzer = tfprof.model_analyzer
     graph = v1.get_default_graph()
-    found = analyzer.print_model_analysis(
+    analysis = analyzer.print_model_analysis(
         graph, tfprof_options=analyzer.TRAINABLE_VARS_PARAMS_STAT_OPTIONS
     )
-    assert found.total_parameters == 6
+    assert analysis.total_parameters == 6
     assert analyzer.print_model_analysis(graph).total_float_ops >= 2 * 5 * 3 * 2
 
 
-def test_gradients_of_functions() -> None:
+def test_functions_of_eager_are_tensorflows() -> None:
     with context.eager_mode():
         (slope,) = eager.gradients_function(lambda x: x * x)(tf.constant(3.0))
         assert float(slope) == 6.0

@@ -13,20 +13,20 @@ _DIRECTORY = Path(contrib.__file__).parent
 
 
 def _supplied() -> Iterator[tuple[str, list[str]]]:
-    """Each module of tf.contrib, and the names in its literal `__all__`."""
+    """Yield each module of tf.contrib, and the names in its literal `__all__`."""
     for name in contrib.__all__:
         paths = [_DIRECTORY / f"{name}.py", _DIRECTORY / name / "__init__.py"]
-        (path,) = (each for each in paths if each.exists())
+        (path,) = (candidate for candidate in paths if candidate.exists())
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
                 yield f"tf.contrib.{name}", ast.literal_eval(statement.value)
 
 
-def test_every_module_says_its_names_without_being_imported() -> None:
+def test_every_module_has_a_literal_all() -> None:
     assert [name for name, _ in _supplied()] == [f"tf.contrib.{name}" for name in contrib.__all__]
 
 
-def test_what_is_supplied_has_no_replacement() -> None:
+def test_supplied_names_have_no_replacement() -> None:
     names = {f"{module}.{name}" for module, supplied in _supplied() for name in supplied}
     assert names & REPLACEMENTS.keys() == set()
 
@@ -36,14 +36,14 @@ def test_every_replacement_is_a_sentence() -> None:
     assert [name for name in REPLACEMENTS if not name.startswith("tf.contrib.")] == []
 
 
-def test_module_forms_of_ours_are_modules() -> None:
-    ours = {each for each in MODULE_ALIASES.values() if each.startswith("trainer.")}
-    files = {each.replace(".", "/") for each in ours}
+def test_aliases_of_our_modules_exist() -> None:
+    ours = {module for module in MODULE_ALIASES.values() if module.startswith("trainer.")}
+    files = {module.replace(".", "/") for module in ours}
     root = _DIRECTORY.parents[2]
     missing = [
-        each
-        for each in files
-        if not (root / f"{each}.py").exists() and not (root / each / "__init__.py").exists()
+        file
+        for file in files
+        if not (root / f"{file}.py").exists() and not (root / file / "__init__.py").exists()
     ]
     assert missing == []
 
@@ -60,13 +60,13 @@ def test_module_forms_of_ours_are_modules() -> None:
         ("tf.contrib.data", "__path__", "tf.contrib.data.__path__ does not exist"),
     ],
 )
-def test_a_name_that_is_not_there_is_told_what_replaces_it(
+def test_the_error_for_a_missing_name_gives_its_replacement(
     module: str, name: str, error: str
 ) -> None:
     assert error in str(missing_names.missing_name_error(module, name, ["map_and_batch", "slim"]))
 
 
-def test_an_attribute_error_is_what_programs_get() -> None:
+def test_a_missing_module_raises_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Use the package tensorflow-gan"):
         contrib.gan  # noqa: B018
     assert not hasattr(contrib, "nothing")

@@ -1,4 +1,4 @@
-"""What TensorFlow 1.15's other modules of tf.contrib were seen to do."""
+"""Behaviour observed in TensorFlow 1.15's tf.contrib, except for its layers."""
 
 import math
 from collections.abc import Iterator
@@ -62,11 +62,11 @@ def _run(fetches: Any, feed: Any = None) -> Any:
 def test_losses_of_sequences_are_averaged_or_summed(options: Any, expected: Any) -> None:
     weights = tf.constant([[1.0, 1.0, 0.0], [1.0, 0.5, 1.0]])
     targets = tf.ones([2, 3], tf.int32)
-    found = seq2seq.sequence_loss(tf.zeros([2, 3, 2]), targets, weights, **options)
-    np.testing.assert_allclose(_run(found), np.multiply(expected, math.log(2)), rtol=1e-6)
+    loss = seq2seq.sequence_loss(tf.zeros([2, 3, 2]), targets, weights, **options)
+    np.testing.assert_allclose(_run(loss), np.multiply(expected, math.log(2)), rtol=1e-6)
 
 
-def test_a_sequence_without_weights_has_no_loss_and_both_ways_are_refused() -> None:
+def test_a_sequence_without_weights_has_no_loss_and_mixed_reductions_are_refused() -> None:
     logits, targets = tf.zeros([1, 2, 2]), tf.ones([1, 2], tf.int32)
     assert _run(seq2seq.sequence_loss(logits, targets, tf.zeros([1, 2]))) == 0.0
     with pytest.raises(InvalidSetting, match="got both average_across"):
@@ -74,54 +74,54 @@ def test_a_sequence_without_weights_has_no_loss_and_both_ways_are_refused() -> N
 
 
 @pytest.mark.numeric
-def test_weights_of_losses_may_be_those_of_examples() -> None:
+def test_losses_accept_weights_of_examples() -> None:
     x, y = tf.constant([[0.3, 0.6], [0.9, 0.2]]), tf.constant([[0.0, 1.0], [1.0, 1.0]])
     weights, column = tf.constant([1.0, 2.0]), tf.constant([[1], [0]])
-    found = [
+    values = [
         losses.mean_squared_error(x, y, weights),
         losses.absolute_difference(x, y, tf.constant([1.0, 0.0])),
         losses.sparse_softmax_cross_entropy(x, column, weights),
         losses.compute_weighted_loss(x, weights),
     ]
     # (0.09 + 0.16) + 2 (0.01 + 0.64), of 4; 0.3 + 0.4, of 2; and 0.9 + 2 * 1.1, of 4.
-    np.testing.assert_allclose(_run(found), [0.3875, 0.35, 0.6803637, 0.775], rtol=1e-6)
+    np.testing.assert_allclose(_run(values), [0.3875, 0.35, 0.6803637, 0.775], rtol=1e-6)
 
 
 @pytest.mark.numeric
-def test_hinge_losses_are_one_each_and_in_no_collection() -> None:
+def test_hinge_losses_are_neither_reduced_nor_collected() -> None:
     x, y = tf.constant([[0.3, 0.6], [0.9, 0.2]]), tf.constant([[0.0, 1.0], [1.0, 1.0]])
-    found = losses.hinge_loss(x, y)
-    np.testing.assert_allclose(_run(found), [[1.3, 0.4], [0.1, 0.8]], rtol=1e-6)
+    hinge_losses = losses.hinge_loss(x, y)
+    np.testing.assert_allclose(_run(hinge_losses), [[1.3, 0.4], [0.1, 0.8]], rtol=1e-6)
     assert losses.get_losses() == []
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.numeric
-def test_momentum_of_lars_remembers_the_rates_of_its_steps(nesterov: bool) -> None:
+def test_momentum_of_lars_includes_the_learning_rate_of_each_step(nesterov: bool) -> None:
     # Without a trust coefficient, as for "bias": m is 0.5 g, then 0.9 m + 0.25 g; g is 2.
     b = v1.get_variable("bias", initializer=10.0)
     step = v1.train.create_global_step()
     rate = v1.train.exponential_decay(0.5, step, 1, 0.5)
-    made = opt.LARSOptimizer(rate, 0.9, skip_list=["bias"], use_nesterov=nesterov)
-    train = made.minimize(b * 2.0, global_step=step)
+    optimizer = opt.LARSOptimizer(rate, 0.9, skip_list=["bias"], use_nesterov=nesterov)
+    train = optimizer.minimize(b * 2.0, global_step=step)
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
-        found = []
+        values = []
         for _ in range(2):
             session.run(train)
-            found.append(session.run([made.get_slot(b, "momentum"), b]))
-    moves = [1.0, 1.4] if not nesterov else [1.0 + 0.9, 0.5 + 0.9 * 1.4]
-    expected = [[1.0, 10 - moves[0]], [1.4, 10 - sum(moves)]]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+            values.append(session.run([optimizer.get_slot(b, "momentum"), b]))
+    changes = [1.0, 1.4] if not nesterov else [1.0 + 0.9, 0.5 + 0.9 * 1.4]
+    expected = [[1.0, 10 - changes[0]], [1.4, 10 - sum(changes)]]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 @pytest.mark.numeric
-def test_f1_is_that_of_the_best_threshold_of_all_batches() -> None:
+def test_f1_uses_the_best_threshold_over_all_batches() -> None:
     p, y = v1.placeholder(tf.float32, [None]), v1.placeholder(tf.int64, [None])
     value, update = metrics.f1_score(y, p)
     with v1.Session() as session:
         session.run(v1.local_variables_initializer())
-        # Above 0.2 there are 2 right ones, a wrong one and none left out: 4 / 5.
+        # Above 0.2 there are 2 true positives, 1 false positive and no false negative: 4 / 5.
         first = session.run(update, {p: [0.1, 0.8, 0.4, 0.6], y: [0, 1, 1, 0]})
         session.run(update, {p: [0.9, 0.3, 0.35], y: [1, 0, 1]})
         np.testing.assert_allclose([first, session.run(value)], [0.8, 8 / 9], rtol=1e-6)
@@ -139,21 +139,21 @@ def test_streaming_metrics_take_predictions_first() -> None:
             tf.constant([[0.1, 0.9]]), tf.constant([[1]], tf.int64), 1
         )[1],
     ]
-    found = [np.ravel(each)[0] for each in _run(updates)]
-    np.testing.assert_allclose(found, [1, 1, 0.5, 1 / 3, 1], rtol=1e-5)
+    values = [np.ravel(value)[0] for value in _run(updates)]
+    np.testing.assert_allclose(values, [1, 1, 0.5, 1 / 3, 1], rtol=1e-5)
 
 
-def test_a_suffix_need_not_be_a_whole_part_of_a_name() -> None:
+def test_a_suffix_may_be_part_of_a_name_component() -> None:
     for scope, name in (("a", "w"), ("b", "ww")):
         with v1.variable_scope(scope):
             framework.variable(name, [])
-    found = framework.get_variables_by_suffix("w")
-    assert [each.op.name for each in found] == ["a/w", "b/ww"]
-    assert [each.op.name for each in framework.get_variables_by_name("w")] == ["a/w"]
-    assert framework.get_variable_full_name(found[1]) == "b/ww"
+    variables = framework.get_variables_by_suffix("w")
+    assert [variable.op.name for variable in variables] == ["a/w", "b/ww"]
+    assert [variable.op.name for variable in framework.get_variables_by_name("w")] == ["a/w"]
+    assert framework.get_variable_full_name(variables[1]) == "b/ww"
 
 
-def test_checkpoints_are_read_by_the_arguments_of_old(tmp_path: Path) -> None:
+def test_checkpoint_functions_accept_the_arguments_of_contrib(tmp_path: Path) -> None:
     w = v1.get_variable("w", initializer=[1.0, 2.0])
     with v1.Session() as session:
         session.run(w.initializer)
@@ -171,7 +171,7 @@ def test_checkpoints_are_read_by_the_arguments_of_old(tmp_path: Path) -> None:
         assert session.run(w).tolist() == [0, 0]
 
 
-def test_predictions_come_before_labels_where_they_did() -> None:
+def test_predictions_precede_labels_and_scalars_are_checked() -> None:
     predictions, labels = framework.remove_squeezable_dimensions(tf.ones([2, 1]), tf.zeros([2]))
     assert _run([predictions, labels])[0].tolist() == [1, 1]
     with pytest.raises(InvalidSetting, match=r"rate Const\S* has shape \(2,\)"):
@@ -179,7 +179,7 @@ def test_predictions_come_before_labels_where_they_did() -> None:
 
 
 @pytest.mark.numeric
-def test_the_train_op_of_slim_scales_and_then_clips_each_gradient() -> None:
+def test_slims_train_op_multiplies_then_clips_each_gradient() -> None:
     w = v1.get_variable("w", initializer=[3.0, 4.0])
     train = slim.learning.create_train_op(
         tf.reduce_sum(w * w) / 2,
@@ -194,8 +194,8 @@ def test_the_train_op_of_slim_scales_and_then_clips_each_gradient() -> None:
         assert session.run(train) == 12.5
         np.testing.assert_allclose(session.run(w), [2.85, 3.8], rtol=1e-6)
     assert train.op.name == "train_op/control_dependency"
-    shown = {each.op.name for each in v1.get_collection(v1.GraphKeys.SUMMARIES)}
-    assert shown == {"summarize_grads/w_gradient", "summarize_grads/w_gradient_norm"}
+    summaries = {summary.op.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
+    assert summaries == {"summarize_grads/w_gradient", "summarize_grads/w_gradient_norm"}
 
 
 def test_a_table_is_filled_by_its_init() -> None:
@@ -206,18 +206,18 @@ def test_a_table_is_filled_by_its_init() -> None:
         assert session.run(table.lookup(tf.constant(["a", "b"]))).tolist() == [5, -1]
 
 
-def test_a_sequence_of_no_steps_is_tagged_by_its_first() -> None:
+def test_a_sequence_of_no_steps_is_decoded_as_its_first_step() -> None:
     potentials = tf.constant([[[1.0, 2.0], [9.0, 0.0]]])
     tags, score = crf.crf_decode(potentials, tf.zeros([2, 2]), tf.constant([0]))
-    found = _run([tags, score])
-    assert [each.tolist() for each in found] == [[[1, 0]], [2.0]]
+    decoded = _run([tags, score])
+    assert [array.tolist() for array in decoded] == [[[1, 0]], [2.0]]
 
 
-def test_hyperparameters_are_said_in_order() -> None:
-    found = HParams(rate=0.1, sizes=[8, 4], name="adam")
-    assert str(found) == "rate=0.1,sizes=[8, 4],name=adam"
-    assert repr(found) == "HParams([('name', 'adam'), ('rate', 0.1), ('sizes', [8, 4])])"
-    assert found.set_from_map({"rate": 3}).rate == 3.0
+def test_hyperparameters_are_formatted_in_order() -> None:
+    hparams = HParams(rate=0.1, sizes=[8, 4], name="adam")
+    assert str(hparams) == "rate=0.1,sizes=[8, 4],name=adam"
+    assert repr(hparams) == "HParams([('name', 'adam'), ('rate', 0.1), ('sizes', [8, 4])])"
+    assert hparams.set_from_map({"rate": 3}).rate == 3.0
     for name, value in (("rate", None), ("sizes", [1, None])):
-        with pytest.raises(InvalidSetting, match="is None|None"):
-            found.set_hparam(name, value)
+        with pytest.raises(InvalidSetting, match="cannot be None"):
+            hparams.set_hparam(name, value)
