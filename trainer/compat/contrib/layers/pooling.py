@@ -1,4 +1,4 @@
-"""Max and average pooling."""
+"""Max and average pooling over two or three dimensions of space."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +11,45 @@ from trainer.compat.contrib.layers.layer_builder import add_to_outputs_collectio
 v1 = tf.compat.v1
 
 
-@add_arg_scope
-def max_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """Return the maximum of each window.
+def _make_pooling_layer(
+    pool: Callable[..., Any], default_scope: str, default_data_format: str, docstring: str
+) -> Callable[..., Any]:
+    """Return the layer that applies a pooling op of TensorFlow.
+
+    Args:
+      pool: the op, such as tf.nn.max_pool2d, whose name becomes the layer's name.
+      default_scope: default of the layer's argument scope.
+      default_data_format: default of the layer's argument data_format.
+      docstring: docstring of the layer.
+    """
+
+    def layer(
+        inputs: Any,
+        kernel_size: Any,
+        stride: Any = 2,
+        padding: str = "VALID",
+        data_format: str = default_data_format,
+        outputs_collections: Any = None,
+        scope: Any = None,
+    ) -> Any:
+        with v1.name_scope(scope, default_scope, [inputs]) as name:
+            dimensions = len(data_format) - 2
+            outputs = pool(
+                tf.convert_to_tensor(inputs),
+                expand_sizes(kernel_size, dimensions),
+                expand_sizes(stride, dimensions),
+                padding,
+                data_format=data_format,
+            )
+            return add_to_outputs_collections(outputs_collections, name, outputs)
+
+    # `repeat` names variable scopes after the function.
+    layer.__name__ = pool.__name__
+    layer.__doc__ = docstring
+    return add_arg_scope(layer)
+
+
+_MAX_POOL2D = """Return the maximum of each window.
 
     Args:
       inputs: float [b, height, width, c]; [b, c, height, width] with data_format "NCHW".
@@ -32,82 +60,11 @@ def max_pool2d(
       outputs_collections: collections for the output.
       scope: name scope of the ops; "MaxPool2D" by default.
     """
-    return _pool(
-        tf.nn.max_pool2d, "MaxPool2D", inputs, kernel_size, stride, padding, data_format,
-        outputs_collections, scope,
-    )  # fmt: skip
+_AVG_POOL2D = 'Return the mean of each window; see `max_pool2d`. The default scope is "AvgPool2D".'
+_MAX_POOL3D = "Return the maximum of each window of [b, depth, height, width, c]; see `max_pool2d`."
+_AVG_POOL3D = "Return the mean of each window of [b, depth, height, width, c]; see `max_pool2d`."
 
-
-@add_arg_scope
-def avg_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """Return the mean of each window; see `max_pool2d`. The default scope is "AvgPool2D"."""
-    return _pool(
-        tf.nn.avg_pool2d, "AvgPool2D", inputs, kernel_size, stride, padding, data_format,
-        outputs_collections, scope,
-    )  # fmt: skip
-
-
-@add_arg_scope
-def max_pool3d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NDHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """Return the maximum of each window of [b, depth, height, width, c]; see `max_pool2d`."""
-    return _pool(
-        tf.nn.max_pool3d, "MaxPool3D", inputs, kernel_size, stride, padding, data_format,
-        outputs_collections, scope,
-    )  # fmt: skip
-
-
-@add_arg_scope
-def avg_pool3d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NDHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """Return the mean of each window of [b, depth, height, width, c]; see `max_pool2d`."""
-    return _pool(
-        tf.nn.avg_pool3d, "AvgPool3D", inputs, kernel_size, stride, padding, data_format,
-        outputs_collections, scope,
-    )  # fmt: skip
-
-
-def _pool(
-    pool: Callable[..., Any],
-    default_scope: str,
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: str,
-    data_format: str,
-    collections: Any,
-    scope: Any,
-) -> Any:
-    """Apply a pooling op of TensorFlow in a name scope; see `max_pool2d`."""
-    with v1.name_scope(scope, default_scope, [inputs]) as name:
-        dimensions = len(data_format) - 2
-        outputs = pool(
-            tf.convert_to_tensor(inputs),
-            expand_sizes(kernel_size, dimensions),
-            expand_sizes(stride, dimensions),
-            padding,
-            data_format=data_format,
-        )
-        return add_to_outputs_collections(collections, name, outputs)
+max_pool2d = _make_pooling_layer(tf.nn.max_pool2d, "MaxPool2D", "NHWC", _MAX_POOL2D)
+avg_pool2d = _make_pooling_layer(tf.nn.avg_pool2d, "AvgPool2D", "NHWC", _AVG_POOL2D)
+max_pool3d = _make_pooling_layer(tf.nn.max_pool3d, "MaxPool3D", "NDHWC", _MAX_POOL3D)
+avg_pool3d = _make_pooling_layer(tf.nn.avg_pool3d, "AvgPool3D", "NDHWC", _AVG_POOL3D)
