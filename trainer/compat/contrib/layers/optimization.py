@@ -106,7 +106,7 @@ def optimize_loss(
         if "loss" in summaries:
             v1.summary.scalar("loss", loss)
         _summarize_gradients(gradients, summaries)
-        # The loss is that of the variables before the step.
+        # Compute the loss before the optimizer changes the variables.
         with tf.control_dependencies([loss]):
             step = optimizer.apply_gradients(
                 gradients, global_step=global_step if increment_global_step else None, name="train"

@@ -14,8 +14,8 @@ v1 = tf.compat.v1
 class LARSOptimizer(ElementwiseOptimizer):
     """Layer-wise adaptive rate scaling (LARS), for large batches.
 
-    With gradient g and variable w, if both of their norms are above 0, else with trust = 1:
-      trust = eeta |w| / (|g| + weight_decay |w| + epsilon)
+    With gradient g and variable w:
+      trust = eeta |w| / (|g| + weight_decay |w| + epsilon); 1 if |w| or |g| is 0
       m ← momentum m + learning_rate trust (g + weight_decay w)
       w ← w - m
     Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017.
@@ -95,6 +95,6 @@ class LARSOptimizer(ElementwiseOptimizer):
         weights_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
         divisor = gradient_norm + self._weight_decay * weights_norm + self._epsilon
         is_scaled = tf.logical_and(weights_norm > 0, gradient_norm > 0)
-        # A divisor of 0 would make the quotient NaN, even in the branch that is not selected.
+        # tf.where computes both branches; a divisor of 0 would make the quotient NaN.
         divisor = tf.where(is_scaled, divisor, tf.ones_like(divisor))
         return tf.where(is_scaled, self._eeta * weights_norm / divisor, tf.ones_like(weights_norm))

@@ -132,7 +132,7 @@ def create_train_op(
     if summarize_gradients:
         with tf.name_scope("summarize_grads"):
             add_gradients_summaries(gradients)
-    # The loss is that of the variables before the step.
+    # Compute the loss before the optimizer changes the variables.
     with tf.control_dependencies([loss]):
         step = optimizer.apply_gradients(gradients, global_step=global_step)
     with tf.name_scope("train_op"):
