@@ -78,7 +78,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 
 
 def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-    """Put the steps first.
+    """Transpose the inputs so that the steps are the first dimension.
 
     Returns:
       The scores, float [n, b, t], and whether each step is inside its sequence, bool [n, b, 1].

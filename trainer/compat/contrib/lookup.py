@@ -93,7 +93,16 @@ class MutableHashTable(lookup_ops.MutableHashTable):
         name: str = "MutableHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """Create an empty table; see TensorFlow's MutableHashTable. shared_name overrides name."""
+        """Create an empty table; see TensorFlow's MutableHashTable.
+
+        Args:
+          key_dtype: dtype of the keys.
+          value_dtype: dtype of the values.
+          default_value: value of keys that are not in the table.
+          shared_name: name of the table; overrides name.
+          name: name of the table.
+          checkpoint: whether checkpoints contain the table.
+        """
         super().__init__(key_dtype, value_dtype, default_value, shared_name or name, checkpoint)
 
 
@@ -112,7 +121,19 @@ class MutableDenseHashTable(lookup_ops.DenseHashTable):
         name: str = "MutableDenseHashTable",
         checkpoint: bool = True,
     ) -> None:
-        """Create an empty table; see TensorFlow's DenseHashTable. shared_name overrides name."""
+        """Create an empty table; see TensorFlow's DenseHashTable.
+
+        Args:
+          key_dtype: dtype of the keys.
+          value_dtype: dtype of the values.
+          default_value: value of keys that are not in the table.
+          empty_key: a key that marks empty buckets; the table cannot contain the key.
+          deleted_key: a key that marks deleted entries; the table cannot contain the key.
+          initial_num_buckets: initial number of buckets.
+          shared_name: name of the table; overrides name.
+          name: name of the table.
+          checkpoint: whether checkpoints contain the table.
+        """
         super().__init__(
             key_dtype,
             value_dtype,

@@ -39,7 +39,7 @@ def current_arg_scope() -> Scope:
 
 
 def _scopes() -> list[Scope]:
-    """Return this thread's stack of scopes."""
+    """Return this thread's stack of scopes, whose last element is in force."""
     if not hasattr(_state, "scopes"):
         _state.scopes = [{}]
     scopes: list[Scope] = _state.scopes

@@ -155,7 +155,7 @@ def get_variable_full_name(var: Any) -> str:
 
 
 def assert_or_get_global_step(graph: Any = None, global_step_tensor: Any = None) -> Any:
-    """Return a checked global step, or the graph's.
+    """Check and return a global step; None returns the graph's global step.
 
     Args:
       graph: the graph to search if global_step_tensor is None; the default graph by default.

@@ -186,7 +186,9 @@ def _make_variables(
     regularizers: Any,
     gamma_first: bool,
 ) -> _Variables:
-    """Create the variables; without center or scale, a constant takes a variable's place.
+    """Create the variables of a batch normalization.
+
+    Without center or scale, a constant replaces beta or gamma.
 
     Args:
       layer: builder of the layer.
@@ -194,7 +196,7 @@ def _make_variables(
       center_and_scale: whether beta and gamma are variables.
       initializers: name of a variable → initializer.
       regularizers: "beta" or "gamma" → regularizer.
-      gamma_first: whether to create gamma before beta, which shows in the order of the graph's
+      gamma_first: whether to create gamma before beta. The order shows in the graph's list of
         variables.
     """
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()

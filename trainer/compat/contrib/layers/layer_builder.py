@@ -1,4 +1,4 @@
-"""What the layers share: their scope, variables, bias or normalizer, and output collections."""
+"""Code that all layers share: variable scopes, variables, biases or normalizers, collections."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

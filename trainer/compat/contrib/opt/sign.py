@@ -123,7 +123,7 @@ class AddSignOptimizer(_SignOptimizer):
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFn:
-    """Return a decay from 1 to 0: 1 - step / decay_steps, and 0 after decay_steps.
+    """Return a sign_decay_fn from 1 to 0: 1 - step / decay_steps, and 0 after decay_steps.
 
     Args:
       decay_steps: number of steps.
@@ -141,7 +141,7 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFn:
 def get_cosine_decay_fn(
     decay_steps: int, num_periods: float = 0.5, zero_after: float | None = None
 ) -> DecayFn:
-    """Return a decay from 1: (1 + cos(2π num_periods step / decay_steps)) / 2.
+    """Return a sign_decay_fn from 1: (1 + cos(2π num_periods step / decay_steps)) / 2.
 
     Args:
       decay_steps: number of steps after which the decay stays constant.

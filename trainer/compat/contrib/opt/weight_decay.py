@@ -52,7 +52,7 @@ class DecoupledWeightDecayExtension:
         return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
 
     def _set_decayed_variables(self, variables: Any) -> None:
-        """Restrict the decay to some variables; None changes nothing."""
+        """Restrict the weight decay to some variables; with None, keep the earlier restriction."""
         if variables is not None:
             self._decayed_ids = {id(variable) for variable in variables}
 

@@ -173,7 +173,7 @@ class SparseTensor(ItemHandler):
         super().__init__(keys if shape_key is None else [*keys, shape_key])
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return the tf.SparseTensor, or the dense tensor with densify."""
+        """Return the tf.SparseTensor, or a dense tensor if densify is set."""
         indices = tf.reshape(_to_dense(keys_to_tensors[self._indices_key]), [-1])
         values = tf.reshape(_to_dense(keys_to_tensors[self._values_key]), [-1])
         if self._shape_key is not None:

@@ -1,4 +1,4 @@
-"""The module tpu_context of tf.contrib.tpu.python.tpu and of tensorflow_estimator."""
+"""tf.contrib.tpu.python.tpu.tpu_context, which was also a module of tensorflow_estimator."""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.distribution.tpu_context import TPUContext

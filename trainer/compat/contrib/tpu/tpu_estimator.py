@@ -1,4 +1,4 @@
-"""The module tpu_estimator of tf.contrib.tpu.python.tpu and of tensorflow_estimator."""
+"""tf.contrib.tpu.python.tpu.tpu_estimator, which was also a module of tensorflow_estimator."""
 
 from tpuserve.export import (
     BatchConfig,

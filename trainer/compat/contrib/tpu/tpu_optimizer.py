@@ -1,4 +1,4 @@
-"""The module tpu_optimizer of tf.contrib.tpu.python.tpu."""
+"""tf.contrib.tpu.python.tpu.tpu_optimizer: CrossShardOptimizer."""
 
 from trainer.compat.contrib_names import missing_names
 from trainer.distribution.cross_shard import CrossShardOptimizer

@@ -1,4 +1,4 @@
-"""tf.contrib.slim.nets: Inception v3, the network that TPU programs took from there."""
+"""tf.contrib.slim.nets: Inception v3, the only network of slim.nets that is supplied."""
 
 from trainer.compat.contrib.slim.nets import inception
 from trainer.compat.contrib_names import missing_names
