@@ -9,7 +9,6 @@ _STRATEGY = "Distribution strategies are not supported. Use TPUEstimator; each c
 _KERAS = "Use trainer.model_to_tpu_estimator(model, ...)."
 _EMBEDDING = "TPU embeddings are not supported. Use tf.nn.embedding_lookup in model_fn."
 _COLUMN = "Use tf.feature_column.{}."
-_METRIC = "Use tf.metrics.{}, whose first argument is the labels."
 _TFP = "Use the package tensorflow-probability."
 _TFA = "Copy the code from tensorflow-addons, which is no longer maintained."
 _LEARN = "Use trainer.Estimator or trainer.TPUEstimator with a model_fn."
