@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
-import os, sys, threading
+import os, sys, threading, time
 import numpy as np
 import tensorflow as tf
 from tpuserve import loader
@@ -35,16 +35,25 @@ def last(work):
 
 loaded = loader.load(sys.argv[1], hardware=TpuSystem(), executor=last)
 print(last(lambda: loaded.run("serving_default", {"x": np.array([2], np.float32)}))["y"][0])
-nice = {}
-for thread_id in os.listdir("/proc/self/task"):
-    try:
-        stat = open(f"/proc/self/task/{thread_id}/stat").read()
-    except (FileNotFoundError, ProcessLookupError):
-        # The kernel removes a thread some time after Python has joined the thread.
-        continue
-    name, _, rest = stat.partition("(")[2].rpartition(")")
-    nice.setdefault(name, set()).add(rest.split()[16])
-print(*nice["tf_XLAEigen"])
+
+def nice_values(name):
+    values = set()
+    for thread_id in os.listdir("/proc/self/task"):
+        try:
+            stat = open(f"/proc/self/task/{thread_id}/stat").read()
+        except (FileNotFoundError, ProcessLookupError):
+            # The kernel removes a thread some time after Python has joined the thread.
+            continue
+        thread_name, _, rest = stat.partition("(")[2].rpartition(")")
+        if thread_name == name:
+            values.add(rest.split()[16])
+    return values
+
+# A thread has the name of its creator until the thread first runs and names itself.
+deadline = time.monotonic() + 300
+while not nice_values("tf_XLAEigen") and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(*nice_values("tf_XLAEigen"))
 """
 
 
