@@ -122,8 +122,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
             raise
         finally:
             process.kill()
-            # `close` sends the bytes that the subprocess has not read yet. If the subprocess has
-            # ended, a BrokenPipeError would replace the first error.
+            # `close` flushes the bytes that are still in the buffer of the pipe. If the subprocess
+            # has ended, the BrokenPipeError of `close` would replace the error of the load.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 

@@ -36,7 +36,8 @@ class TrainLoop:
       loss: the loss of the last step, a scalar.
       step: the global step after the last step.
       max_iterations: the largest number of steps of one run.
-      before_run: call this method before each run, with the number of steps of the run.
+      before_run: a function of the number of steps; hooks call it before each session.run. Backends
+        use it to prepare the run, for example to announce the steps to the infeed.
     """
 
     iterations: Any

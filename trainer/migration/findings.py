@@ -74,7 +74,7 @@ def _references(
         guarded_names.find_guarded_names(tree),
     )
     for use in find_name_references(tree):
-        # Local variables that shadow a TensorFlow module, and flags, are not names of TensorFlow.
+        # Skip local variables that shadow a TensorFlow module, and the program's own `FLAGS.name`.
         if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):
             continue
         status = tensorflow_names.classify(use, tf1=tf1)

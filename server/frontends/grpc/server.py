@@ -26,7 +26,8 @@ from server.request_log.access_log import AccessLog
 
 # The number of threads for administrative calls, which are rare and may take long.
 _ADMIN_THREADS = 8
-# `stop` holds back rejections for this time before gRPC stops accepting calls.
+# How long `stop` delays the answers to calls that the draining server rejects: the clients then
+# learn that the server stops before they send the next call.
 _HOLD_SECONDS = 0.05
 
 

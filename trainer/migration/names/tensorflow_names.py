@@ -17,7 +17,8 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# TensorFlow's __init__ imports this module and deletes its name, which the index still contains.
+# TensorFlow's __init__ imports importlib and deletes the name again, so programs cannot use
+# tensorflow.importlib, although the list of public names contains it.
 _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"

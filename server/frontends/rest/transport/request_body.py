@@ -89,10 +89,10 @@ class RequestBodyReader:
         return gunzip(body, self.max_decompressed_bytes, reservation.grow)
 
     def acquire(self, size: int) -> None:
-        """Count `size` bytes as held.
+        """Reserve `size` bytes of the memory for request bodies.
 
         Raises:
-          TooManyRequests: The bodies of all requests are larger than their bound.
+          TooManyRequests: The reserved bytes of all requests together would exceed the bound.
         """
         with self._lock:
             self._reserved_bytes += size

@@ -18,7 +18,7 @@ _INVALID_REQUEST = "Invalid HTTP request received."
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request with 400. An ASGI application."""
+    """Answer a malformed request with 400; the ASGI application for such requests."""
     body = _INVALID_REQUEST.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -152,8 +152,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if cycle is None or cycle.response_complete:
             super().send_400_response(msg)
         elif not cycle.more_body:
-            # All earlier requests are complete; close the connection after the response to the last
-            # request.
+            # A complete request is being answered: close the connection after its response. The
+            # invalid data gets no response of its own.
             cycle.keep_alive = False
         elif self.pipeline:
             # The incomplete request is the latest request, which is at index 0 of the queue.

@@ -105,7 +105,11 @@ def _has_attributes(owner: Any, names: Iterable[str]) -> bool:
 
 
 def _receives_requests_as_expected() -> bool:
-    """Check the parser's callbacks, the state of a request, and the queue of later requests."""
+    """Return whether the installed uvicorn receives requests in the way that our subclass needs.
+
+    Checks the order of the parser's callbacks, the attributes of a request, and the queue of
+    pipelined requests.
+    """
     calls: list[str] = []
 
     class Recorder(HttpToolsProtocol):  # type: ignore[misc]

@@ -46,7 +46,7 @@ class OutfeedReceiver(Protocol):
 
 
 class UnpaddedOutfeedReceiver:
-    """Receiver for batches without padding: the host's ops read the outfeed directly."""
+    """Receiver for batches without padding rows: the host uses all rows of the outfeed."""
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
         """Build the host's ops of all parts.

@@ -192,7 +192,8 @@ class HParams:
         """Set hyperparameters and return self.
 
         Args:
-          values_dict: name → value, or for some elements of a list name → dict of index → value.
+          values_dict: maps each name to a value. A dict of index → value sets only these
+            elements of a list.
 
         Raises:
           InvalidSetting: see `set_hparam`.
