@@ -9,11 +9,13 @@ attributes of their objects; the tests call it.
 Importing this module imports neither Keras: a name is resolved when it is first used.
 """
 
+import functools
 import importlib
 import importlib.metadata
 import inspect
+import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,22 +42,24 @@ _NAMES: dict[str, tuple[str, str]] = {
     ),
     "set_keras_mask": ("keras.src.backend", "set_keras_mask"),
 }
-# The parameters that trainer passes to the functions and classes above.
-_PARAMETERS = {
-    "CompileLoss": ("loss", "loss_weights", "reduction", "output_names"),
-    "LossesContainer": ("losses", "loss_weights", "output_names", "total_loss_mean"),
-    "get_keras_mask": ("x",),
-    "load_optimizer_weights_from_hdf5_group": ("group",),
-    "set_keras_mask": ("x", "mask"),
+# How trainer calls the functions and classes above: the number of positional arguments, and the
+# names of the keyword arguments.
+_CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "CompileLoss": (2, ("reduction", "output_names")),
+    "LossesContainer": (2, ("output_names", "total_loss_mean")),
+    "get_keras_mask": (1, ()),
+    "global_seed_generator": (0, ()),
+    "load_optimizer_weights_from_hdf5_group": (1, ()),
+    "set_keras_mask": (2, ()),
 }
-# The private methods that trainer calls, by the public name of the class, with the parameters that
-# trainer passes.
-_METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+# The private methods that trainer calls, by the public name of the class, and how. The first
+# positional argument is the object.
+_METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "keras.Model": {
-        "_compute_loss": ("x", "y", "y_pred", "sample_weight", "training"),
-        "_flatten_layers": (),
+        "_compute_loss": (1, ("x", "y", "y_pred", "sample_weight", "training")),
+        "_flatten_layers": (1, ()),
     },
-    "tf_keras.Model": {"_flatten_layers": ()},
+    "tf_keras.Model": {"_flatten_layers": (1, ())},
 }
 # The module and the class of a layer and of a model: under TensorFlow 2's engine → under TensorFlow
 # 1's engine.
@@ -204,30 +208,47 @@ def check_keras_internals(package: str) -> None:
 
 
 def _missing_names(package: str) -> Iterator[str]:
-    """Yield the private names of a package that are missing, and functions without a parameter."""
-    imported: dict[str, tuple[Any, tuple[str, ...]]] = {}
-    paths = {name: path for name, path in _NAMES.items() if _is_in(package, path[0])}
+    """Yield the private names that a package lacks, and functions with other parameters."""
+    for name, path in _NAMES.items():
+        if _is_in(package, path[0]):
+            yield from _check_name(
+                ".".join(path), functools.partial(_import_name, *path), _CALLS.get(name)
+            )
     if package == TF_KERAS:
-        engine_paths = [path for pair in _ENGINE_CLASSES.items() for path in pair]
-        paths.update({f"{module}.{name}": (module, name) for module, name in engine_paths})
-    for name, path in paths.items():
-        try:
-            imported[".".join(path)] = _import_name(*path), _PARAMETERS.get(name, ())
-        except UnsupportedKeras:
-            yield ".".join(path)
+        for path in itertools.chain.from_iterable(_ENGINE_CLASSES.items()):
+            yield from _check_name(".".join(path), functools.partial(_import_name, *path), None)
     for class_name, methods in _METHODS.items():
         if _is_in(package, class_name):
             owner = getattr(importlib.import_module(package), class_name.partition(".")[2])
-            for method, parameters in methods.items():
-                if hasattr(owner, method):
-                    imported[f"{class_name}.{method}"] = getattr(owner, method), parameters
-                else:
-                    yield f"{class_name}.{method}"
-    for name, (value, parameters) in imported.items():
-        accepted = inspect.signature(value).parameters if parameters else {}
-        yield from (
-            f"{name}({parameter}=)" for parameter in parameters if parameter not in accepted
-        )
+            for method, call in methods.items():
+                yield from _check_name(
+                    f"{class_name}.{method}",
+                    functools.partial(get_private_attribute, owner, method),
+                    call,
+                )
+
+
+def _check_name(
+    name: str, get_value: Callable[[], Any], call: tuple[int, tuple[str, ...]] | None
+) -> Iterator[str]:
+    """Yield a private name if it is missing, or if its parameters differ from trainer's call.
+
+    Args:
+      name: the name, for the message.
+      get_value: returns the value, or raises UnsupportedKeras.
+      call: the number of positional arguments and the keyword arguments; None for no call.
+    """
+    try:
+        value = get_value()
+    except UnsupportedKeras:
+        yield name
+        return
+    if call is not None:
+        num_positional, keywords = call
+        try:
+            inspect.signature(value).bind(*range(num_positional), **dict.fromkeys(keywords))
+        except TypeError as error:
+            yield f"{name} ({error})"
 
 
 def _is_in(package: str, name: str) -> bool:

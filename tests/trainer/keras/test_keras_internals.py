@@ -58,15 +58,16 @@ def test_missing_names_and_parameters_are_reported_with_the_version(
 ) -> None:
     keras = pytest.importorskip(package)
     monkeypatch.setitem(keras_internals._NAMES, "gone", (f"{package}.src.backend", "gone"))
-    monkeypatch.setitem(keras_internals._METHODS, f"{package}.Model", {"_gone": ("x",)})
+    monkeypatch.setitem(keras_internals._METHODS, f"{package}.Model", {"_gone": (1, ())})
     loss = {KERAS_3: "CompileLoss", TF_KERAS: "LossesContainer"}[package]
-    monkeypatch.setitem(keras_internals._PARAMETERS, loss, ("gone",))
+    monkeypatch.setitem(keras_internals._CALLS, loss, (2, ("gone",)))
     with pytest.raises(UnsupportedKeras) as error:
         keras_internals.check_private_names(package)
     module = keras_internals._NAMES[loss][0]
     assert str(error.value) == (
         f"{package} {keras.__version__} lacks private names that trainer uses: "
-        f"{package}.src.backend.gone, {package}.Model._gone, {module}.{loss}(gone=). "
+        f"{module}.{loss} (got an unexpected keyword argument 'gone'), "
+        f"{package}.src.backend.gone, {package}.Model._gone. "
         f"Install a supported version: {_BOUNDS[package]}."
     )
 
