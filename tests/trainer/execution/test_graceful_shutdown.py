@@ -90,8 +90,8 @@ def test_the_handler_is_there_only_while_training_and_not_over_a_users_own() -> 
 def test_a_second_sigterm_ends_at_once() -> None:
     program = (
         "import os, signal\n"
-        "from trainer import termination\n"
-        "with termination.sigterm_watcher() as ending:\n"
+        "from trainer.execution import graceful_shutdown\n"
+        "with graceful_shutdown.sigterm_watcher() as ending:\n"
         "    ending.after_create_session(None, None)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
