@@ -25,7 +25,7 @@ from server.process import malloc
 malloc.configure_malloc()
 import tempfile
 from pathlib import Path
-from benchmarks.serve.memory import write
+from benchmarks.serve.memory import save_model
 from server.servables.saved_model_loader import SavedModelLoader
 from server.config.settings import Settings
 
@@ -33,7 +33,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
 with tempfile.TemporaryDirectory() as base:
-    small, large = write(Path(base) / "1", 1), write(Path(base) / "2", 80)
+    small, large = save_model(Path(base) / "1", 1), save_model(Path(base) / "2", 80)
     load = SavedModelLoader(Settings(Path(base)))
     load(small).close()
     malloc.trim_heap()
