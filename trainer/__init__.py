@@ -15,7 +15,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 
 def _read_stub() -> dict[str, str]:
-    """Read the public names from the stub file, which type checkers read as well.
+    """Read the public names of this package from its stub file, `__init__.pyi`.
 
     Returns:
       Public name → name of the module that defines it.

@@ -29,9 +29,11 @@ def scaffold_with_saver(scaffold: Any, config: RunConfig) -> Any:
         saver = tf.compat.v1.train.Saver(
             max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            # Relative paths stay valid when model_dir is moved or copied.
+            # Store relative paths in the file `checkpoint`: they stay valid when model_dir is moved
+            # or copied.
             save_relative_paths=True,
-            # The saver is built when the graph is finalized, after hooks have added variables.
+            # Build the saver only when the graph is finalized, so that it also saves the variables
+            # that hooks add to the graph.
             defer_build=True,
         )
         set_scaffold_saver(scaffold, saver)
@@ -100,7 +102,7 @@ def saved_variable_names(saver: Any) -> set[str]:
 
 
 def _saved_name(saveable: Any) -> str:
-    """Return the name of a variable in a checkpoint, which all its partitions share."""
+    """Return a variable's name in checkpoints; the partitions of a variable share one name."""
     slice_info = getattr(saveable, "_save_slice_info", None)
     if slice_info is not None:
         return str(slice_info.full_name)
@@ -110,7 +112,8 @@ def _saved_name(saveable: Any) -> str:
 def check_variable_shapes(checkpoint: str) -> None:
     """Check that a checkpoint matches the shapes of the default graph's variables.
 
-    TensorFlow restores a value of another shape into a resource variable without an error.
+    This check is needed because TensorFlow restores a value of another shape into a resource
+    variable without an error.
 
     Raises:
       CheckpointMismatch: a shape differs; the message names the variable, both shapes and the

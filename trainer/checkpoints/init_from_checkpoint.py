@@ -28,7 +28,10 @@ def skip_checkpoint_init() -> Iterator[None]:
 
 @functools.cache
 def _install() -> None:
-    """Replace the function that all aliases of init_from_checkpoint call, once per process."""
+    """Make all aliases of init_from_checkpoint obey `skip_checkpoint_init`.
+
+    The aliases call one private function of TensorFlow, which is replaced once per process.
+    """
     set_initializer = checkpoint_utils._set_checkpoint_initializer
 
     @functools.wraps(set_initializer)

@@ -25,8 +25,8 @@ def _importer_globals() -> dict[str, Any]:
     return frame.f_globals if frame else {}
 
 
-# The tpuserve commands and the tests also import modules of this package. For them there is no
-# program, and nothing is installed.
+# The program is None if a tpuserve command or a test imports a module of this package. Nothing is
+# installed then.
 _program = programs.find_running_program(_importer_globals())
 if _program is not None:
     from trainer.compat import install

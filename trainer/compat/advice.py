@@ -6,7 +6,7 @@ from tpuserve import devices
 from tpuserve.lowering.rules import op_table
 from tpuserve.runtime import xla_errors
 
-# TensorFlow's messages for an op without a kernel, and for an op that no device can run.
+# Match TensorFlow's error messages about an op that has no kernel or that no device can run.
 _NO_KERNEL = re.compile(
     r"(?:No OpKernel was registered to support Op|Cannot assign a device for operation) "
     r"'?(?P<op>\w+)"

@@ -36,9 +36,10 @@ class _Installation:
     proxy: TensorFlow1Proxy | None = None
 
     def prepare_tensorflow(self) -> None:
-        """Change the imported TensorFlow: patches, names, and the behaviour of TensorFlow 1."""
+        """Patch TensorFlow, add names, and enable TensorFlow 1's behaviour if uses_tf1 is true."""
         importlib.import_module("trainer.execution.protobuf_compat").patch_graph_io()
-        # tf.contrib.tpu copies functions of TensorFlow, so the functions are patched first.
+        # Patch TensorFlow's functions before tf.contrib.tpu is imported, because tf.contrib.tpu
+        # copies references to these functions.
         importlib.import_module("trainer.compat.emulation").install_emulation()
         install_names.add_names_to_tensorflow()
         if self.uses_tf1:
@@ -51,16 +52,16 @@ _installation: _Installation | None = None
 def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
     """Supply the names that a program for TPUEstimator uses.
 
-    Does not import TensorFlow; the names are added when the program imports TensorFlow. Only the
-    modules of the program get TensorFlow 1, and a line on standard error says so. Further calls in
-    the same process have no effect.
+    Does not import TensorFlow; the names are added when the program imports TensorFlow. If the
+    program gets TensorFlow 1, only its own modules do, libraries do not, and a line on standard
+    error says so. Further calls in the same process have no effect.
 
     Args:
       program: the program whose modules get the names.
       tf1: whether the program gets the names and the behaviour of TensorFlow 1. None stands for the
         default: it does if its source uses a name that TensorFlow 2 lacks.
-      tf1_option: what the line on standard error says about the option or variable that sets
-        `tf1`: "--tf1", or "--no-tf1 turns that off" if `tf1` is None.
+      tf1_option: the end of the line on standard error, which names the option or variable that
+        sets `tf1`: "--tf1", or "--no-tf1 turns that off" if `tf1` is None.
 
     Raises:
       InvalidSetting: the program is to get TensorFlow 1 and has imported TensorFlow already.
@@ -70,8 +71,8 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
         return
     uses_tf1 = _decide_tf1(program, tf1, tf1_option)
     if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
-        # On Cloud TPU machines TPU_NAME is set, and programs read it. With an emulated TPU, every
-        # TPU name resolves to this machine.
+        # Set TPU_NAME, which is set on Cloud TPU machines and which programs read. Its value does
+        # not matter: with an emulated TPU, every TPU name resolves to this machine.
         os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:
@@ -96,7 +97,7 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
 
 
 def read_tf1_variable() -> dict[str, Any]:
-    """Return the arguments `tf1` and `tf1_option` of `install` that TPUSERVE_TF1 sets.
+    """Read the environment variable TPUSERVE_TF1 as arguments `tf1` and `tf1_option` of `install`.
 
     Raises:
       InvalidSetting: TPUSERVE_TF1 is neither 1 nor 0 nor empty.

@@ -54,7 +54,8 @@ def model_to_estimator(
         )
     config = trainer.RunConfig() if config is None else config
     if isinstance(config, trainer.RunConfig) and not config.has_tpu_config:
-        # In tf.estimator, a plain Estimator calls its hooks after each step.
+        # Run one step per training loop: in tf.estimator, an Estimator calls its hooks after each
+        # step.
         config = config.replace(tpu_config=trainer.TPUConfig(iterations_per_loop=1))
     estimator: trainer.Estimator = trainer.model_to_tpu_estimator(
         keras_model=keras_model,

@@ -160,8 +160,8 @@ class RunConfig:
     @property
     def cluster_spec(self) -> Any:
         """The tf.train.ClusterSpec of the resolver or of TF_CONFIG; empty without a cluster."""
-        # TensorFlow is imported here, because a program that only configures a run does not need
-        # it.
+        # Import TensorFlow here and not at the top, because the import takes seconds and a program
+        # that only configures a run does not need it.
         import tensorflow as tf
 
         if self.cluster is not None:
@@ -240,8 +240,8 @@ class RunConfig:
         for name in ("evaluation_master", "master"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                # Such a value was probably meant as tf_random_seed or save_summary_steps, which
-                # follow model_dir in tf.estimator.RunConfig.
+                # Refuse a value that is not a string. It was probably meant as tf_random_seed or
+                # save_summary_steps, which follow model_dir in tf.estimator.RunConfig.
                 raise InvalidType(
                     f"RunConfig {name} is {value!r}. Give an address, or None; what comes after "
                     f"a model_dir that is given first has to be given by name."
@@ -408,8 +408,8 @@ class RunConfig:
             raise InvalidType(
                 f"RunConfig device_fn is {self.device_fn!r}. Give a function of op, or None."
             )
-        # Ignore keyword-only arguments with a default, such as those that functools.partial has
-        # bound.
+        # Do not count keyword-only arguments with a default, such as those that functools.partial
+        # has bound.
         names = [
             name
             for name, parameter in inspect.signature(self.device_fn).parameters.items()

@@ -9,7 +9,7 @@ from tpuserve.errors import InvalidSetting, InvalidType
 
 VARIABLE = "TF_CONFIG"
 
-# Job names with a special meaning.
+# Job names that help to infer the job of the TPU workers: see `infer_tpu_job_name`.
 DEFAULT_TPU_JOB, COORDINATOR = "tpu_worker", "coordinator"
 
 CHIEF, MASTER, WORKER, PS, EVALUATOR = "chief", "master", "worker", "ps", "evaluator"

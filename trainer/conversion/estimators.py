@@ -19,7 +19,7 @@ from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 BATCH_SIZE = "batch_size"
-# The params of model_fn contain this key only in a run on a TPU.
+# The key that TPUEstimator adds to the params of model_fn in a run on a TPU only.
 _CONTEXT = "context"
 
 

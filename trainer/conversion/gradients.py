@@ -60,7 +60,11 @@ def _keras_optimizers() -> list[type]:
 
 
 class _OptimizerPatch:
-    """Wraps methods of optimizers; only the outermost wrapped call averages gradients."""
+    """Wraps methods of optimizers so that they average gradients over the replicas.
+
+    A wrapped method may call another one: CrossShardOptimizer.apply_gradients calls the method of
+    its inner optimizer. Only the outermost call averages, so that no gradient is averaged twice.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
@@ -75,7 +79,7 @@ class _OptimizerPatch:
             self._depth -= 1
 
     def wrap_reducing(self, method: _Method) -> _Method:
-        """Wrap a method that sums gradients over the replicas itself."""
+        """Wrap a method that sums gradients itself, so that calls within it do not average them."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             with self._enter():

@@ -61,12 +61,12 @@ class MetricRecorder:
         """Record a call.
 
         Returns:
-          (value, update op), like the result of the metric function. Both are scalar zeros, because
-          the same model_fn may use them in a summary.
+          (value, update op), like the result of the metric function. Both are scalar zeros and only
+          stand for the metric. They are tensors because model_fn may also use them in a summary.
         """
         pair = (tf.zeros([]), tf.zeros([]))
-        # Calls are stored by the ids of the returned tensors. A reference to the tensors is stored
-        # too, so that no later tensor can have the same id.
+        # Store calls by the ids of the returned tensors. Keep a reference to the tensors too, so
+        # that no later tensor can have the same id.
         self._returned.append(pair)
         self._calls[id(pair[0]), id(pair[1])] = call
         return pair
@@ -171,7 +171,8 @@ class HostMetrics:
         tensor = tf.convert_to_tensor(tensor)
         self._dtypes.append(tensor.dtype)
         if tensor.shape.rank == 0 and call.function.__name__ == "mean":
-            # Repeat a scalar in each row, which does not change its mean.
+            # Repeat a scalar in each row, because eval_metrics requires a row per example. The mean
+            # of equal rows is the scalar.
             tensor = tf.fill([self.num_rows], tensor)
         if not tensor.shape.rank or tensor.shape.as_list()[0] != self.num_rows:
             raise InvalidSetting(

@@ -12,7 +12,8 @@ from trainer.demo import picture
 from trainer.demo.digits import Digits
 from trainer.demo.serving import Predictions
 
-# For float32 probabilities: XLA may sum in another order than the kernels of TensorFlow.
+# The largest accepted difference between float32 probabilities of two servers. Small differences
+# are expected, because XLA may sum in another order than the kernels of TensorFlow.
 PROBABILITY_TOLERANCE = 1e-5
 _DIGITS_PER_ROW = 5
 

@@ -6,7 +6,7 @@ import numpy as np
 
 # The number of pixels at each side of an image that are not drawn.
 _MARGIN = 4
-# Pixels darker than this value, of 255, count as ink.
+# Pixels with a value greater than this one count as ink. Values range from 0 (paper) to 255 (ink).
 _INK_THRESHOLD = 96
 
 # The bit of each dot of a braille character, which has 4 rows and 2 columns of dots.
@@ -26,7 +26,8 @@ def draw_digit(image: np.ndarray[Any, Any], *, ascii_only: bool = False) -> str:
     pixels = np.reshape(image, (28, 28))[_MARGIN:-_MARGIN, _MARGIN:-_MARGIN] > _INK_THRESHOLD
     blocks = pixels.reshape(5, 4, 10, 2).transpose(0, 2, 1, 3)
     if ascii_only:
-        # A block of 8 pixels is drawn if half of its pixels are ink.
+        # Draw each block of 4 x 2 pixels as one character: # if at least half of the pixels are
+        # ink.
         rows = blocks.sum(axis=(2, 3)) >= 4
         return "\n".join("".join("#" if is_ink else " " for is_ink in row) for row in rows)
     dots = (blocks * _BRAILLE_BITS).sum(axis=(2, 3))

@@ -21,8 +21,8 @@ from tpuserve.errors import ExtraNotInstalled, Unavailable
 from tpuserve.tags import TagSet
 
 HOST = "127.0.0.1"
-# These ports lie below the ephemeral ports, which the system could assign to another process
-# before the server binds them.
+# Search for free ports below the range of ephemeral ports. The system could assign an ephemeral
+# port to another process before the server binds the port.
 _PORTS = range(20_000, 32_000)
 START_TIMEOUT_SECONDS = 120
 STOP_TIMEOUT_SECONDS = 30
@@ -156,7 +156,8 @@ def _await_start(process: "subprocess.Popen[bytes]", server: Server) -> None:
                 f"its log above."
             )
         try:
-            # trust_env=False: a proxy of the environment must not receive local requests.
+            # Ignore the proxy settings of the environment (trust_env=False), so that no proxy
+            # receives local requests.
             response = httpx.get(url, timeout=5, trust_env=False)
             if response.status_code == 200:
                 return
@@ -189,7 +190,7 @@ def _free_ports(count: int) -> list[int]:
     Raises:
       Unavailable: there are not enough free ports.
     """
-    # All sockets stay open during the search, so that the ports are distinct.
+    # Keep all sockets open during the search, so that no port is found twice.
     with ExitStack() as sockets:
         ports: list[int] = []
         for port in random.sample(_PORTS, len(_PORTS)):

@@ -9,7 +9,7 @@ from trainer.compat.emulation import builders, exports, tpu_names
 
 
 def install_emulation() -> None:
-    """Patch TensorFlow's functions so that they build for the emulated TPU.
+    """Patch TensorFlow's functions for TPU graphs so that they build for the emulated TPU.
 
     The patched functions behave as before if no TPU is emulated.
     """

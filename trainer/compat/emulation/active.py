@@ -8,7 +8,8 @@ import tensorflow as tf
 from tpuserve.devices import TpuSystem, find_tpu_system
 from trainer.tensorflow_internals import tpu_function
 
-# Modules that build whole TPU graphs themselves, and lower them or write them to a SavedModel.
+# Modules whose TPU graphs the patches leave alone. These modules lower their graphs themselves, or
+# write them to a SavedModel.
 _OUR_GRAPH_BUILDERS = (
     "trainer.backends.tpu",
     "trainer.infeed",
@@ -22,7 +23,8 @@ def find_active_emulated_tpu() -> TpuSystem | None:
     """Return the emulated TPU if the caller builds a TPU graph for its own session, else None.
 
     The result is None if no TPU is emulated. It is also None inside the body of a TPU computation,
-    in the modules in `_OUR_GRAPH_BUILDERS`, and in eager programs, which have no sessions.
+    in calls from the modules in `_OUR_GRAPH_BUILDERS`, and in eager programs, which have no
+    sessions.
     """
     tpu_system = find_tpu_system()
     if not tpu_system.is_emulated or _is_in_tpu_computation() or _is_called_by_our_builders():
@@ -33,7 +35,7 @@ def find_active_emulated_tpu() -> TpuSystem | None:
 
 
 def _is_in_tpu_computation() -> bool:
-    """Return whether the code that runs is the body of a TPU computation."""
+    """Return whether TensorFlow is building the body of a TPU computation at the moment."""
     return tpu_function.get_tpu_context().number_of_shards is not None
 
 

@@ -17,11 +17,13 @@ from trainer.tensorflow_internals import tpu, tpu_ops, tpu_system_metadata, tpu_
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The type of functions that run in place of a patched function while a TPU is emulated. The
-# arguments are the emulated TPU and a call of the original function, bound to its arguments.
+# The type of the functions that replace a patched function while a TPU is emulated. The arguments
+# are the emulated TPU, and a partial object that calls the original function with the caller's
+# arguments.
 _Replacement = Callable[[TpuSystem, "functools.partial[Any]"], Any]
 
-# Name of the attribute that marks a TensorFlow function as patched.
+# The attribute that marks a TensorFlow function as patched, so that it is not patched a second
+# time.
 _PATCHED = "_builds_for_emulated_tpu"
 _HOST_DEVICE = "/device:CPU:0"
 
@@ -33,7 +35,7 @@ def patch_builders() -> None:
 
 
 def _patch(module: ModuleType, name: str, replacement: _Replacement) -> None:
-    """Make a function call its replacement while the graph is built for an emulated TPU."""
+    """Patch a function to call its replacement while an emulated TPU is active."""
     original = getattr(module, name)
     if getattr(original, _PATCHED, False):
         return

@@ -10,7 +10,7 @@ from tpuserve.errors import ExportError
 from tpuserve.lowering.func_graph import is_lowered
 from trainer.tensorflow_internals import saved_model_builder
 
-# Name of the attribute that marks SavedModelBuilder as patched.
+# The attribute that marks SavedModelBuilder as patched, so that it is not patched a second time.
 PATCHED = "_refuses_emulated_tpu"
 
 

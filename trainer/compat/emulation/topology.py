@@ -9,9 +9,9 @@ from trainer.tensorflow_internals import Topology, TPUSystemMetadata
 def serialize_topology(tpu_system: TpuSystem) -> bytes:
     """Return the serialized TopologyProto of an emulated system.
 
-    Two cores form a chip, and the chips of a host form two columns; an odd number of cores or chips
-    is not divided. 8 cores on one host thus have the topology of a v2-8: a mesh of 2 x 2 chips with
-    2 cores each.
+    Two cores form a chip; if a host has an odd number of cores, each core is a chip. The chips of a
+    host form two columns; an odd number of chips forms one column. 8 cores on one host thus have
+    the topology of a v2-8: a mesh of 2 x 2 chips with 2 cores each.
     """
     cores = tpu_system.tpu_cores // tpu_system.hosts
     cores_per_chip = 2 - cores % 2

@@ -9,7 +9,8 @@ from trainer.tensorflow_internals import tpu_cluster_resolver
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Name of the attribute that marks the constructor of TPUClusterResolver as patched.
+# The attribute that marks the constructor of TPUClusterResolver as patched, so that it is not
+# patched a second time.
 _PATCHED = "_finds_emulated_tpu"
 # The TPU name that makes TPUClusterResolver resolve to this machine.
 _LOCAL = "local"
@@ -28,7 +29,8 @@ def patch_cluster_resolver() -> None:
         if tpu_system.is_emulated and tpu != _LOCAL:
             logger.info("TPUClusterResolver(tpu=%r) resolves to this machine: %s", tpu, tpu_system)
             tpu = _LOCAL
-            # A coordinator is needed only for workers on other machines. The emulated TPU has none.
+            # Drop the name of the coordinator task: only TPU workers on other machines need a
+            # coordinator, and the emulated TPU has no such workers.
             named_arguments.pop("coordinator_name", None)
         original(self, tpu, *arguments, **named_arguments)
 

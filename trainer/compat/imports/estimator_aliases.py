@@ -10,7 +10,7 @@ _ROOT = _V1[""]
 
 
 def _root_targets(names: str) -> dict[str, str]:
-    """Return the import targets of some names of tf.estimator.
+    """Return name → import target ("module:attribute") for some names of tf.estimator.
 
     Args:
       names: the names, separated by white space.
@@ -22,8 +22,8 @@ _KERAS = {"model_to_estimator": "trainer.compat.keras_estimator:model_to_estimat
 
 _READ_GLOBAL_STEP = "trainer.compat.checkpoint_step:read_latest_global_step"
 
-# Module path below tensorflow_estimator.python.estimator ("" for that package itself) → name → its
-# import target, "module:attribute".
+# Each key is a module path below tensorflow_estimator.python.estimator ("" for that package
+# itself). Each value maps the names of that module to their import targets, "module:attribute".
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {},
     "early_stopping": {
@@ -31,7 +31,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     },
     "estimator": {
         **_root_targets("Estimator VocabInfo WarmStartSettings"),
-        # Google's TPU sample programs call this private function to find the step to resume from.
+        # Supply this private function, because Google's TPU sample programs call it to find the
+        # global step from which training resumes.
         "_load_global_step_from_checkpoint_dir": _READ_GLOBAL_STEP,
     },
     "estimator_lib": _ROOT,
@@ -62,7 +63,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "util": {"fn_args": "trainer.tensorflow_internals:fn_args"},
 }
 
-# The packages that contain the modules of tf.estimator, in different versions of TensorFlow.
+# The packages in which different versions of TensorFlow keep the modules of tf.estimator.
 ROOTS = ("tensorflow_estimator.python.estimator", "tensorflow.python.estimator")
 
 

@@ -27,15 +27,16 @@ _OUR_CONTRIB = "trainer.compat.contrib"
 _TPU = "tensorflow.python.tpu."
 _ESTIMATOR_TPU = tuple(f"{root}.tpu" for root in estimator_aliases.ROOTS)
 _ROOTS = ("tensorflow", "tensorflow_estimator")
-# Subpackages of tensorflow whose modules Python imports by their file paths. Modules of other
-# names, such as tensorflow.train, are attributes of the proxy.
+# Subpackages of tensorflow that exist as directories, so that Python can import their modules.
+# Other modules, such as tensorflow.train, are looked up as attributes of the proxy.
 _REAL_PACKAGES = ("compat", "contrib", "core", "python")
 
 
 class ImportHook(MetaPathFinder):
     """A finder for the modules of tf.contrib and TPUEstimator.
 
-    It also reports when TensorFlow has been imported. It must come first on sys.meta_path.
+    The finder also calls a function as soon as TensorFlow has been imported. It must come first on
+    sys.meta_path.
     """
 
     def __init__(self, on_tensorflow: Callable[[], None]) -> None:
@@ -68,7 +69,7 @@ class ImportHook(MetaPathFinder):
             aliased_module = module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
             )
-            # If today's TensorFlow has the module, Python imports the module from there.
+            # Leave a module that today's TensorFlow has to Python's own finders.
             if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _make_alias_spec(fullname, aliased_module)
         if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
@@ -109,7 +110,7 @@ def _find_estimator_spec(name: str) -> ModuleSpec:
     """Return the spec of a module in the subpackage `tpu` of tensorflow_estimator.
 
     Raises:
-      ModuleNotFoundError: the module is in another package, or tpuserve does not supply it.
+      ModuleNotFoundError: the module is not in the subpackage `tpu`, or is not supplied.
     """
     package, _, module = name.rpartition(".")
     aliased_module = module_aliases.MODULE_ALIASES.get(f"tpu.python.tpu.{module}")
@@ -141,10 +142,11 @@ class _AliasLoader(Loader):
         if isinstance(aliased_module, str):
             aliased_module = importlib.import_module(aliased_module)
         if not hasattr(aliased_module, "__path__"):
-            # Programs import submodules of the module. Python allows that only for packages, which
-            # have a __path__.
+            # Add a __path__: programs import submodules of this module, and Python allows that only
+            # for modules that have a __path__.
             aliased_module.__path__ = []
-        # After exec_module returns, Python's import system takes the module from sys.modules.
+        # Replace the new, empty module by the existing one: after exec_module returns, Python's
+        # import system takes the module from sys.modules.
         sys.modules[module.__name__] = aliased_module
 
 
@@ -161,7 +163,7 @@ class _AliasPackage(LazyModule):
 
 
 def _find_contrib_module(path: str) -> str | ModuleType:
-    """Return the module that stands for tf.contrib.PATH, or its name.
+    """Return the module that replaces tf.contrib.PATH: the module itself, or its full name.
 
     Args:
       path: a dotted path below tf.contrib; "" for tf.contrib itself.
@@ -197,7 +199,7 @@ class ProgramImportFunction:
         """Replace builtins.__import__.
 
         Args:
-          program: the program whose modules get other modules than libraries do.
+          program: the program; only imports in its modules are changed, and not those in libraries.
           get_proxy: returns the module that stands for `tensorflow` in the program; None if the
             program gets TensorFlow itself. It is called after TensorFlow's import.
         """
@@ -230,13 +232,14 @@ class ProgramImportFunction:
             if proxy is not None and module is sys.modules.get("tensorflow"):
                 module = proxy
         elif not fromlist:
-            # A statement `import tensorflow.X` binds the name `tensorflow`.
+            # Return the top-level module, because a statement `import tensorflow.X` binds the name
+            # `tensorflow`.
             module = self._get_proxy()
         _check_names_exist(module, fromlist or ())
         return module
 
     def _find_public_module(self, name: str) -> ModuleType | None:
-        """Return a public module of TensorFlow 1 that the program names: "tensorflow.train".
+        """Return the public TensorFlow 1 module with a name such as "tensorflow.train".
 
         Returns None if the program gets TensorFlow itself, or if Python can import the module from
         TensorFlow's files.
@@ -251,7 +254,8 @@ class ProgramImportFunction:
 def _import_contrib_submodules(package: str, names: Sequence[str]) -> None:
     """Import the submodules of tf.contrib that a statement `from PACKAGE import NAMES` names.
 
-    Our module for the package may be a single file, where Python would look for attributes only.
+    Python alone would not import them if our module for the package is a single file: Python then
+    looks for attributes of the module only.
     """
     for imported_name in names:
         name = f"{package}.{imported_name}"

@@ -50,10 +50,12 @@ def add_names_to_tensorflow() -> None:
         if not hasattr(v1.tpu.experimental, name):
             setattr(v1.tpu.experimental, name, getattr(embedding_parameters, name))
     if os.environ.get(EMULATION_VARIABLE):
-        # TensorFlow's own resolver looks the TPU up by its name and cannot find an emulated TPU.
+        # Replace TensorFlow's TPUClusterResolver, which looks the TPU up by its name and therefore
+        # cannot find an emulated TPU.
         cluster_resolver = importlib.import_module("trainer.compat.contrib.cluster_resolver")
         cluster_resolver.replace_tensorflow_resolver()
-    # Without these entries, `import tensorflow.compat.v1.tpu` would load the module a second time.
+    # Register both modules, because `import tensorflow.compat.v1.tpu` would load a second copy
+    # otherwise.
     sys.modules.setdefault(f"{_V1}.tpu", v1.tpu)
     sys.modules.setdefault(f"{_V1}.tpu.experimental", v1.tpu.experimental)
 
@@ -70,11 +72,11 @@ def enable_tf1() -> TensorFlow1Proxy:
         tensorflow.compat.v1.disable_v2_behavior()
     # Suppress TensorFlow's advice to replace the names of TensorFlow 1.
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
-    # TensorFlow 1 programs read checkpoints with pywrap_tensorflow.NewCheckpointReader.
+    # Supply pywrap_tensorflow.NewCheckpointReader, by which TensorFlow 1 programs read checkpoints.
     pywrap_tensorflow.NewCheckpointReader = tensorflow.compat.v1.train.NewCheckpointReader
     return TensorFlow1Proxy(tensorflow, import_contrib())
 
 
 def import_contrib() -> ModuleType:
-    """Return the module that becomes tf.contrib."""
+    """Import and return the module that becomes tf.contrib."""
     return importlib.import_module("trainer.compat.contrib")

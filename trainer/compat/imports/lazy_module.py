@@ -34,7 +34,7 @@ class LazyModule(ModuleType):
         super().__init__(name, f"{display_name}, supplied by tpuserve.")
         self.display_name = display_name
         self._targets, self._unsupported = dict(targets), unsupported
-        # Python imports submodules only from modules that have a __path__.
+        # Set a __path__, because Python imports submodules only from modules that have one.
         self.__path__: list[str] = []
         self.__all__ = sorted(targets)
         sys.modules[name] = self

@@ -25,8 +25,8 @@ class TensorFlow1Proxy(ModuleType):
         self.__spec__ = tensorflow.__spec__
         self.__version__ = vars(tensorflow)["__version__"]
         self.contrib = contrib
-        # tf.compat.v1.compat is a different module, which lacks the names that `install_names` adds
-        # to tf.compat.
+        # Use TensorFlow 2's tf.compat. The module tf.compat.v1.compat lacks the names that
+        # `install_names` adds to tf.compat.
         self.compat = tensorflow.compat
         self._v1: ModuleType = tensorflow.compat.v1
         self._tensorflow = tensorflow
@@ -37,7 +37,8 @@ class TensorFlow1Proxy(ModuleType):
                 value = getattr(module, name)
             except AttributeError:
                 continue
-            # Stored as an attribute, the value is found without __getattr__ the next time.
+            # Store the value as an attribute of the proxy, so that Python finds it without a call
+            # of __getattr__ the next time.
             setattr(self, name, value)
             return value
         matches = difflib.get_close_matches(name, dir(self), n=3)

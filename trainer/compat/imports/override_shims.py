@@ -1,4 +1,4 @@
-"""Lets programs override methods of Keras layers with the arguments of TensorFlow 1."""
+"""Lets programs override methods of Keras layers that had fewer arguments in TensorFlow 1."""
 
 import functools
 import inspect
@@ -15,8 +15,9 @@ _METHODS = ("_moments", "_calculate_mean_and_var")
 def install_override_shims(module: ModuleType) -> None:
     """Let subclasses of batch normalization override its methods without a `mask` argument.
 
-    TensorFlow 1 called these methods without a mask; tf_keras passes one. Classes derived after
-    this call get a wrapper around such overrides, which drops the mask.
+    TensorFlow 1 called these methods without a mask, but tf_keras passes one. In each class derived
+    after this call, overrides that do not accept a mask are wrapped by a function that drops the
+    mask.
 
     Args:
       module: the imported module BATCH_NORMALIZATION_MODULE.

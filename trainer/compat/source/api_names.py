@@ -51,7 +51,8 @@ def is_public_name(name: str, version: Version) -> bool:
             return False
         module = f"{module}.{part}".lstrip(".")
         if _find_module_file(module, version) is None:
-            # The path has reached a class or a function. Names below that are not checked.
+            # This part of the path is a class or a function. Names below it count as public and are
+            # not checked.
             return True
     return True
 
@@ -136,12 +137,13 @@ def _list_module_names(module: str, version: Version) -> frozenset[str]:
 
 def _find_bound_names(tree: ast.Module) -> Iterator[str]:
     """Yield the names that a generated API module binds, by import or by setattr."""
-    # Dunder names such as tf.__version__ are not bound here. Both TensorFlow versions have them.
+    # Names with double underscores, such as tf.__version__, are not yielded. They need no look-up,
+    # because both TensorFlow versions have them.
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             yield from (alias.asname or alias.name for alias in node.names)
         elif (
-            # setattr(_current_module, "flags", flags)
+            # Match statements such as setattr(_current_module, "flags", flags).
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
             and node.func.id == "setattr"

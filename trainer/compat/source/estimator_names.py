@@ -59,8 +59,8 @@ V1: Namespaces = {
     "tpu": _in_module(
         "trainer", "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
     ),
-    # TensorFlow had these classes in tf.tpu.experimental. Programs also look for them here, beside
-    # EmbeddingConfigSpec.
+    # Supply these classes of tf.tpu.experimental in tf.estimator.tpu.experimental too, because
+    # programs look for them in both modules.
     "tpu.experimental": _in_module(
         "trainer.compat.embedding_parameters",
         "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters",

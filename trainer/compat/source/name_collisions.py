@@ -44,7 +44,7 @@ def _import_from_path(name: str, path: Path) -> None:
         return
     file = path / "__init__.py" if path.is_dir() else path
     if not file.exists():
-        # A directory without __init__.py is a namespace package.
+        # Create a namespace package, as Python does for a directory without __init__.py.
         module = ModuleType(name)
         module.__path__ = [str(path)]
         sys.modules[name] = module

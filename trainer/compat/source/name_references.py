@@ -66,8 +66,8 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
     root = alias.name.split(".")[0]
     yield NameReference(line, root, root, is_import=True), root
     if root != alias.name:
-        # `import a.b` imports a.b but binds only `a`. The pair needs a variable; this one can never
-        # occur in a source file.
+        # `import a.b` imports a.b but binds only `a`, so no variable stands for a.b. Yield a text
+        # in place of the variable that cannot be the name of a variable.
         yield reference, f"import {alias.name}"
 
 
@@ -95,7 +95,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
             continue
         name = ".".join([root, *chain[1:]])
         if name == _V1:
-            # After `import tensorflow as tf; tf = tf.compat.v1`, tf stands for the second module.
+            # Replace the earlier meaning of `tf`: after `tf = tf.compat.v1`, it stands for
+            # tf.compat.v1.
             bound_names[target] = name
         else:
             bound_names.setdefault(target, name)
@@ -104,7 +105,8 @@ def _follow_assignments(tree: ast.Module, bound_names: dict[str, str]) -> None:
 def _find_attributes(tree: ast.Module, bound_names: dict[str, str]) -> Iterator[NameReference]:
     """Yield the references that are attribute expressions, such as `tf.train.Saver`."""
     inner_nodes: set[ast.AST] = set()
-    # ast.walk visits outer expressions first, so the chain a.b.c gives one reference and not three.
+    # Yield one reference for the chain a.b.c, and none for its inner chain a.b. ast.walk visits
+    # outer expressions first, so the inner expressions are recorded before they are visited.
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             inner_nodes.add(node.value)

@@ -15,7 +15,8 @@ from tpuserve.errors import InvalidSetting
 from trainer.compat.source import name_collisions
 from trainer.compat.source.paths import is_library_file
 
-# The names of a main module: the second is used in processes that multiprocessing starts.
+# The values of __name__ in a main module. The second is used in processes that the module
+# multiprocessing starts.
 _MAIN_NAMES = ("__main__", "__mp_main__")
 
 
@@ -97,7 +98,8 @@ def program_from_script(script: str) -> Program:
             f"{script} cannot be read: {error.strerror}. Give the path of a readable Python file."
         ) from error
     _check_is_text(script, source)
-    # For a symbolic link, Python puts the directory of the link's target on sys.path.
+    # Resolve symbolic links, as Python does: it puts the directory of the link's target on
+    # sys.path.
     directory = path.resolve().parent
     directories = (directory, *_python_path_directories())
     return Program(script, source, Path(os.path.abspath(script)), directories)

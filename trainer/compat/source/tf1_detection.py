@@ -49,7 +49,7 @@ def find_tf1_evidence(program: Program) -> Tf1Evidence | None:
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
-            # Python reports the error when it runs the file.
+            # Skip a file that is not valid Python. Python reports the error when it runs the file.
             continue
         for reference in find_name_references(tree):
             if is_tf1_only(reference):
@@ -69,7 +69,8 @@ def is_tf1_only(reference: NameReference) -> bool:
     root, _, name = reference.name.partition(".")
     if reference.name.startswith(_V1):
         name = reference.name[len(_V1) + 1 :]
-        # TensorFlow 2 has all of tf.compat.v1 except tf.contrib.
+        # Count only tf.compat.v1.contrib as a name of TensorFlow 1: TensorFlow 2 has the rest of
+        # tf.compat.v1.
         return name.split(".")[0] == "contrib"
     if root != "tensorflow" or not name:
         return False
