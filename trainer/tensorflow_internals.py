@@ -18,7 +18,8 @@ from tpuserve.tensorflow_internals import (
 )
 
 if TYPE_CHECKING:
-    # These names serve as types only. At run time `__getattr__` resolves them with `_NAMES`.
+    # Import these names for type checkers only. At run time, `__getattr__` imports them as
+    # described by `_NAMES`.
     from tensorflow.python.saved_model.model_utils.export_output import (
         ClassificationOutput as ClassificationOutput,
     )

@@ -92,7 +92,8 @@ def _extended_model_fn(
         metrics = {**(spec.eval_metric_ops or {}), **metric_fn(**passed, **constants)}
         return spec._replace(eval_metric_ops=metrics)
 
-    # Copy the attribute in which ModelProgram finds the arguments that functools.partial has bound.
+    # Copy `keywords`, the arguments that functools.partial has bound. ModelProgram reads this
+    # attribute of a model_fn.
     extended_model_fn.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
     return extended_model_fn
 

@@ -20,7 +20,8 @@ from trainer.hooks import event_files
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# In its own collection, the stop signal is not among the model's variables and checkpoints.
+# A separate collection keeps the stop signal out of the model's variables, and so out of its
+# checkpoints.
 _SIGNAL_COLLECTION = "early_stopping_signals"
 
 
@@ -249,7 +250,7 @@ class _EvalMetric:
     def has_passed(
         self, threshold: float, is_beyond: Callable[[float, float], bool], side: str
     ) -> bool:
-        """Return whether a recorded value lies beyond a threshold, and log the first such value.
+        """Return whether any recorded value lies beyond a threshold; log the first such value.
 
         Args:
           threshold: the value to compare with.
@@ -348,7 +349,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Look up the global step, and create the stop signal if there are other workers."""
+        """Find the global step variable; create the stop signal if there are other workers."""
         self._next_call = None
         self._global_step = tf.compat.v1.train.get_global_step()
         self._signal = _stop_signal() if self._has_workers else None
@@ -359,7 +360,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
             session.run(self._signal.initializer)
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the global step."""
+        """Fetch the global step together with the next loop, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -378,11 +379,16 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
     def _now(self, session: Any, fetched_step: int) -> float:
-        """Return the current time in seconds, or the current global step."""
+        """Return the current time in seconds or, if the interval is in steps, the global step.
+
+        Args:
+          session: the session of the training run.
+          fetched_step: the global step that the last run has fetched.
+        """
         if not self._counts_steps:
             return self._clock()
-        # The fetch may have read the step before the run incremented it. Read the step again only
-        # if a call may be due.
+        # The fetched step may be the step before the run incremented it. Read the step from the
+        # session, which costs an additional run, only if a call may be due.
         latest = fetched_step + self._steps_per_run
         if self._next_call is not None and latest < self._next_call:
             return latest
@@ -398,11 +404,12 @@ class FollowChiefHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Build the op that reads the chief's stop signal."""
         signal = _stop_signal()
-        # The chief may initialize the signal later than this worker starts.
+        # Read False as long as the signal is not initialized: this worker may start before the
+        # chief initializes the signal.
         self._has_stopped = tf.cond(signal.is_initialized(), signal.read_value, lambda: False)
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the value of the stop signal."""
+        """Fetch the stop signal together with the next loop, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs(self._has_stopped)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

@@ -80,10 +80,10 @@ class Estimator:
         warm_start_from: Any,
         **program_arguments: Any,
     ) -> None:
-        """Validate the arguments that all estimators share, and create the program.
+        """Validate the arguments that all estimators share, and create the ModelProgram.
 
         Args:
-          program_type: the class of the program to create.
+          program_type: the class of the ModelProgram, which holds the model_fn and its settings.
           model_fn: see the constructor.
           model_dir: see the constructor.
           config: see the constructor; not None.
@@ -450,11 +450,11 @@ class Estimator:
         )
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
-        """Return the execution backend that runs a mode."""
+        """Return the execution backend (CPU and GPU, or TPU) that runs a mode."""
         return registry.create_backend(registry.LOCAL, self._program, mode)
 
     def _export_targets(self) -> ExportTargets:
-        """Return the selection of metagraphs that an export writes."""
+        """Return which metagraphs an export writes: for the CPU, for the TPU, or for both."""
         return ExportTargets(to_cpu=True, to_tpu=False)
 
     def _export(
@@ -478,7 +478,7 @@ class Estimator:
           checkpoint_path: see `export_saved_model`.
           warm_up: see `export_saved_model`.
           strip_default_attrs: whether to omit op attributes that have their default value.
-          targets: which metagraphs to write; None takes those of the estimator.
+          targets: which metagraphs to write; None takes the result of `_export_targets`.
         """
         directory = saved_model.write_saved_model(
             self._program,

@@ -11,7 +11,7 @@ from tpuserve.errors import InvalidSetting
 from trainer.estimator import estimator_type
 from trainer.execution import graceful_shutdown
 
-# Variable name → value.
+# The value of each variable of the training session, by variable name.
 VariableValues = dict[str, Any]
 
 
@@ -82,21 +82,21 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Look up the global step tensor."""
+        """Find the global step variable of the training graph."""
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Look up the variables, including the variables that other hooks have created."""
+        """Find the variables of the training graph, including those that hooks have created."""
         self._variables = {
             variable.op.name: variable for variable in tf.compat.v1.global_variables()
         }
         self._last_evaluated = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the global step; before the first loop, evaluate the initial values.
+        """Fetch the global step with the next loop; before the first loop, evaluate.
 
-        The first evaluation cannot take place in `after_create_session`, because a later hook may
-        still change the variables there.
+        This evaluates the initial values. The first evaluation cannot take place in
+        `after_create_session`, because a later hook may still change the variables there.
         """
         if self._last_evaluated is None:
             self._evaluate(run_context.session)
@@ -104,8 +104,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Evaluate if enough steps have passed since the last evaluation."""
-        # The fetch may have read the step before the loop incremented it. Read the step again only
-        # if an evaluation may be due.
+        # The fetched step may be the step before the loop incremented it. Read the step from the
+        # session, which costs an additional run, only if an evaluation may be due.
         assert self._last_evaluated is not None
         latest_step = int(run_values.results) + self._steps_per_run
         if latest_step - self._last_evaluated < self._every_n_iter:
@@ -123,8 +123,8 @@ class InMemoryEvaluatorHook(tf.compat.v1.train.SessionRunHook):
         """Evaluate the values that the variables have in a training session."""
         values = session.run(self._variables)
         self._last_evaluated = int(session.run(self._global_step))
-        # Suppress the exit after a SIGTERM that ends the evaluation: training saves a checkpoint,
-        # and then stops.
+        # Return to training if SIGTERM ends the evaluation. Training then saves a checkpoint and
+        # stops.
         with contextlib.suppress(graceful_shutdown.GracefulExit):
             self._estimator.evaluate(
                 self._input_fn,
@@ -146,7 +146,8 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
             for variable in tf.compat.v1.global_variables()
             if variable.op.name in self._values
         ]
-        # Feed the second input of each initializer op, which is the initial value.
+        # Run the initializer op of each variable, and feed the value as the op's second input,
+        # which is the initial value.
         session.run(
             [variable.initializer for variable in variables],
             {

@@ -141,7 +141,7 @@ class TPUEstimator(Estimator):
         return self._use_tpu and self._eval_on_tpu
 
     def _select_backend(self, mode: str) -> ExecutionBackend:
-        """Return the execution backend that runs a mode.
+        """Return the execution backend (CPU and GPU, or TPU) that runs a mode.
 
         Raises:
           InvalidSetting: training on a TPU has no batch size, or a mode off the TPU is configured
@@ -150,8 +150,8 @@ class TPUEstimator(Estimator):
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
-            # Checked before the search for a TPU, because such a program is invalid on every
-            # machine.
+            # Check the batch size before `create_backend` searches for a TPU: a program without a
+            # batch size is invalid on every machine, also on a machine without a TPU.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "
@@ -179,7 +179,7 @@ class TPUEstimator(Estimator):
             )
 
     def _export_targets(self) -> ExportTargets:
-        """Return the selection of metagraphs that an export writes."""
+        """Return which metagraphs an export writes: for the CPU, for the TPU, or for both."""
         return ExportTargets(self._export_to_cpu, self._export_to_tpu, self._export_version)
 
 

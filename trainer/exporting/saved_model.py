@@ -25,8 +25,8 @@ logger = logging.getLogger("tensorflow.trainer")
 
 # The collection in which a loader looks up the train_op of a metagraph tagged {train}.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
-# The first metagraph's saver writes the variables of all metagraphs, so the graph with the most
-# variables, the training graph, comes first.
+# The order of the metagraphs in a SavedModel. The training graph, which has the most variables,
+# comes first, because the first metagraph's saver writes the variables of all metagraphs.
 _MODE_ORDER = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
@@ -45,7 +45,7 @@ def write_saved_model(
     """Write a checkpoint as a SavedModel.
 
     Args:
-      program: the program to export.
+      program: the model_fn to export, with its settings.
       export_dir_base: the directory that receives the version directory.
       input_receiver_fns: mode → function that builds the placeholders and the features. PREDICT
         is tagged {serve}, TRAIN {train} and EVAL {eval}.
@@ -186,11 +186,11 @@ def _build_metagraph(
     """Build the model of one mode in a new graph.
 
     Args:
-      program: the program to export.
+      program: the model_fn to export, with its settings.
       receiver_fn: builds the placeholders and the features.
       checkpoint: the checkpoint that gives the variables their values.
       mode: one of `ModeKeys`.
-      build_spec: calls model_fn.
+      build_spec: the export strategy, which calls model_fn for the CPU or for the TPU.
       is_for_tpu: whether the metagraph is for the TPU.
 
     Raises:

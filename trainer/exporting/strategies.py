@@ -16,10 +16,11 @@ from trainer.model.spec import EstimatorSpec, TPUEstimatorSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A function of a program, features, labels and a mode that builds the model in the default graph.
+# The type of export strategies. The arguments are the ModelProgram, the features, the labels and
+# the mode. The function builds the model in the default graph.
 SpecBuilder: TypeAlias = Callable[[ModelProgram, Any, Any, str], EstimatorSpec]
 
-# Part of two error texts of tensorflow.python.tpu about a tpu.rewrite within another.
+# This text identifies TensorFlow's two errors about a tpu.rewrite within another tpu.rewrite.
 _NESTED_REWRITE = "cannot be nested"
 
 
@@ -37,12 +38,12 @@ class ExportSavedModelApiVersion(IntEnum):
 
 @dataclass(frozen=True)
 class ExportTargets:
-    """The selection of the metagraphs that an export writes.
+    """The metagraphs that an export writes.
 
     Attributes:
       to_cpu: whether to write a metagraph for the CPU for each mode.
       to_tpu: whether to write the metagraph {serve, tpu} of mode PREDICT.
-      version: the part of the model that the TPU metagraph runs on the TPU.
+      version: decides which part of the model the TPU metagraph runs on the TPU.
     """
 
     to_cpu: bool = True
@@ -54,7 +55,7 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
     """Build the spec of a metagraph that runs on the CPU.
 
     Args:
-      program: the program whose model_fn is called.
+      program: the model_fn to call, with its settings.
       features: a nest of tensors.
       labels: a nest of tensors, or None.
       mode: one of `ModeKeys`.
@@ -78,7 +79,7 @@ def build_v1_tpu_spec(
     """Build a spec whose predictions and export outputs are the results of one TPU call.
 
     Args:
-      program: the program whose model_fn is called.
+      program: the model_fn to call, with its settings.
       features: a nest of tensors.
       labels: a nest of tensors, or None.
       mode: one of `ModeKeys`.
@@ -123,7 +124,7 @@ def build_v2_tpu_spec(
     The model_fn is called with params["use_tpu"] True.
 
     Args:
-      program: the program whose model_fn is called.
+      program: the model_fn to call, with its settings.
       features: a nest of tensors.
       labels: a nest of tensors, or None.
       mode: one of `ModeKeys`.

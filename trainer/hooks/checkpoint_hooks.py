@@ -78,17 +78,17 @@ class StopAtCheckpointHook(tf.compat.v1.train.SessionRunHook):
         self._steps_per_run = steps_per_run
 
     def begin(self) -> None:
-        """Look up the global step tensor."""
+        """Find the global step variable of the graph."""
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the global step."""
+        """Fetch the global step together with the next loop, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Stop training at the last step, after waiting for its checkpoint."""
-        # The fetch may have read the step before the run incremented it. Read the step again only
-        # if the run may have reached the last step.
+        # The fetched step may be the step before the run incremented it. Read the step from the
+        # session, which costs an additional run, only if the run may have reached the last step.
         if run_values.results + self._steps_per_run < self._last_step:
             return
         if run_context.session.run(self._global_step) < self._last_step:

@@ -32,7 +32,8 @@ def read_eval_events(directory: str) -> dict[int, dict[str, float]]:
 def read_matching_events(pattern: str) -> list[dict[str, Any]]:
     """Read the results of evaluations from the event files that match a pattern.
 
-    Every evaluation writes a loss; events without a loss are skipped.
+    Every evaluation writes a loss. Events without a loss are not results of an evaluation, and are
+    skipped.
 
     Args:
       pattern: a glob pattern, such as "model_dir/eval/*.tfevents.*".

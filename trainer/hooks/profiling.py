@@ -12,7 +12,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
-    """Profiles the training loops that contain the steps of a range."""
+    """Profiles the training loops that contain a range of global steps."""
 
     def __init__(
         self, loop: TrainLoop, directory: str, start: StepRangeHook, steps: tuple[int, int]
@@ -33,7 +33,7 @@ class ProfileStepsHook(tf.compat.v1.train.SessionRunHook):
         self._is_running = self._is_done = False
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the current step to the global step of the new session."""
+        """Count steps from the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:

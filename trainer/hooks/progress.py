@@ -23,15 +23,17 @@ from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
-# The logger and the texts of tf.estimator, which scripts search for in logs.
+# Lines about training use the logger name and the texts of tf.estimator, because scripts search for
+# them in logs.
 estimator_logger = logging.getLogger("tensorflow")
 
-# Runs that are shorter than this time in seconds, as most evaluations are, are not reported.
+# The time in seconds before the first report of a run. Shorter runs, such as most evaluations, are
+# not reported at all.
 _QUIET_SECS = 5
 _SECS_BETWEEN_LINES = 10
 
-# The bars on the screen. While there is one, no other bar is drawn, because it would overwrite the
-# first.
+# The progress bars that are on the screen. A second bar would overwrite the first, so no bar is
+# drawn while another is on the screen.
 _bars_drawn: list["ProgressBar"] = []
 
 
@@ -110,7 +112,7 @@ class ProgressBar:
 
 
 class LogReporter:
-    """Log lines at intervals of steps and at the last step: loss, steps/s, time left."""
+    """Writes log lines with loss, steps/s and time left at intervals of steps, and at the end."""
 
     def __init__(self, every_n_steps: int, batch_size: int | None = None) -> None:
         """Store the settings.
@@ -153,7 +155,7 @@ class LogReporter:
 
 
 class TimedLogReporter:
-    """Log lines at intervals of time: batches, batches/s, time left."""
+    """Writes log lines with batches, batches/s and time left at intervals of time."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class TimedLogReporter:
         logger.info("%s (%.4g %s/s)", line, steps_per_second, self._unit)
 
     def close(self) -> None:
-        """Do nothing: no line is pending."""
+        """Do nothing: no line remains to be written at the end."""
 
 
 def _format_remaining(step: int, last_step: int | None, steps_per_second: float) -> str:
@@ -238,7 +240,8 @@ class DelayedReporter:
         """
         self.reporter = reporter
         self._quiet_secs, self._clock = quiet_secs, clock
-        # The time at which the other reporter starts, in seconds; None once it has started.
+        # The time in seconds at which the quiet period ends and `reporter` is started; None before
+        # the run and after `reporter` was started.
         self._start_time: float | None = None
         self._start_arguments: tuple[int, int | None] = (0, None)
 
@@ -364,7 +367,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._reporter.start(self._step, self._start.last_step)
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the global step and the loss."""
+        """Fetch the global step and the loss together with the next loop, for `after_run`."""
         return tf.compat.v1.train.SessionRunArgs([self._loop.step, self._loop.loss])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

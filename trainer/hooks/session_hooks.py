@@ -1,6 +1,7 @@
 """TensorFlow's session hooks under the names of tf.estimator.
 
-`train` passes the number of steps of one `session.run` to the hooks that count steps.
+The hooks that count steps also work if one `session.run` has several steps: `train` sets the number
+of steps per run on these hooks.
 """
 
 from typing import Any

@@ -48,11 +48,11 @@ class SummaryHook(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps = every_n_steps
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the current step to the global step of the new session."""
+        """Count steps from the global step of the new session."""
         self._step = self._next_step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the summaries if this loop can reach the step at which they are due."""
+        """Fetch the summaries with this loop if they may become due during the loop."""
         fetches = {"step": self._loop.step}
         if self._step + self._loop.max_iterations >= self._next_step:
             fetches["summary"] = self._scaffold.summary_op
@@ -103,6 +103,6 @@ def write_summary(directory: str, summary: Any, step: int) -> None:
 
 def _writer(directory: str) -> Any:
     """Return the cached FileWriter of a directory."""
-    # Enter a graph: TensorFlow refuses to create a FileWriter in eager mode.
+    # Create the FileWriter within a graph, because TensorFlow refuses to create one in eager mode.
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(directory)

@@ -59,7 +59,7 @@ class StepRangeHook(tf.compat.v1.train.SessionRunHook):
         return self.last_step is not None and self.step >= self.last_step
 
     def begin(self) -> None:
-        """Look up the global step tensor."""
+        """Find the global step variable of the graph."""
         self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -111,11 +111,11 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         self._iterations = 1
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Set the current step to the global step of the new session."""
+        """Count steps from the global step of the new session."""
         self._step = self._start.step
 
     def before_run(self, run_context: Any) -> Any:
-        """Set the number of steps of the next loop, and request the global step."""
+        """Set the number of steps of the next loop, and fetch the global step with the loop."""
         self._started = self._clock()
         if self._workers > 1:
             # Read the step again, because other workers increment the step between two runs of this
@@ -152,9 +152,9 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
 
     def _last_step(self) -> int | None:
         """Return the first step at which this or another hook stops; None if there is none."""
-        # The step is computed for each run, because a StopAtStepHook sets its last step only when
-        # the session is created. A StopAtStepHook itself counts a loop as one step, and would stop
-        # one loop too late.
+        # Compute the step for each run, because a StopAtStepHook sets its last step only when the
+        # session is created. A StopAtStepHook itself counts a loop as one step, and would stop one
+        # loop too late.
         steps = [self._start.last_step, *map(get_stop_step, self._stop_hooks)]
         return min((step for step in steps if step is not None), default=None)
 
@@ -165,7 +165,7 @@ class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self) -> None:
         initializers = summary_ops_v2.summary_writer_initializer_op()
         self._initialize = tf.group(*initializers)
-        # The first input of an initializer op is the writer.
+        # Build an op that flushes each writer. The writer is the first input of its initializer op.
         self._flush = tf.group(
             *(tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in initializers)
         )
@@ -180,7 +180,7 @@ class SummaryWritersHook(tf.compat.v1.train.SessionRunHook):
 
 
 class HostCallHook(SummaryWritersHook):
-    """Runs the tensors that a host_call returned together with each training loop."""
+    """Evaluates a host_call's tensors in the same `session.run` as each training loop."""
 
     def __init__(self, fetches: Any) -> None:
         """Store the tensors; the host_call's summary writers are initialized and flushed too.
@@ -192,7 +192,7 @@ class HostCallHook(SummaryWritersHook):
         self._fetches = fetches
 
     def before_run(self, run_context: Any) -> Any:
-        """Request the tensors of the host_call."""
+        """Fetch the tensors of the host_call together with the next loop."""
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 

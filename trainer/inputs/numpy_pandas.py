@@ -156,8 +156,8 @@ def _make_input_fn(
             # Only row indices are shuffled. They take little memory, so the buffer can hold all
             # indices.
             indices = indices.shuffle(rows)
-        # If all batches are full, drop_remainder drops nothing, and gives tensors the static shape
-        # that TPUs need.
+        # Set drop_remainder if all batches are full. It then drops nothing, and it gives tensors
+        # the static shape that TPUs need.
         batches = indices.repeat(num_epochs).batch(batch_size, drop_remainder=is_whole)
         return batches.map(batch_at).prefetch(tf.data.AUTOTUNE)
 
@@ -263,5 +263,5 @@ def _is_table(value: Any) -> bool:
 
 
 def _format_index(index: Any) -> str:
-    """Format the length and the first label of an index."""
+    """Describe a DataFrame's index in an error text: its length and its first label."""
     return f"{len(index)} rows from {index[0]!r}" if len(index) else "no rows"

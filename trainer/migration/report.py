@@ -60,7 +60,7 @@ def analyze_program(script: Path, *, follow_imports: bool = True) -> ProgramRepo
     try:
         running_program = program.program_from_script(str(script))
     except InvalidSetting:
-        # The report lists the unreadable script as a problem.
+        # Continue without the program, because the report lists the unreadable script as a problem.
         running_program = None
     if running_program is not None:
         directories = (*running_program.directories, *root)

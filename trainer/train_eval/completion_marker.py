@@ -1,7 +1,7 @@
 """The completion marker: a file in model_dir that informs the evaluator that training has ended.
 
-Training may stop before max_steps, by early stopping or at the end of its input. Then the last
-checkpoint does not show the evaluator that no further checkpoint follows.
+Training may stop before max_steps, by early stopping or at the end of its input. Without the
+marker, the evaluator could not know then that no further checkpoint follows.
 """
 
 import json
@@ -20,7 +20,8 @@ def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
       max_steps: the max_steps of the training run that ended; None for no limit.
     """
     path = _path(model_dir)
-    # Rename a complete file. The rename is atomic, so a reader never sees an incomplete file.
+    # Write the marker to another file and rename that file. The rename is atomic, so a reader never
+    # sees an incomplete marker.
     with tf.io.gfile.GFile(f"{path}.temp", "w") as file:
         file.write(json.dumps({"step": step, "max_steps": max_steps}))
     tf.io.gfile.rename(f"{path}.temp", path, overwrite=True)

@@ -19,13 +19,15 @@ logger = logging.getLogger("tensorflow.trainer")
 
 Sleep = Callable[[float], None]
 
-# Workers start one after another, to give the chief time to initialize the variables.
+# Worker 0 waits this time in seconds, worker 1 twice as long, and so on, up to a maximum. The delay
+# gives the chief time to initialize the variables.
 _DELAY_SECS_PER_WORKER = 5
 _MAX_DELAY_SECS = 60
 
 _POLL_SECS = 1
 
-# (cluster, task type, task id) → server. A server cannot release its port before the process ends.
+# (cluster, task type, task id) → the running server, for reuse. A server cannot release its port
+# before the process ends, so a second server could not start.
 _servers: dict[tuple[str, str, int], Any] = {}
 
 

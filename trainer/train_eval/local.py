@@ -12,7 +12,8 @@ from trainer.train_eval.specs import TrainSpec
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# A MonitoredSession treats these errors as the end of the input, or recreates the session.
+# A MonitoredSession does not raise these errors: it treats them as the end of the input, or
+# recreates the session.
 _ERRORS_HANDLED_BY_SESSIONS = (
     StopIteration,
     tf.errors.OutOfRangeError,
@@ -93,7 +94,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._saves = 0
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        # Ignore the first saved checkpoint, which is of the step from which training starts.
+        # Ignore the first checkpoint, which training saves at its start, before any step.
         self._saves += 1
         self._has_new_checkpoint = self._saves > 1
 
@@ -106,8 +107,9 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
 class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
     """Evaluates a new checkpoint before the next training loop.
 
-    So the hook does not evaluate the final checkpoint. That checkpoint is evaluated after the
-    training session is closed, with `is_the_final_export` set for the exporters.
+    The hook runs before a loop so that it does not evaluate the final checkpoint. That checkpoint
+    is evaluated after the training session is closed, with `is_the_final_export` set for the
+    exporters.
 
     Attributes:
       error: the error of an evaluation, which the session would not raise; None if there is none.
@@ -130,8 +132,8 @@ class _EvaluateBetweenLoopsHook(tf.compat.v1.train.SessionRunHook):
             try:
                 evaluator.evaluate()
             except graceful_shutdown.GracefulExit:
-                # End the evaluation after SIGTERM. Training stops after this loop and saves a
-                # checkpoint.
+                # Return to training if SIGTERM ends the evaluation. Training stops after this loop
+                # and saves a checkpoint.
                 return
             except _ERRORS_HANDLED_BY_SESSIONS as error:
                 self.error = error
@@ -179,7 +181,8 @@ class _StopForEvaluationHook(tf.compat.v1.train.SessionRunHook):
         self._listener = listener
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        # The checkpoint was saved before this call, so the other hooks find the checkpoint.
+        # Record now whether training is to end: all other hooks have run. They ran after the
+        # checkpoint was saved, so a hook that waits for this checkpoint has found it.
         self.was_stop_requested = self.was_stop_requested or run_context.stop_requested
         if self._listener.is_evaluation_due:
             run_context.request_stop()

@@ -5,8 +5,9 @@ Names that are in none of the tables were never public. Does not import TensorFl
 
 from collections.abc import Mapping
 
-# Module path below tf.estimator ("" for tf.estimator itself) → name → its import target,
-# "module:attribute": the module that defines the name, and the name in that module.
+# Each key is a module path below tf.estimator ("" for tf.estimator itself). Each value maps the
+# names of that module to their import targets, "module:attribute": the module that defines the
+# name, and the name in that module.
 Namespaces = Mapping[str, Mapping[str, str]]
 
 

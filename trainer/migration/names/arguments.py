@@ -7,7 +7,8 @@ from trainer.compat.source.name_references import find_name_references
 from trainer.migration.names import contrib_names, static_index, tensorflow_names
 from trainer.migration.names.classification import Classification, NameStatus
 
-# Parameters that exist for compatibility and raise an error when they are used.
+# (class name, parameter) → advice, for parameters that exist only for compatibility. Any value
+# except None raises an error, so the report lists the argument as gone.
 _REFUSED = {
     ("TPUEstimator", "embedding_config_spec"): (
         "The TPU's embedding engine keeps no tables here: build them in model_fn, and leave it out."
@@ -27,7 +28,7 @@ def unknown_arguments(
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # An import statement binds the last part of the dotted name.
+            # Store an imported name under its last part, by which the program calls it.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -69,7 +70,8 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
             return _function_arguments(statement)
     is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
     if not is_dataclass or not all(_has_no_fields(base, module) for base in node.bases):
-        # Unknown: the arguments are those of a base class, which may be in another file.
+        # Return None, which means unknown: the arguments are those of a base class, which may be in
+        # another file.
         return None
     fields = [
         statement.target.id
@@ -80,7 +82,7 @@ def _class_arguments(node: ast.ClassDef, module: str) -> list[str] | None:
 
 
 def _has_no_fields(base: ast.expr, module: str) -> bool:
-    """Return whether a base class of a dataclass has no fields."""
+    """Return whether a base class of a dataclass adds no fields, and so no arguments."""
     home, name = static_index.find_definition(module, ast.unparse(base))
     source = static_index.parse_module(home)
     for node in source.body if source is not None else ():

@@ -22,7 +22,8 @@ def classify(path: str) -> Classification:
             MODULE_ALIASES[alias], path[len(alias) + 1 :], f"tf.contrib.{alias}"
         )
     if "." in path and any(alias.startswith(f"{path}.") for alias in MODULE_ALIASES):
-        # The path names a package that contains a supplied module.
+        # The path is a package without a module of its own. It works because it contains a module
+        # that tpuserve supplies.
         return Classification(NameStatus.SUPPLIED)
     return classify_in_module(_OURS, path, "tf.contrib")
 
@@ -49,7 +50,8 @@ def classify_in_module(module: str, path: str, shown: str) -> Classification:
             return _classify_missing(part, names, shown, full_name)
         shown = f"{shown}.{part}"
         if static_index.public_names(f"{module}.{part}") is None:
-            # The name is a class or a function, whose attributes are not checked.
+            # Stop here: the name is a class or a function, and the attributes of these are not
+            # checked.
             return classify_supplied(module, part)
         module = f"{module}.{part}"
     return Classification(NameStatus.SUPPLIED, module)
@@ -88,7 +90,8 @@ def _classify_missing(
     own = [known for known in REPLACEMENTS if f"{known}.".startswith(f"{missing}.")]
     replacement = missing_names.find_replacement(full_name)
     suggestion = classify_unknown(name, names)
-    # A similar name of the module is more helpful than the replacement of the whole module.
+    # Suggest a similar name of the module if there is one. That is more helpful than the
+    # replacement of the whole module.
     if replacement is None or (
         suggestion.says and not any(f"{full_name}.".startswith(f"{known}.") for known in own)
     ):

@@ -40,7 +40,7 @@ _PYTHON_2_NAMES = {
 def find_missing(
     tree: ast.Module, directories: tuple[Path, ...]
 ) -> Iterator[tuple[int, str, Classification]]:
-    """Find imports of modules that do not exist, and names of Python 2.
+    """Find imports of modules that are not installed, and names that only Python 2 has.
 
     Imports inside a try that catches ImportError are left out.
 

@@ -65,8 +65,7 @@ def _classify_cached(use: NameReference, tf1: bool) -> Classification:
         return WORKS
     if first == "compat" or not tf1:
         return _classify_public(path, "v2")
-    # The first part of the name decides whether to search API version 1 or 2. If both have the
-    # first part, version 1 takes precedence.
+    # Search the API of TensorFlow 1, unless only TensorFlow 2 has the first part of the name.
     only_v2 = api_names.is_public_name(first, "v2") and not api_names.is_public_name(first, "v1")
     return _classify_public(path, "v2" if only_v2 else "v1")
 
@@ -127,7 +126,8 @@ def _classify_public(path: str, version: Version) -> Classification:
         if path == name or path.startswith(f"{name}."):
             return Classification(NameStatus.GONE, says)
     if first.startswith("__"):
-        # The attributes of tf.__version__ and similar names are not checked.
+        # Names with double underscores, such as tf.__version__, work. Their attributes are not
+        # checked.
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path

@@ -44,7 +44,10 @@ def find_scripts(path: Path) -> list[Path]:
 
 
 def _prune(subdirectories: list[str]) -> bool:
-    """Remove from a list the directories that os.walk must not enter; always return True."""
+    """Remove from a list the directories that os.walk must not enter.
+
+    Always returns True, so that a comprehension can call this function as its condition.
+    """
     subdirectories[:] = sorted(
         name
         for name in subdirectories

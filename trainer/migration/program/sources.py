@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Python 3's error messages about Python 2 syntax.
+# Parts of Python 3's error messages that show that a file is written in Python 2.
 _PYTHON_2 = (
     "Missing parentheses in call to",
     "multiple exception types must be parenthesized",
@@ -100,7 +100,8 @@ def _format_path(file: Path, script: Path) -> str:
 
 def _parse(content: bytes) -> ast.Module:
     with warnings.catch_warnings():
-        # Warnings about invalid escapes such as "\d" are not reported.
+        # Suppress Python's warnings about invalid escapes, such as "\d": they are not part of the
+        # report.
         warnings.simplefilter("ignore")
         return ast.parse(content)
 
