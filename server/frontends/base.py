@@ -28,7 +28,10 @@ logger = logging.getLogger("server.app")
 
 
 class Frontend(Protocol):
-    """A server of one protocol that answers requests from a data plane."""
+    """A server of one protocol, gRPC or REST.
+
+    A frontend passes each request to the data plane, which finds and runs the model.
+    """
 
     def start(self) -> None:
         """Begin to accept connections.
@@ -38,7 +41,7 @@ class Frontend(Protocol):
         """
 
     def drain(self) -> None:
-        """Report to health checks that the server no longer serves. Connections stay open."""
+        """Let health checks report that the server no longer serves. Connections stay open."""
 
     def stop(self) -> None:
         """Stop accepting connections. The requests in flight go on."""
@@ -53,7 +56,7 @@ class FrontendContext:
 
     Attributes:
       settings: the settings of the server.
-      dataplane: the data plane that answers requests.
+      dataplane: finds and runs the models; all frontends share the data plane.
       metrics: the registry in which requests are counted.
       admission: the controller that limits the requests in flight.
       keys: the accepted API keys; None to accept every client.
@@ -76,14 +79,14 @@ class FrontendContext:
 def preload_modules(settings: Settings) -> None:
     """Import the modules of the enabled frontends before models are loaded.
 
-    No request then waits for an import. With garbage collection disabled during the imports, the
-    collector never visits the imported objects.
+    Otherwise the first requests would wait for the imports. Garbage collection is disabled during
+    the imports, so that the collector never visits the imported objects.
     """
     names = []
     logger.info("starting: importing TensorFlow, which takes a few seconds")
     if settings.port or settings.grpc_socket_path:
-        # The gRPC services import TensorFlow for its protos. A server without gRPC imports
-        # TensorFlow with the first model.
+        # Import TensorFlow now only for gRPC, whose services need TensorFlow's protos. Without
+        # gRPC, TensorFlow is imported when the first model is loaded.
         tf_logging.import_tensorflow()
         names += ["server.frontends.grpc.server", "server.warmup.replayer"]
     if settings.rest_api_port:
@@ -98,8 +101,8 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
 
     Args:
       context: the dependencies of the frontend.
-      reserved: the socket that holds the port for the frontend; None to listen on a UNIX socket
-        alone.
+      reserved: the socket with which `reserve_port` has reserved the port; None to listen on a
+        UNIX socket alone.
 
     Raises:
       PortInUse, InvalidSetting: gRPC cannot listen on the port or on the UNIX socket.
@@ -118,8 +121,8 @@ def start_grpc(context: FrontendContext, reserved: socket.socket | None) -> Fron
         admission=context.admission,
         metrics=context.metrics,
     )
-    # gRPC binds the port itself, which is possible as long as no socket listens on the port. The
-    # reserving socket is closed once gRPC has bound the port.
+    # Close the reserving socket only after gRPC has bound the port, so that no other process takes
+    # the port in between. gRPC can bind the port, because the reserving socket does not listen.
     with reserved or nullcontext():
         _start(frontend, settings, settings.port, "--port")
     if reserved is not None:
@@ -169,14 +172,17 @@ def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None
         frontend.start()
     except (OSError, RuntimeError) as error:
         path = settings.grpc_socket_path
-        # The address that gRPC could not bind is known only from the text of gRPC's error.
+        # Search the text of the error for the UNIX socket: gRPC reports only in the text which
+        # address it could not bind.
         if path and f"unix:{path}" in str(error):
             raise ports.unix_socket_error(path, "--grpc_socket_path") from error
         raise ports.port_in_use_error(settings.host, port, flag) from error
 
 
 def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
-    """Wait for a frontend's last request, at most until `LAST_SECONDS` after a deadline.
+    """Wait until a frontend has answered its last request, or a deadline has passed.
+
+    The wait ends at the latest `LAST_SECONDS` after the deadline.
 
     Args:
       frontend: a frontend that was stopped.
@@ -185,8 +191,8 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
     Returns:
       Whether the frontend has answered its last request.
     """
-    # Join in a thread, because a frontend may wait for a slow client whose request is still
-    # incomplete.
+    # Join in a daemon thread: `join` has no timeout, and waits long for a slow client whose request
+    # is still incomplete.
     joining = threading.Thread(target=frontend.join, name="join", daemon=True)
     joining.start()
     joining.join(max(0, deadline - time.monotonic()) + LAST_SECONDS)
@@ -194,7 +200,7 @@ def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
 
 
 def reserve_port(on_error: ExitStack, host: str, port: int, flag: str) -> socket.socket | None:
-    """Bind a socket that holds a port until a frontend listens on the port.
+    """Bind a socket to a port, so that no other process takes it before a frontend listens.
 
     Args:
       on_error: the stack that closes the socket when the start of the server fails.

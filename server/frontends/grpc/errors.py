@@ -32,5 +32,8 @@ def truncate_message(text: str) -> str:
 
 
 def to_utf8(text: str) -> str:
-    """Replace lone surrogates, as in undecodable file names, which a proto cannot hold, by "?"."""
+    """Replace lone surrogates by "?", because a string in a proto must be valid UTF-8.
+
+    Python uses lone surrogates for the bytes of file names that are not UTF-8.
+    """
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -26,8 +26,8 @@ from server.request_log.access_log import AccessLog
 
 # The number of threads for administrative calls, which are rare and may take long.
 _ADMIN_THREADS = 8
-# How long `stop` delays the answers to calls that the draining server rejects: the clients then
-# learn that the server stops before they send the next call.
+# How long `stop` delays the answers to calls that the draining server rejects, so that the clients
+# learn of the stop before they send their next call.
 _HOLD_SECONDS = 0.05
 
 
@@ -56,7 +56,7 @@ class GrpcServer:
         """Create a server that does not listen yet.
 
         Args:
-          dataplane: answers the requests.
+          dataplane: finds and runs the models.
           host: the host name or IP address to listen on.
           port: the port to listen on; 0 to listen on the settings' UNIX socket only.
           grace_seconds: the time that requests in flight have after `stop`.
@@ -65,7 +65,7 @@ class GrpcServer:
           keys: the accepted API keys; None to accept every client.
           admission: limits the predictions in flight; None for no such limit.
           metrics: the registry in which requests are counted; None for no metrics.
-          service_types: the services to offer, unless the settings disable them.
+          service_types: the classes of the services to offer. The settings can disable some.
           allow_direct_polling: as in `create_call_executor`; benchmarks and tests pass False.
         """
         self.address = ports.format_address(host, port)
@@ -74,7 +74,8 @@ class GrpcServer:
         self._tls = tls
         self._admission = admission
         self._addresses = [self.address] if port else []
-        # The default settings need a base path, which is not used: the data plane has the models.
+        # `Settings` requires the path of a model. The path has no effect, because the data plane
+        # has the models already.
         settings = Settings(Path("/models")) if settings is None else settings
         if settings.grpc_socket_path:
             self._addresses.append(f"unix:{settings.grpc_socket_path}")
@@ -95,8 +96,8 @@ class GrpcServer:
             options=server_config.channel_arguments(
                 settings.max_request_bytes, settings.grpc_channel_arguments
             ),
-            # Without an admission controller, which counts each call from its arrival, gRPC limits
-            # the calls that wait for a thread.
+            # An admission controller limits the calls itself, and counts each call from its
+            # arrival. Without one, gRPC limits the number of calls.
             maximum_concurrent_rpcs=(settings.max_requests_in_flight or None)
             if admission is None
             else None,
@@ -135,9 +136,10 @@ class GrpcServer:
         self.drain()
         is_stopping = threading.Event()
         if self._admission is not None and self._admission.is_draining:
-            # gRPC ends a call that arrives at the moment of the stop with CANCELLED, and clients
-            # do not retry such a call at another server. A rejected client may send its next call
-            # at once. So the last rejections wait until gRPC has notified the clients of the stop.
+            # Delay the last rejections until gRPC has told the clients that the server stops. A
+            # rejected client may send its next call at once. If that call arrived at the moment of
+            # the stop, gRPC would end it with CANCELLED, and clients do not retry such a call at
+            # another server.
             self._rejection_pool.submit(is_stopping.wait)
             time.sleep(_HOLD_SECONDS)
         try:

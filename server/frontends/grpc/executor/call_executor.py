@@ -20,7 +20,7 @@ SendMessage: TypeAlias = Callable[[bytes | None], object]
 
 
 class CallExecutor(ABC):
-    """A thread pool that runs gRPC calls and bounds the time in which their messages arrive.
+    """A thread pool that runs gRPC calls, and cancels calls whose first message is late.
 
     An executor takes the place of the ThreadPoolExecutor of a gRPC server. grpcio calls only
     `submit`, and `add_done_callback` of the future that `submit` returns.

@@ -27,8 +27,8 @@ from server.frontends.grpc.executor.single_poller import SinglePollerMode
 from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS, CancellableCall
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 
-# The timeout of a poll. After each poll the thread checks whether the server was deallocated
-# without `stop`.
+# A poll ends after this time even without an event, so that the thread can check whether the server
+# was deallocated without `stop`.
 _POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,8 @@ class CompletionQueueThreadPool(CallExecutor):
 
     The number of polling threads is always one more than the number of calls that run, so that
     quick methods are answered while all other threads are busy. As long as all calls are quick, a
-    single thread polls and answers the calls (`SinglePollerMode`). No thread waits for a message.
+    single thread polls and answers the calls (`SinglePollerMode`). No thread waits for the first
+    message of a call.
     """
 
     def __init__(
@@ -136,13 +137,16 @@ class CompletionQueueThreadPool(CallExecutor):
         return future
 
     def receive_first(self, messages: Iterator[bytes], call: CancellableCall) -> bytes | None:
-        """Return the first message of a call. Blocks only if the call is a stream."""
+        """Return the first message of a call.
+
+        Does not block for a call that `submit` has run, because its message has arrived.
+        """
         if messages.__class__ is _ReceivedMessage:
             return next(messages, None)
         return super().receive_first(messages, call)
 
     def stream_writer(self, context: grpc.ServicerContext, send: SendMessage) -> SendMessage:
-        """Return a function that never waits for a client that does not read."""
+        """Return a function that queues messages instead of waiting until the client reads."""
         return NonBlockingStreamWriter(context)
 
     def shutdown(self) -> None:
@@ -158,11 +162,11 @@ class CompletionQueueThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The number of threads: one more than the largest number of calls that ran at a time."""
+        """The number of threads: one more than the most calls that have run at a time so far."""
         return len(self._threads)
 
     def _run_or_queue(self, future: CallFuture, state: Any) -> None:
-        """Run a call in the current thread and then the queued calls, or queue the call."""
+        """Run a call and then the queued calls, or queue the call if enough calls run already."""
         with self._lock:
             is_queued = self._running >= self._max_concurrent_calls
             if is_queued:
@@ -183,7 +187,7 @@ class CompletionQueueThreadPool(CallExecutor):
                 future, _ = self._queue.popitem(last=False)
 
     def _dequeue_when_cancelled(self, future: CallFuture, state: Any) -> None:
-        """Remove a queued call, and release its admission slot, as soon as the call ends."""
+        """Take a call from the queue, and release its admission slot, when its client gives up."""
 
         def dequeue() -> None:
             with self._lock:
@@ -203,7 +207,7 @@ class CompletionQueueThreadPool(CallExecutor):
         try:
             self._add_thread()
         except RuntimeError as error:
-            # Without another thread, later calls wait for the existing threads.
+            # Go on with the existing threads; later calls wait until one of them is free.
             logger.warning(
                 "%s: only %d of %d gRPC threads run",
                 error,
@@ -222,7 +226,8 @@ class CompletionQueueThreadPool(CallExecutor):
             while self._poll_once():
                 pass
         finally:
-            # Let the other threads poll: they must not wait for a poller that has ended.
+            # End single-poller mode: if this thread is the only poller, the other threads wait for
+            # the end of the mode, although this thread has ended.
             self._single_poller.deactivate()
 
     def _poll_once(self) -> bool:
@@ -246,17 +251,18 @@ class CompletionQueueThreadPool(CallExecutor):
     def _process(self, event: Any) -> None:
         try:
             if not _server._process_event_and_continue(self._server_state, event):
-                # After the last event, shut down the queue, which ends the other threads.
+                # This was the last event of the server. Shut down the completion queue, which ends
+                # the other threads.
                 self._server_state.completion_queue.shutdown()
         except Exception:
             logger.exception("an event of gRPC cannot be handled")
             self._recover(event)
 
     def _recover(self, event: Any) -> None:
-        """Request the next call and cancel the current call, if the failed event was a new call.
+        """Accept the next call and cancel the current call, if the event of a new call has failed.
 
-        grpcio requests the next call only at the end of handling an event, so the server would
-        accept no further call after the failure.
+        grpcio accepts the next call only after it has handled the event of a new call. Without
+        this method, an exception in between would leave a server that accepts no further call.
         """
         state = self._server_state
         if event.tag is not _server._REQUEST_CALL_TAG:
@@ -270,7 +276,7 @@ class CompletionQueueThreadPool(CallExecutor):
 
 
 class _ReceivedMessage:
-    """An iterator over the received message; empty if the stream ended without a message."""
+    """Iterates over the one message that a call has received, or over nothing if none came."""
 
     __slots__ = ("_state",)
 

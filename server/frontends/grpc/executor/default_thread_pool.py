@@ -15,7 +15,8 @@ from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 
 # A thread that has waited for a message for this time is replaced by another thread.
 _SLOW_MESSAGE_SECONDS = 0.1
-# The number of threads for quick methods, which wait only for their message.
+# The number of threads for quick methods. Few suffice, because a quick method only waits for the
+# message of its request.
 _QUICK_THREADS = 4
 
 
@@ -72,7 +73,7 @@ class DefaultThreadPool(CallExecutor):
         return send
 
     def handle_stalled_calls(self) -> None:
-        """Replace threads that wait long for a message, and cancel the calls that are too late."""
+        """Add threads for those that wait long for a message, and cancel calls that time out."""
         self._add_replacements()
         self._reaper.cancel_stalled()
 
@@ -85,7 +86,7 @@ class DefaultThreadPool(CallExecutor):
 
     @property
     def size(self) -> int:
-        """The current number of threads, with those that replace waiting threads."""
+        """The number of threads, including those added while others wait for a message."""
         return self._size
 
     def _add_replacements(self) -> None:
@@ -112,7 +113,7 @@ class DefaultThreadPool(CallExecutor):
             del future
 
     def _leave_if_surplus(self) -> bool:
-        """Decrement the size, and return True, if the current thread is no longer needed."""
+        """Return whether the current thread is surplus and must end; if so, decrement the size."""
         if self._size <= self._max_concurrent_calls:
             return False
         with self._lock:

@@ -84,7 +84,8 @@ def supports_direct_polling() -> bool:
             and _has_names(grpc.server(SimpleNamespace())._state, _SERVER_STATE_NAMES)
         )
     except Exception:
-        # Treat any exception as a sign that grpcio's internals differ.
+        # Treat any exception as a sign that grpcio's internals differ from those that this package
+        # uses.
         return False
 
 

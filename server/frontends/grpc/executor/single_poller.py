@@ -12,12 +12,14 @@ from collections.abc import Callable
 # The mode begins after this number of quick calls in a row.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
-# In single-poller mode one slow call cancels out this number of quick calls. Other work on the
-# machine makes a few calls slow, and those few must not end the mode.
+# In single-poller mode, one slow call subtracts this number from the count of quick calls, and the
+# mode ends when the count is used up. So the mode survives a few calls that are slow only because
+# of other work on the machine.
 _SLOW_WEIGHT = 8
-# The time after which the other threads take over from a call that turns out to be slow.
+# The interval at which a waiting thread checks the only poller. When the poller has handled one
+# event for longer than this time, the other threads poll again.
 _TICK_SECONDS = 0.002
-# The mode ends after this number of ticks without an event.
+# The mode ends after this number of intervals (`_TICK_SECONDS`) without an event.
 _IDLE_TICKS = 10
 
 
@@ -30,7 +32,7 @@ class SinglePollerMode:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the mode, inactive.
+        """Create the mode in its inactive state: all threads poll.
 
         Args:
           clock: a function that returns the time in seconds; only differences matter.
@@ -90,9 +92,9 @@ class SinglePollerMode:
         """Block the current thread as long as another thread is the only poller."""
         if self._poller is None or self._poller == threading.get_ident():
             return
-        # One of the waiting threads watches the poller. When the watching thread returns, the next
-        # waiting thread takes its place. That thread returns as well, unless the mode has become
-        # active again.
+        # Only the waiting thread that holds the lock watches the poller; the other threads wait for
+        # the lock. When the mode ends, each waiting thread gets the lock in turn and returns,
+        # unless the mode has become active again.
         with self._watch_lock:
             self._watch()
 
@@ -115,7 +117,7 @@ class SinglePollerMode:
                 self._poller = threading.get_ident()
 
     def _watch(self) -> None:
-        """Block until the mode is inactive, and end the mode when the poller is slow or idle."""
+        """Wait until the mode has ended. Meanwhile, end the mode if the poller is slow or idle."""
         events, idle_ticks = self._events, 0
         while not self._is_inactive.wait(_TICK_SECONDS):
             since = self._busy_since

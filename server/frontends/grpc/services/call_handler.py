@@ -26,12 +26,15 @@ from tpuserve.errors import (
 Message: TypeAlias = Any
 
 UnaryFunction: TypeAlias = Callable[[bytes, CallContext], bytes]
-"""Implements a unary method: serialised request and state of the call → serialised response.
+"""A function that implements a unary method.
 
-The function gets the request as bytes, so that the text of an error about invalid bytes is ours.
+The function gets the serialised request and the state of the call, and returns the serialised
+response. The function parses the request itself, so that this package, and not grpcio, writes the
+error for invalid bytes.
 """
 
-# grpcio reports a deadline in the far future for a call without a deadline.
+# A call with more time than this has no deadline: for such a call, grpcio reports a deadline in the
+# far future.
 _NO_DEADLINE_SECONDS = 10 * 365 * 24 * 3600
 
 logger = logging.getLogger(__name__)
@@ -109,8 +112,8 @@ def build_unary_handler(
                 context, RequestTooLarge("out of memory. Send a smaller request.")
             )
         except grpc.RpcError:
-            # Raise the exception again. With it grpcio reports that the client has gone, and grpcio
-            # expects the exception from the handler.
+            # Raise the exception again: grpcio has raised it because the client has gone, and
+            # expects it from the handler.
             status = Code.CANCELLED.name
             raise
         except Exception:
@@ -144,7 +147,8 @@ def build_rejecting_handler(
         observer.record(name, CallContext(), error.code.name, time.perf_counter_ns(), context)
         errors.abort_with_error(context, error)
 
-    # Run the handler in a separate pool: the executor's threads may wait for the message first.
+    # Run the handler in a separate pool, because the executor may wait for the first message of the
+    # call before it runs the handler.
     reject_call.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return grpc.stream_unary_rpc_method_handler(reject_call)
 

@@ -99,8 +99,8 @@ class HealthService(GrpcService):
         return bytes(_Response(status=status).SerializeToString())
 
     def _watch(self, watcher: "_Watcher", context: grpc.ServicerContext) -> None:
-        # No thread may send while it holds the lock: grpcio calls `forget`, which takes the lock,
-        # in a thread that grpcio needs for sending.
+        # Send no message while holding the lock. grpcio calls `forget`, which takes the lock, in a
+        # thread that grpcio needs for sending, so that the send might never end.
         def forget() -> None:
             with self._lock:
                 self._watchers.discard(watcher)
@@ -118,7 +118,7 @@ class HealthService(GrpcService):
 
 
 class _Watcher:
-    """The stream of statuses to one client."""
+    """The stream of health statuses to one client of the method Watch."""
 
     def __init__(self, is_known: bool, send: SendMessage) -> None:
         self._is_known = is_known
@@ -127,13 +127,13 @@ class _Watcher:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Send SERVING, unless `end` was called before."""
+        """Send SERVING, or SERVICE_UNKNOWN for an unknown name, unless `end` was called before."""
         with self._lock:
             if not self._is_over:
                 self._send_status(_Response.SERVING)
 
     def end(self) -> None:
-        """Send NOT_SERVING and end the stream."""
+        """Send NOT_SERVING, or SERVICE_UNKNOWN for an unknown name, and end the stream."""
         with self._lock:
             self._is_over = True
             self._send_status(_Response.NOT_SERVING)

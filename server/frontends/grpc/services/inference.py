@@ -94,7 +94,8 @@ def _write_model_spec(proto: Any, result: Classification | Regression) -> None:
 
 def _write_classification(proto: Any, result: Classification) -> None:
     """Write labels and scores, each of shape [examples, classes], to a ClassificationResult."""
-    # Set the result, which is an empty message if there are no examples.
+    # Set the field `result` explicitly: for no examples its message is empty, and protobuf would
+    # omit the field.
     proto.SetInParent()
     labels = None if result.classes is None else result.classes.tolist()
     scores = None if result.scores is None else result.scores.tolist()

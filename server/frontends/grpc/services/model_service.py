@@ -60,7 +60,8 @@ class GetModelMetadata:
         call.version = metadata.version
         signatures = get_model_metadata_pb2.SignatureDefMap()
         for name, signature_def in metadata.signature_defs.items():
-            # Serialise the message and parse it again: its class may not be the API's SignatureDef.
+            # Serialise the signatures and parse them again, because their class may be another one
+            # than the SignatureDef of the API.
             serialized = (
                 signature_def
                 if isinstance(signature_def, bytes)

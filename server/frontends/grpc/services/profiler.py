@@ -12,7 +12,8 @@ from server.process import ports
 
 _HOST = "127.0.0.1"
 _NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-# grpcio reports a deadline in the far future for a call without a deadline.
+# A call with more time than this has no deadline: for such a call, grpcio reports a deadline in the
+# far future.
 _NO_DEADLINE_SECONDS = 10**8
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def start_tf_profiler_server() -> str:
 
 
 class ProfilerService(GrpcService, grpc.GenericRpcHandler):
-    """Forwards every method of the service. TensorFlow's server starts with the first call.
+    """Forwards every call to TensorFlow's profiler server, which the first call starts.
 
     The calls run in the pool of administrative calls, because a capture lasts as long as the client
     asks for.
@@ -60,7 +61,7 @@ class ProfilerService(GrpcService, grpc.GenericRpcHandler):
         return settings.enable_profiler
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return the service itself."""
+        """Return the service itself, which is the handler of its methods."""
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:

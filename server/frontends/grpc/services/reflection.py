@@ -27,7 +27,8 @@ class ReflectionService(GrpcService):
     server drains. A client loses nothing when a stream ends between two requests.
     """
 
-    # The messages of both versions have the same wire format.
+    # One handler serves both versions of the service, because their messages have the same wire
+    # format.
     names = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
 
     def __init__(self, context: ServiceContext) -> None:
@@ -75,7 +76,8 @@ class ReflectionService(GrpcService):
         if self._is_draining or not context.add_callback(lambda: streams.discard(context)):
             streams.discard(context)
             context.cancel()
-        # Each request has a time limit, as the first message of other calls does.
+        # Receive each request of the stream with the time limit that the executor sets for the
+        # first message of a call.
         in_time = iter(lambda: self._executor.receive_first(requests, context), None)
         return self._servicer.ServerReflectionInfo(in_time, context)
 

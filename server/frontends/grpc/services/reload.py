@@ -14,9 +14,10 @@ from server.frontends.grpc.call_context import CallContext
 from server.frontends.grpc.services.call_handler import parse_message
 
 CounterValue: TypeAlias = Callable[[str], int | None]
-"""Name of a metric, such as "/tensorflow/serving/request_count" → the value of its first series.
+"""A function that returns the value of a metric, given the metric's name.
 
-None where no metric has the name.
+An example of a name is "/tensorflow/serving/request_count". The value is that of the metric's first
+time series. The function returns None if no metric has the name.
 """
 
 
@@ -28,13 +29,13 @@ class HandleReloadConfigRequest:
 
         Args:
           dataplane: applies the configuration.
-          counter_value: reads a counter of the metrics.
+          counter_value: returns the current value of a metric.
         """
         self._dataplane = dataplane
         self._counter_value = counter_value
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:
-        """Reload the configuration, and return how much the requested counters have grown.
+        """Reload the configuration, and return how much the requested metrics grew meanwhile.
 
         The response's field `status` is always OK: a call that fails has no response message.
 

@@ -28,7 +28,7 @@ class ServiceContext:
     """The dependencies of the services.
 
     Attributes:
-      dataplane: the data plane that answers requests.
+      dataplane: finds and runs the models.
       settings: the settings of the server.
       executor: runs calls.
       admin_pool: the threads of calls that are rare and may take long.
@@ -116,7 +116,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         """Return the methods of the service by their names, such as "Predict"."""
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
-        """Return the service itself."""
+        """Return the service itself, which is the handler of its methods."""
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
@@ -146,7 +146,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
 
 
 def counted_methods(service_types: Iterable[type[GrpcService]]) -> dict[str, str]:
-    """Return the full name of each method that the metrics count, with the metrics' label "API"."""
+    """Return the metrics' label "API" of each method that the metrics count, by full name."""
     return {
         f"/{name}/{api}": api
         for service_type in service_types
