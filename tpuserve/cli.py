@@ -91,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         _exit_with_error(text, EXIT_FAILED)
     except BrokenPipeError:
-        # The process that reads standard output, such as `head`, has closed the pipe. Python must
-        # not flush to the closed pipe at exit.
+        # The process that reads standard output, such as `head`, has closed the pipe. Replace the
+        # pipe, because Python flushes standard output at exit, which would raise the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except OSError as error:

@@ -147,7 +147,7 @@ def _is_compiled(environ: Mapping[str, str]) -> bool:
 
 
 def _real() -> TpuSystem:
-    # TensorFlow is imported here, because finding an emulated system does not need TensorFlow.
+    # Import TensorFlow only when it is needed: an emulated system is found without it.
     import tensorflow as tf
 
     cores = len(tf.config.list_physical_devices("TPU"))

@@ -228,7 +228,7 @@ class ModelExecutionError(TpuserveError):
 
 
 class TpuRunError(TpuserveError):
-    """A run on a TPU cannot continue."""
+    """A run on a TPU cannot continue, because its input has ended."""
 
     code = Code.ABORTED
 

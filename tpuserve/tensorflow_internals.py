@@ -127,7 +127,7 @@ def make_session_callable(session: Any, options: Any) -> Any:
 
 
 def run_session(session: Any, options: Any, feeds: Any, fetches: Any) -> Any:
-    """Run a session by the handles of the C API.
+    """Run a session with feeds and fetches that are given as handles of the C API.
 
     Args:
       session: a `tf.compat.v1.Session`.

@@ -1,8 +1,8 @@
 """Records which line of user code created each node of a TPU computation.
 
-The file is TensorFlow's own format, a GraphDebugInfo at debug/saved_model_debug_info.pb, with one
-stack frame for each node: the innermost frame outside of installed packages. This keeps the file
-small, and names code that the user can change.
+The lines are stored in TensorFlow's own format, as a GraphDebugInfo in
+debug/saved_model_debug_info.pb. Each node has only one stack frame, the innermost frame outside of
+installed packages: the file stays small, and the frame names code that the user can change.
 """
 
 import os
@@ -20,7 +20,8 @@ from tpuserve import tensorflow_internals
 
 FILE = "debug/saved_model_debug_info.pb"
 
-# Frequent ops that every compiler accepts, so that no error message needs their lines.
+# Ops whose lines are not recorded: they are frequent, and every compiler accepts them, so that no
+# error message names them.
 _IGNORED_OPS = frozenset(
     ("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp")
 )
@@ -57,11 +58,11 @@ def find_source_lines(graph: Any) -> dict[str, SourceLine]:
     """Find the user code of the nodes of all TPU computations in a tf.Graph.
 
     Returns:
-      Node → line, for the nodes whose line is known. A node has its name in its function. If two
-      functions have a node of the same name from different lines, all but the first node are named
+      Node name → line, for the nodes whose line is known. If functions have nodes of the same name
+      from different lines, the first node has the key "node", and each other node has the key
       "node@function".
 
-      Functions that TensorFlow's Defun created have no known lines.
+      The lines of functions that TensorFlow's Defun created are not known.
     """
     lines: dict[str, SourceLine] = {}
     for operation, function in _operations_on_tpu(graph):
@@ -96,7 +97,7 @@ def write_debug_info(directory: str, lines: Mapping[str, SourceLine]) -> None:
 
 
 def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str | None]:
-    """Load the lines of a SavedModel's nodes, whichever TensorFlow wrote them.
+    """Load the lines of a SavedModel's nodes, which any version of TensorFlow may have written.
 
     Returns:
       A function that takes "node" or "node@function" and returns "file:number", or None if the
@@ -166,7 +167,8 @@ def _called_functions(operation: Any) -> Iterator[str]:
 
 def _function_graph(scope: Any, name: str) -> Any:
     """Return the graph that a function was traced into; None if it is not in memory."""
-    # A graph that is rebuilt from the FunctionDef has no tracebacks of the user's code.
+    # Take only a graph in memory: a graph that is rebuilt from the FunctionDef has no tracebacks of
+    # the user's code.
     function = tensorflow_internals.get_graph_functions(scope).get(name)
     return getattr(function, "_cached_graph", None)
 

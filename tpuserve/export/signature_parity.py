@@ -19,8 +19,8 @@ def check_same_signatures(
       flag: Name of the argument that is True when the TPU metagraph is built, for the message.
 
     Raises:
-      ExportError: A signature differs in its method, aliases or types, or in shapes that no
-        tensor can have both of. The message names the first such signature.
+      ExportError: A signature differs in its method, aliases or types, or its shapes are not
+        compatible. The message names the first such signature.
     """
     for name in sorted(cpu.keys() | tpu.keys()):
         if name in cpu and name in tpu and _are_same(cpu[name], tpu[name]):

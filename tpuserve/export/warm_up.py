@@ -19,7 +19,7 @@ from tpuserve.saved_model import batch_functions, warm_up_file
 
 FILE = warm_up_file.PATH.as_posix()
 
-# TensorFlow Serving refuses a model with more records.
+# The most records of a warm-up file: TensorFlow Serving refuses a model with more.
 MOST_RECORDS = 1000
 
 _PREDICT, _CLASSIFY, _REGRESS = (

@@ -51,7 +51,7 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             yield from _tensor_names(info)
-    # This imports only a protobuf message: the process that plans a load has no other part of
+    # Import only a protobuf message: a server prunes in a subprocess that has no other part of
     # TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
 

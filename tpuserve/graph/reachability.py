@@ -40,12 +40,12 @@ def is_persistent(operation: Any) -> bool:
     # A placeholder counts as state, because it has one value during a whole run, fed or not.
     if operation.type in ("Placeholder", "PlaceholderWithDefault"):
         return True
-    # A variable of TensorFlow 1 is a tensor of a reference type.
+    # An op without inputs that returns a reference is a variable of TensorFlow 1.
     if not operation.inputs and any(
         tensorflow_internals.is_ref_dtype(tensor.dtype) for tensor in operation.outputs
     ):
         return True
-    # An operation that also takes a resource does not create a resource; it forwards its input.
+    # An operation that takes a resource forwards this resource and does not create one.
     creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

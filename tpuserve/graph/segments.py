@@ -11,8 +11,8 @@ from typing import Any
 # The most nodes and bytes of one segment, so that its import takes about a millisecond.
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
-# The number of segments is limited, because TensorFlow compares each segment with all nodes that
-# were imported before.
+# About the most segments of a graph. More segments would import more slowly, because TensorFlow
+# compares each segment with all nodes that were imported before.
 _MAX_SEGMENTS = 400
 
 
@@ -24,7 +24,7 @@ class GraphSegment:
       content: a serialised GraphDef.
       inputs: (node, output index) of the tensors in earlier segments that this segment reads.
       controls: nodes of earlier segments that are control inputs of this segment.
-      retained: nodes of this segment that later segments or the caller of the graph refer to.
+      retained: nodes of this segment that later segments or the caller of `split_graph` refer to.
     """
 
     content: bytes

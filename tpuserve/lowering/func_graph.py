@@ -11,11 +11,12 @@ from tpuserve.lowering.ir.function_renaming import rename_changed_functions
 from tpuserve.tensorflow_internals import FuncGraph
 
 _SCOPE = "emulated"
-# The name of the gradient function of each result of a computation. The name in a graph also shows
-# that the graph holds a lowered computation.
+# The name of a gradient function that raises an error. Each result of a lowered computation has
+# this gradient function, and `is_lowered` recognises a lowered computation by its name.
 _GRADIENT = "EmulatedTpuComputation"
 
-# The collections of TensorFlow 1's control flow. They must stay in the graph that they describe.
+# The collections that are not copied to another graph: they hold the contexts of TensorFlow 1's
+# control flow, which belong to one graph.
 _CONTROL_FLOW_COLLECTIONS = ("cond_context", "while_context")
 
 
@@ -61,7 +62,7 @@ def is_lowered(graph: Any) -> bool:
 
 
 def _outermost_graph(graph: Any) -> Any:
-    # Only the library of the outermost graph holds the functions of all nested graphs.
+    # A function name must be unique in the outermost graph, whose library all nested graphs use.
     while isinstance(graph, FuncGraph):
         graph = graph.outer_graph
     return graph
@@ -80,8 +81,8 @@ def _call_build(build: Callable[[], Any]) -> Any:
     try:
         return build()
     except TypeError as error:
-        # The capture of a variable of TensorFlow 1 is a value and no reference, so that an op that
-        # needs a reference raises a TypeError.
+        # An op that updates a variable of TensorFlow 1 needs a reference to it, and raises this
+        # error because the graph captures only the variable's value.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(
@@ -138,7 +139,7 @@ def _captured_in(graph: Any, tensor: Any) -> Any:
 
 
 def _input_map(nodes: Any, captured: dict[str, Any]) -> dict[str, Any]:
-    """Return the `input_map` of an import: node input, "name" or "^name" → captured tensor."""
+    """Return the `input_map` of an import: input of a node ("name" or "^name") → tensor."""
     used = {reference for node in nodes for reference in node.input}
     return {
         reference: tensor

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-# Prefixes of the attributes that place nodes on a TPU.
+# Prefixes of the attributes that place nodes on a TPU. The lowering removes these attributes.
 _PLACEMENT_ATTRIBUTES = ("_tpu", "_pivot_for_cluster", "_XlaSharding", HOST_ATTRIBUTE)
 
 
@@ -96,9 +96,9 @@ def _lower_computation_functions(
 ) -> None:
     """Lower the functions that hold TPU computations, in place.
 
-    A function that a TPUPartitionedCall calls is compiled whole, or unrolled if the host runs
-    parts of it. A function with a computation that any other op calls, such as a BatchFunction,
-    is unrolled.
+    XLA compiles a function whole if a TPUPartitionedCall calls it and the TPU runs all of it. Any
+    other function with a TPU computation is unrolled: see `passes.replica_unrolling`. The host
+    runs parts of such a function, or another op calls it, such as a BatchFunction.
     """
     called = set()
     node_lists = [graph.node, *(function.node_def for function in functions.values())]

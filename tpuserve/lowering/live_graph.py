@@ -18,8 +18,9 @@ class LoweredSubgraph:
 
     Attributes:
       targets: the lowered copy of each target, in the targets' order.
-      end_infeeds, end_outfeeds: ops that close the queues of the cores. The elements in a queue
-        can still be dequeued; after them, dequeuing raises tf.errors.OutOfRangeError.
+      end_infeeds, end_outfeeds: ops that close the queues that replace the infeeds and outfeeds of
+        the cores. The elements in a queue can still be dequeued; after them, dequeuing raises
+        tf.errors.OutOfRangeError.
     """
 
     targets: list[Any]
@@ -63,7 +64,7 @@ def lower_in_place(targets: Sequence[Any], *, compiled: bool = True) -> LoweredS
 
 
 def _core_queues(graph: Any) -> dict[str, Any]:
-    """Return one FIFOQueueV2 node for each shared queue of a lowered graph, by shared name."""
+    """Return shared name → FIFOQueueV2 node, for the infeed and outfeed queues of a graph."""
     node_lists = (graph.node, *(function.node_def for function in graph.library.function))
     return {
         node.attr["shared_name"].s.decode(): node
@@ -74,7 +75,7 @@ def _core_queues(graph: Any) -> dict[str, Any]:
 
 
 def _close_queues(queues: dict[str, Any], direction: str) -> Any:
-    """Build the op that closes all core queues of a direction, "infeed" or "outfeed"."""
+    """Build the op that closes the queues of all cores for a direction, "infeed" or "outfeed"."""
     closes = []
     for name, node in queues.items():
         if name.startswith(queue_name_prefix(direction)):
@@ -102,7 +103,7 @@ def _placeholder_names(operations: dict[str, Any]) -> dict[str, tuple[Any, str]]
 def _graph_def(
     graph: Any, operations: dict[str, Any], placeholders: dict[str, tuple[Any, str]]
 ) -> Any:
-    """Return the GraphDef of some operations, with placeholders for the tensors they share."""
+    """Return the GraphDef of operations, with placeholders for inputs that are not copied."""
     whole = graph.as_graph_def()
     definition = tf.compat.v1.GraphDef(versions=whole.versions, library=whole.library)
     for tensor, name in placeholders.values():

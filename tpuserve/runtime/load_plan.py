@@ -48,7 +48,7 @@ class LoadPlan:
     """A metagraph that is ready to be loaded.
 
     Attributes:
-      choice: the selection of the metagraph, its device and its runtime.
+      choice: the selected metagraph, device and runtime.
       signatures: signature name → signature, without the default values of inputs.
       signature_defs: signature name → serialised SignatureDef.
       runtime_plan: the result of `ModelRuntime.make_plan` of the selected runtime.
@@ -80,7 +80,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
     )
     runtime = get_runtime(choice.runtime)
     meta_graph = _read_meta_graph(directory, choice.tags)
-    # The check precedes the load, because the load runs the model's initialisation ops.
+    # Refuse unsafe ops before the load, because the load runs the model's initialisation ops.
     if request.forbid_unsafe_ops:
         unsafe_ops.check_no_unsafe_ops(meta_graph, directory)
     signatures = metagraphs[choice.tags].signatures
@@ -97,7 +97,7 @@ def make_load_plan(request: LoadRequest) -> LoadPlan:
 
 def _read_meta_graph(directory: Path, tag_set: TagSet) -> Any:
     """Return TensorFlow's MetaGraphDef message with exactly these tags."""
-    # Where `tensorflow_stub` is installed, this import loads TensorFlow's messages alone.
+    # In a subprocess with `tensorflow_stub`, this imports TensorFlow's messages alone.
     from tensorflow.core.protobuf import saved_model_pb2
 
     path = proto_file.find_saved_model_file(directory)

@@ -1,4 +1,4 @@
-"""Loads one metagraph of a SavedModel with the runtime that its selection names."""
+"""Loads one metagraph of a SavedModel with the runtime that `tpuserve.select` selects."""
 
 import logging
 import os
@@ -60,7 +60,7 @@ def load(
       SavedModelNotFound, DamagedSavedModel: the directory has no readable SavedModel.
       MetagraphNotFound, TpuNotFound: see `tpuserve.select.select_metagraph`.
       UnsafeModel: the model has unsafe ops, and they are forbidden.
-      LoweringError: the TPU metagraph has an op with no CPU form.
+      LoweringError: the TPU metagraph has an op that cannot be lowered to CPU ops.
       InvalidSetting: no runtime has the name `runtime`.
     """
     directory = Path(os.fsdecode(directory))

@@ -56,7 +56,7 @@ class ModelRuntime(Protocol):
         Args:
           meta_graph: the MetaGraphDef message of TensorFlow; the runtime may change it.
           directory: the directory of the SavedModel.
-          choice: the selection of the metagraph.
+          choice: the selected metagraph, device and runtime.
           signatures: signature name → signature.
 
         Returns:

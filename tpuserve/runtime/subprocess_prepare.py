@@ -15,13 +15,14 @@ from tpuserve.runtime import tensorflow_stub
 from tpuserve.runtime.load_plan import LoadPlan, LoadRequest, make_load_plan
 from tpuserve.saved_model import proto_file
 
-# The subprocess gets the processor time that other processes leave. It lowers its priority before
-# its first import, because imports take most of its time.
+# The nice value of the subprocess, with which it gets only the processor time that other processes
+# leave. It lowers its priority before its first import, because imports take most of its time.
 _NICE = 15
-# Linux may schedule all processes of a terminal session as one autogroup, and then the nice value
-# of the autogroup alone counts.
+# The file that sets the nice value of the subprocess's session. Linux may schedule all processes of
+# a session as one autogroup, and then only the nice value of the autogroup counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
-# The kernel allows an unprivileged process one change of an autogroup in 0.1 seconds.
+# How often the write to that file is tried, and the seconds between two tries: the kernel allows an
+# unprivileged process one change of an autogroup in 0.1 seconds.
 _TRIES, _RETRY_SECONDS = 30, 0.1
 _LOWER_PRIORITY = f"""
 import os, sys, time
@@ -45,11 +46,11 @@ from tpuserve.runtime.subprocess_prepare import main
 main()
 """
 _COMMAND: tuple[str, ...] = (sys.executable, "-I", "-c", _PROGRAM)
-# When memory is short, the kernel kills the process with the highest score: the subprocess, and
-# not the server.
+# The subprocess gives itself the highest score in this file. When memory is short, the kernel kills
+# the process with the highest score: the subprocess, and not the server.
 _OOM_FILE, _OOM_SCORE = "/proc/self/oom_score_adj", 1000
-# The start of a subprocess takes 0.1 seconds. A SavedModel of this size or less takes a few
-# milliseconds to plan.
+# A model is planned in this process if its saved_model.pb is no larger than this: the plan takes a
+# few milliseconds, and the start of a subprocess takes 100.
 _SMALL_BYTES = 1 << 16
 
 # The longest wait for the exit code of a subprocess whose output has ended, in seconds.
@@ -73,7 +74,7 @@ def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
         result = _run_subprocess(request)
     except TpuserveError:
         raise
-    except Exception as error:  # A failed subprocess may send any bytes.
+    except Exception as error:  # Damaged bytes may raise any error.
         logger.warning(
             "%s: prepared in this process, because the subprocess failed: %r",
             request.directory,
@@ -92,8 +93,8 @@ def _is_small(directory: Path) -> bool:
 
 
 def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
-    # For an emulated TPU the subprocess lowers the graph, which needs the definitions of
-    # TensorFlow's ops.
+    # For an emulated TPU the subprocess lowers the graph. It needs the definitions of TensorFlow's
+    # ops for that, and cannot get them itself without importing TensorFlow.
     op_list = tensorflow_stub.serialized_op_list() if request.hardware.is_emulated else b""
     with subprocess.Popen(
         [*_COMMAND, *sys.path],
@@ -122,8 +123,8 @@ def _run_subprocess(request: LoadRequest) -> LoadPlan | TpuserveError:
             raise
         finally:
             process.kill()
-            # `close` flushes the bytes that are still in the buffer of the pipe. If the subprocess
-            # has ended, the BrokenPipeError of `close` would replace the error of the load.
+            # `close` sends the bytes that are still in the buffer of the pipe. If the subprocess
+            # has ended, this raises a BrokenPipeError, which must not hide the error of the load.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def serialized_op_list() -> bytes:
-    """Return the ops that TensorFlow has in this process, as a serialised OpList."""
+    """Return the definitions of all ops of TensorFlow in this process, as a serialised OpList."""
     from tpuserve.tensorflow_internals import c_api
 
     return bytes(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))

@@ -37,8 +37,8 @@ def import_tensorflow() -> None:
             importlib.import_module("tensorflow")
     finally:
         os.dup2(original, 2)
-        # Wait for a second only: a process that the import has started may keep the pipe open for
-        # ever.
+        # Wait at most one second for the thread that filters the lines: a process that the import
+        # has started may keep the pipe open for ever.
         filtering.join(timeout=1)
 
 

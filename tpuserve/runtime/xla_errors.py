@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-# The beginning of a message, and the name of an op in it: "Detected unsupported operations when
-# trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No registered 'AsString' OpKernel for
-# XLA_CPU_JIT devices compatible with node {{node spelled}}..."
+# The beginning of messages such as the following, and a pattern that matches each op in them:
+# "Detected unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
+# registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}..."
 UNSUPPORTED = "Detected unsupported operations when trying to compile graph"
 _OP = re.compile(r"(?P<op>\w+) \([^{}]*?\bnode \{\{node (?P<node>[^{}]+)\}\}")
 

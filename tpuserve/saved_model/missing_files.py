@@ -13,7 +13,7 @@ ASSETS = "assets"
 
 _INDEX_NAME = "variables.index"
 _SHARD_NAME = re.compile(r"variables\.data-([0-9]{5})-of-([0-9]{5})")
-# The number of files that a message names.
+# The most files that a message names.
 _MAX_NAMED = 3
 
 
@@ -34,8 +34,8 @@ def describe_missing_files(directory: Path, metagraphs: Sequence[pb.MetaGraphDef
     names = {
         f"{ASSETS}/{name}" for metagraph in metagraphs for name in proto_file.asset_names(metagraph)
     }
-    # Path.is_file may raise an error for a damaged name that is not a valid path; os.path.isfile
-    # returns False.
+    # Use os.path.isfile, which returns False for a damaged name that is no valid path. Path.is_file
+    # may raise an error.
     missing = [name for name in sorted(names) if not os.path.isfile(os.path.join(directory, name))]
     return problems + _describe(directory, missing)
 
@@ -45,7 +45,7 @@ def _missing_variables(directory: Path) -> list[str]:
     if not variables.is_dir():
         return [f"{VARIABLES}/"]
     names = {path.name for path in variables.iterdir()}
-    # The number of data files is known from the names of the files that exist.
+    # The name of each data file ends with the number of data files.
     counts = {int(match[2]) for match in map(_SHARD_NAME.fullmatch, names) if match} or {1}
     expected = [_INDEX_NAME]
     expected += [f"variables.data-{n:05d}-of-{count:05d}" for count in counts for n in range(count)]

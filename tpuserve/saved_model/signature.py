@@ -69,7 +69,7 @@ class Signature:
         Raises:
           InvalidInputNames: an input is missing or unknown.
         """
-        # Most requests are valid, so compare the names first, which needs no copy of them.
+        # Compare the names first: most requests are valid, and this comparison copies nothing.
         if aliases == self.inputs.keys():
             return
         names, required = set(aliases), set(self.inputs)

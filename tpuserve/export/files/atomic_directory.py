@@ -103,16 +103,17 @@ class AtomicDirectory:
 
     def _publish(self) -> None:
         """Rename the temporary directory to a version newer than all others."""
-        # Servers take the highest number for the newest version. The clock may have been set back,
-        # and the newest export may have been removed.
+        # Take a number above all existing versions, because servers take the highest number for the
+        # newest version, and the clock may have been set back. Use the time as well, so that the
+        # number of a version that was removed is not used again.
         existing = versions.list_versions(self._base)
         version = max(int(self._clock()), int(existing[-1]) + 1 if existing else 0)
         while not self.directory:
             directory = _join(self._base, str(version))
             try:
-                # `rename` fails if the name exists, even as an empty directory. If another process
-                # publishes the name at the same time, its directory is not empty, and the file
-                # system does not replace it.
+                # No two exports get the same name: `rename` fails if the name exists, even as an
+                # empty directory. If another process takes the name at the same moment, the file
+                # system refuses to replace its directory, which is not empty.
                 tf.io.gfile.rename(self.path, directory)
             except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
                 if not tf.io.gfile.exists(directory):

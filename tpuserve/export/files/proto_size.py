@@ -6,7 +6,7 @@ from typing import Any
 from tpuserve.errors import ExportError
 from tpuserve.export.function_walk import walk_graphs
 
-# Source: protobuf, which neither writes nor reads a longer message.
+# The most bytes of a protobuf message: protobuf neither writes nor reads a longer one.
 MOST_BYTES = 2**31 - 1
 
 
@@ -30,8 +30,8 @@ def check_proto_size(graphs: Iterable[Any], most_bytes: int | None = None) -> No
     ]
     if sum(map(_value_bytes, constants)) <= limit:
         return
-    # The file stores the value of a constant that repeats one value only once. Only the NodeDef,
-    # which is slow to get, tells the size of the constant in the file.
+    # Compare the sizes in the file, too, which may be smaller: if all elements of a constant are
+    # equal, the file stores one of them. Only the NodeDef, which is slow to get, tells this size.
     stored = [(operation.node_def.ByteSize(), operation) for operation in constants]
     total = sum(size for size, _ in stored)
     if total > limit:

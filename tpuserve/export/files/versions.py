@@ -4,12 +4,13 @@ import re
 
 import tensorflow as tf
 
-# Exports are named by a Unix time in seconds. A server accepts other numbers as versions, too.
+# Matches the versions that exports write, which are Unix times in seconds. It does not match the
+# other numbers that a server accepts as versions.
 _VERSION = re.compile(r"[0-9]{10}")
 
 
 def list_versions(base: str) -> list[str]:
     """List the export versions (ten-digit directory names) under `base`, oldest first."""
-    # Object stores list the name of a directory with a slash at the end.
+    # Remove the slash that object stores append to the name of a directory.
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(base))
     return sorted(name for name in names if _VERSION.fullmatch(name))

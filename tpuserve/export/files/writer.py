@@ -102,7 +102,8 @@ class SavedModelWriter:
             "saver": metagraph.saver,
         }
         config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        # Place only the ops that restore the variables on devices: TPU ops have no kernel on a CPU.
+        # Assign a device only to the ops that the session runs, which restore the variables. The
+        # other ops include TPU ops, for which a CPU has no kernel.
         config.graph_options.place_pruned_graph = True
         with metagraph.graph.as_default():
             if self._written:

@@ -92,7 +92,7 @@ class FunctionModel(CallableModel):
             raise
 
     def _call_concrete(self, keywords: Mapping[str, Any]) -> Any:
-        """Call a concrete function, whose variables must still be in memory."""
+        """Call a concrete function; raise an ExportError if its variables have been deleted."""
         try:
             return self.function(**keywords)
         except AssertionError as error:
@@ -114,9 +114,9 @@ def display_name(function: Any) -> str:
 def python_body(polymorphic: Any) -> Any:
     """Return the Python function of a tf.function; a method is bound to its object."""
     function = polymorphic.python_function
-    # For a method, `python_function` is a wrapper, and a conversion by AutoGraph would change the
-    # wrapper permanently. The wrapped method is bound to a placeholder object; the placeholder's
-    # attribute `target` is the real object.
+    # For a method, `python_function` is a wrapper, which a conversion by AutoGraph would change
+    # permanently. Return the method that it wraps, bound to the real object. The wrapper has bound
+    # the method to a placeholder, whose attribute `target` is the real object.
     method = getattr(function, "__original_wrapped__", None)
     owner = getattr(getattr(method, "__self__", None), "target", None)
     if method is None or owner is None:
@@ -145,7 +145,7 @@ def _has_source(function: Any) -> bool:
     try:
         autograph_parser.parse_entity(function, ())
     except Exception:
-        # AutoGraph, too, treats every exception of its parser as a missing source.
+        # Every exception of the parser counts as a missing source, as it does in AutoGraph.
         return False
     return True
 

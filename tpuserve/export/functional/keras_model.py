@@ -9,8 +9,8 @@ import tensorflow as tf
 from tpuserve.errors import ExportError, InvalidSetting
 from tpuserve.export.functional.callable_model import DEFAULT_OUTPUT, CallableModel
 
-# Only the Keras packages that are imported are searched: the package of a model is imported, and
-# the other package need not be installed.
+# The Keras packages that a model may come from. They are not imported here: the package of a model
+# is imported already, and the other package need not be installed.
 _PACKAGES = ("tf_keras", "keras")
 
 
@@ -88,7 +88,7 @@ class KerasModel(CallableModel):
         return tf.nest.pack_sequence_as(self._inputs, ordered)
 
     def _inference_arguments(self) -> dict[str, bool]:
-        """Return training=False, unless the layer's `call` does not take the argument."""
+        """Return the argument training=False, unless the layer's `call` does not take it."""
         takes_training = getattr(self.function, "_call_has_training_arg", None)
         if takes_training is None:
             takes_training = getattr(self.function, "_expects_training_arg", True)
@@ -126,7 +126,7 @@ def _get_input_structure(model: Any) -> Any:
     try:
         return model.input
     except (AttributeError, RuntimeError, ValueError):
-        # A sequential model of Keras 3 has no `input` until its first call.
+        # A sequential model of Keras 3 has no `input` until its first call; it has `inputs`.
         return inputs[0] if len(inputs) == 1 else inputs
 
 

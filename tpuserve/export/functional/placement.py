@@ -46,7 +46,7 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
     Raises:
       ExportError: An op on the TPU has strings.
       InvalidSetting: A batch configuration is given for a model that places its own parts, or for a
-        model without an open batch dimension.
+        model with an input whose batch size is fixed.
     """
     if signature.model.places_itself:
         function = _trace_self_placed(signature, batch_config)
@@ -120,7 +120,7 @@ def _call_on_tpu(signature: ExportSignature, inputs: Any) -> Any:
 
 
 def _check_open_batch(signature: ExportSignature) -> None:
-    """Check that the first dimension of all inputs is open, so that they can be batched."""
+    """Check that the first dimension of each input is None, so that requests can be batched."""
     if not signature.specs:
         raise InvalidSetting(
             f"batch_config is set, and signature {signature.name!r} has no inputs. Leave "

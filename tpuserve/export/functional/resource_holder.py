@@ -22,7 +22,7 @@ def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> An
     Args:
       functions: Concrete functions.
       owners: Objects that are searched for tables: trackable objects, and functions with the
-        objects that they refer to. Variables are found without owners.
+        objects that they refer to. Variables need no owner: `functions` refer to them.
 
     Raises:
       ExportError: A function uses a resource that no owner holds.
@@ -35,7 +35,8 @@ def build_resource_holder(functions: Iterable[Any], owners: Iterable[Any]) -> An
         for tensor, _ in function.graph.captures
         if tensor.dtype == tf.resource
     ]
-    # A dict, unlike a set, keeps the order in which the functions captured the handles.
+    # Use a dict, which keeps the order of the captures, and not a set: every export of a model
+    # then stores its resources in the same order.
     missing = dict.fromkeys(handle for handle in captured_ids if handle not in variables)
     resources = {}
     if missing:
@@ -67,7 +68,7 @@ def _find_resources(owners: Iterable[Any]) -> Iterator[Any]:
         owner = pending.pop()
         if id(owner) in visited:
             continue
-        # `visited` refers to the object, so that Python does not reuse its id.
+        # Keep a reference to the object in `visited`, so that Python does not reuse its id.
         visited[id(owner)] = owner
         if isinstance(owner, CapturableResource):
             yield owner
@@ -100,8 +101,7 @@ def _objects_of_function(function: FunctionType) -> Iterator[Any]:
         try:
             yield cell.cell_contents
         except ValueError:
-            # A cell without contents belongs to a variable of the enclosing function without a
-            # value yet.
+            # The cell is empty, because the enclosing function has not yet set the variable.
             continue
     yield from function.__defaults__ or ()
     for name in _names_in_code(function.__code__):

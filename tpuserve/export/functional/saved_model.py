@@ -80,7 +80,7 @@ def _set_tags(meta_graph: Any, tags: TagSet) -> None:
     """Set the tags of a MetaGraphDef, and remove the init op from its signatures."""
     meta_graph.meta_info_def.ClearField("tags")
     meta_graph.meta_info_def.tags.extend(sorted(tags))
-    # Loaders find the op that fills the tables in the collection saved_model_main_op. As a
-    # signature it would be visible to clients, and tf.saved_model.load fails on it if there are
-    # two metagraphs and the op reads an asset.
+    # Remove the signature of the init op, which fills the tables: clients would see it, and
+    # tf.saved_model.load fails on it if there are two metagraphs and the op reads an asset. Loaders
+    # find the init op in the collection saved_model_main_op instead.
     meta_graph.signature_def.pop(_INIT_OP_SIGNATURE, None)

@@ -66,9 +66,9 @@ class BatchConfig:
 def call_batched(function: Callable[[Any], Any], inputs: Any, config: BatchConfig) -> Any:
     """Call a function through a BatchFunction, which runs it on the rows of several requests.
 
-    The function is traced with an open first dimension. Variables that it creates belong to the
-    default graph. Variables and other tensors that it reads from the default graph are captured
-    and not batched.
+    The function is traced with inputs whose first dimension is None. Variables that it creates
+    belong to the default graph. Variables and other tensors that it reads from the default graph
+    are captured and not batched.
 
     Args:
       function: Takes a nest like `inputs` and returns a nest of tensors with one row for each row

@@ -153,7 +153,8 @@ def model_fn_inference_on_tpu(
 
     Raises:
       ExportError: An export output cannot be exported for a TPU; or see `inference_on_tpu`.
-      InvalidType: A BatchConfig is passed for another argument, or `batch_config` is none.
+      InvalidType: A BatchConfig is passed for another argument, or something else is passed for
+        `batch_config`.
     """
     _check_batch_config(batch_config, labels=labels, config=config, params=params)
     specs: list[Any] = []

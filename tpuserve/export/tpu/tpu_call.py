@@ -46,7 +46,7 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # If the computation has no results, tpu.rewrite returns an operation.
+        # For a computation without results tpu.rewrite returns an operation, which is no result.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))

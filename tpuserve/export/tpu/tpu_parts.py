@@ -15,8 +15,8 @@ from tpuserve.graph.graph_walk import (
     TPU_CALL,
 )
 
-# XLA drops assertions with the strings of their messages. Constants are skipped, because reading
-# the NodeDef of a large constant copies the constant; ops that take a string constant are checked.
+# Ops that are not checked for strings. XLA drops assertions together with their messages. Reading
+# the NodeDef of a constant would copy its value; the ops that take a string constant are checked.
 _IGNORED_OPS = ("Assert", "Const")
 
 
@@ -27,7 +27,7 @@ def has_tpu_part(graph: Any) -> bool:
         if any(operation.type in tpu_ops for operation in function_graph.get_operations()):
             return True
         for function in tensorflow_internals.get_graph_functions(function_graph).values():
-            # Functions that TensorFlow's Defun created have a FunctionDef and no graph.
+            # Search the FunctionDef of a function that Defun created: `walk_graphs` skips it.
             if getattr(function, "graph", None) is None and any(
                 node.op in tpu_ops for node in function.cached_definition.node_def
             ):
@@ -56,7 +56,7 @@ def check_no_strings_on_tpu(graph: Any, title: str) -> None:
 
 
 def _operations_on_tpu(graph: Any) -> Iterator[Any]:
-    """Yield the operations of all TPU computations that a graph calls, except host operations."""
+    """Yield the operations of all TPU computations that a graph calls, if the TPU runs them."""
     for function_graph in walk_graphs(graph):
         for operation in function_graph.get_operations():
             if operation.type == TPU_CALL:
@@ -105,7 +105,8 @@ def _has_strings(operation: Any) -> bool:
     if operation.type in _IGNORED_OPS:
         return False
     if operation.type == "Identity":
-        # tpu.rewrite forwards every result through an Identity, including results of the host.
+        # An Identity may forward a string that the host computes, because tpu.rewrite forwards
+        # every result of a computation through an Identity.
         (result,) = operation.outputs
         return result.dtype == tf.string and _is_result(result) and not _is_from_host(operation)
     return any(tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs))

@@ -23,7 +23,7 @@ def _add_default_attrs(nodes: "Iterable[NodeDef]") -> None:
 
     for node in nodes:
         definition = op_def_registry.get(node.op)
-        # The op registry has no definition if the op of a node is the name of a function.
+        # Skip a node whose op is the name of a function: the op registry has no definition of it.
         for attribute in definition.attr if definition is not None else ():
             if attribute.HasField("default_value") and attribute.name not in node.attr:
                 node.attr[attribute.name].CopyFrom(attribute.default_value)

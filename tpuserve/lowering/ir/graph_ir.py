@@ -104,7 +104,7 @@ def from_function_def(function: "FunctionDef", library: "Library") -> GraphIR:
 
 
 def from_node_defs(definitions: "Iterable[NodeDef]") -> GraphIR:
-    """Convert nodes of a GraphDef into a GraphIR; inputs from other nodes are kept."""
+    """Convert nodes of a GraphDef into a GraphIR; their inputs may come from other nodes."""
 
     def value(reference: str) -> Value:
         name, _, index = reference.partition(":")

@@ -1,4 +1,4 @@
-"""Outlining: clusters become functions, and call nodes take their place."""
+"""Outlining: each cluster of nodes becomes a function, and a call node takes its place."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,14 @@ from tpuserve.lowering.ir.graph_ir import GraphIR, Node
 if TYPE_CHECKING:
     from tensorflow.core.framework.function_pb2 import FunctionDef
 
-# Names of attributes that TensorFlow's executor and Grappler read.
+# Attributes of nodes and functions that tell TensorFlow what to compile by XLA, what to inline, and
+# what to rewrite as Switch and Merge.
 MUST_COMPILE = "_XlaMustCompile"
 SWITCH_MERGE = "_lower_using_switch_merge"
 NOT_INLINE = "_noinline"
 INLINE = "_lower_as_multi_device_function"
 
-# Replica r adds r times this number to an op's second seed.
+# Replica r adds r times this number to an op's second seed, so that it draws other numbers.
 _SEED_DISTANCE = 0x5EED
 
 
@@ -65,8 +66,8 @@ def reseed(graph: GraphIR, replica: int) -> GraphIR:
     """Return a copy of a graph whose random ops draw other numbers for each replica.
 
     The random number generator of an op starts from the op's seeds. With equal seeds, dropout would
-    drop the same units on all replicas. Replica 0 keeps the seeds, and seeds of 0 mean "not
-    seeded".
+    drop the same units on all replicas. Replica 0 keeps the seeds. An op whose seeds are both 0 is
+    not changed: TensorFlow seeds it at random.
 
     Args:
       graph: the body of a cluster.

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def canonicalize_graph(graph: GraphIR, library: "Library") -> GraphIR:
-    """Inline effectful calls; remove identities, dead nodes and control inputs of pure nodes."""
+    """Inline calls with effects; remove identities, dead nodes and control inputs of pure nodes.
+
+    The inlined calls update a variable, or communicate with the host or other replicas. A pure
+    node has no effect: it is stateless and does not communicate.
+    """
     inlined = inline_effectful_calls(graph, library)
     return _remove_dead_nodes(
         _remove_identities(_move_controls_to_effects(inlined, library)), library
@@ -47,7 +51,7 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
             effects[node.name] = frozenset().union(
                 *(effects.get(name, ()) for name in graph_ir.predecessors(node))
             )
-        # A control input from a node outside of the graph stays as it is.
+        # Keep a control input from a node outside of the graph as it is.
         controls = dict.fromkeys(
             effect
             for name in node.controls

@@ -78,7 +78,7 @@ def partition_into_clusters(
     Constants belong to no cluster: each cluster that uses a constant has its own copy.
 
     Args:
-      graph: the canonical graph of one replica.
+      graph: the graph of one replica, from `canonicalize_graph`.
       invariant: the values that are the same on all replicas.
       library: function name → function.
       split_nodes: names of loops and branches that are clusters of one op; see
@@ -157,7 +157,7 @@ class ClusterClosure:
 def close_over_shapes(
     cluster: Cluster, graph: GraphIR, invariant: set[Value], library: "Library"
 ) -> ClusterClosure:
-    """Return the closure of a cluster, so that XLA knows the shapes in the cluster.
+    """Return a cluster's nodes together with the nodes from which XLA infers their shapes.
 
     A shape is a value that other nodes compute. XLA must see that computation, so its nodes are
     repeated inside of the cluster. Invariant values are repeated too, as on each core of a TPU.

@@ -82,7 +82,8 @@ def _fuse_loop(
     if shapes:
         del attributes["output_shapes"].list.shape[:]
         attributes["output_shapes"].list.shape.extend(_repeat(shapes, is_invariant, num_replicas))
-    # An iteration must finish its updates of variables before the next iteration reads them.
+    # Run one iteration at a time, so that its updates of variables are complete before the next
+    # iteration reads them.
     attributes["parallel_iterations"].i = 1
     _replace_hints(definition)
     return definition, _flatten_operands(operands, is_invariant), is_invariant
@@ -150,9 +151,9 @@ def _repeat_types(attribute: Any, is_invariant: Sequence[bool], num_replicas: in
 
 
 def _replace_hints(definition: "NodeDef") -> None:
-    # Removed, because these attributes describe the outputs of one replica.
+    # Remove the attributes that describe the outputs of one replica.
     for name in ("_output_shapes", "_num_original_outputs", "_read_only_resource_inputs"):
         definition.attr.pop(name, None)
-    # The attribute makes TensorFlow replace the loop or branch by Switch and Merge in the main
-    # graph, where Grappler optimises the body. TensorFlow omits the attribute in graphs for a TPU.
+    # Let TensorFlow replace the loop or branch by Switch and Merge in the main graph, because
+    # Grappler then optimises the body. TensorFlow omits this attribute in graphs for a TPU.
     definition.attr[SWITCH_MERGE].b = True

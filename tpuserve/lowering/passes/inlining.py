@@ -1,7 +1,8 @@
-"""Inlining of calls that communicate or update a variable.
+"""Inlining of function calls that have effects.
 
-Such a call does not fit into one cluster. Inlining adds the nodes of the function to the graph.
-They are then clustered like any other nodes, and a constant argument is a constant.
+Such a call updates a variable, or communicates with the host or other replicas, and therefore does
+not fit into one cluster. Inlining adds the nodes of the function to the graph. They are then
+clustered like any other nodes, and an argument that is a constant is visible as one.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def inlined_function_body(name: str, library: "Library") -> GraphIR:
-    """Return the body of a function of the library, with its effectful calls inlined."""
+    """Return the body of a function, with its calls inlined by `inline_effectful_calls`."""
     return inline_effectful_calls(graph_ir.from_function_def(library[name], library), library)
 
 

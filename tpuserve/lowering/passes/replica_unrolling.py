@@ -90,12 +90,15 @@ class _ReplicaUnroller:
         return clustering.close_over_shapes(cluster, self._graph, self._invariant, self._library)
 
     def _bind_results(self) -> None:
-        """Record the results of the canonical graph under the original graph's values."""
+        """Record what replaces the results and control outputs of the original graph.
+
+        The canonical graph may compute them by other nodes.
+        """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
             if node is not None and op_traits.is_constant(node.definition):
-                # The constant keeps its control inputs, so that a user of the result runs after
-                # them.
+                # Copy the constant with its control inputs, so that a node that uses the result
+                # still runs after them.
                 controls = self._awaited(node.controls)
                 copy = Value(self._out.add_node(node.name, node.definition, [], controls))
                 self._out.values[original] = [copy] * self._num_replicas
@@ -319,7 +322,8 @@ class _ReplicaUnroller:
     def _is_worth_compiling(self, closure: ClusterClosure, body: GraphIR) -> bool:
         """Return whether XLA can compile a cluster, and the cluster computes anything."""
         is_trivial = all(op_spec(node.op).is_trivial for node in closure.nodes.values())
-        # XLA cannot pass lists of tensors, which loops pass to their gradients, in or out.
+        # XLA cannot compile a function that takes or returns lists of tensors. Loops pass such
+        # lists to their gradients.
         has_tensor_lists = any(
             self._types[value] == dtypes.VARIANT for value in (*closure.inputs, *body.results)
         )
@@ -341,8 +345,8 @@ class _ReplicaUnroller:
         return self._out.values[value]
 
     def _awaited(self, names: Iterable[str]) -> list[str]:
-        """Return the new nodes to wait for in place of nodes of the original graph."""
-        # Wait for a node outside of the graph under its own name.
+        """Return the names of the new nodes that replace control inputs of the original graph."""
+        # A node outside of the graph keeps its name.
         return [
             awaited
             for name in names

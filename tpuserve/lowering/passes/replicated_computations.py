@@ -152,7 +152,10 @@ def _replica_cores(name: str, nodes: dict[str, Node]) -> list[int]:
 
 
 def _replica_values(value: Value, nodes: dict[str, Node], num_replicas: int) -> list[Value]:
-    """Return, for each replica, the value that enters the computation in place of `value`."""
+    """Return, for each replica, the value that it gets where the computation takes `value`.
+
+    The replicas get different values if `value` is the output of a TPUReplicatedInput.
+    """
     node = nodes.get(value.producer)
     if node is None or node.op != _INPUT:
         return [value] * num_replicas

@@ -30,8 +30,8 @@ def lower_cross_replica_sum(op: ReplicatedOp) -> list[list[Value]]:
     for group in _replica_groups(op.node, op.nodes, op.num_replicas):
         if len(group) == 1:
             continue
-        # AddN adds the values in a fixed order, so all replicas get one sum. The mean of equal
-        # values over 2, 4 or 8 replicas is exactly that value.
+        # One AddN, which adds in a fixed order, gives all replicas of the group the same sum. If 2,
+        # 4 or 8 replicas have equal values, their mean is exactly that value.
         total = op.make_node("AddN", [values[replica] for replica in group], T=dtype, N=len(group))
         for replica in group:
             results[replica] = total

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.rules.node_rewriting import RewriteScope
 
-    # A function that changes a node in place, or raises LoweringError if it cannot.
+    # A function that replaces a node's op in place, or raises LoweringError if it cannot.
     Rewrite: TypeAlias = Callable[[NodeDef, RewriteScope], None]
 
 # A function that takes a node, the nodes of its graph by name, and the number of replicas. It
@@ -90,7 +90,7 @@ def never_invariant(node: Node, nodes: Mapping[str, Node], num_replicas: int) ->
 
 
 def invariant_on_one_replica(node: Node, nodes: Mapping[str, Node], num_replicas: int) -> bool:
-    """Return whether there is one replica: the outputs of the op differ between several."""
+    """Return whether there is only one replica; between several, the op's outputs differ."""
     return num_replicas == 1
 
 
@@ -129,7 +129,7 @@ class OpSpec:
 
     @property
     def is_random(self) -> bool:
-        """Whether the op, if TensorFlow declares it stateful, counts as a random op."""
+        """Whether the op counts as random if TensorFlow declares it stateful."""
         return self.kind not in _EFFECTS_ARE_KNOWN
 
     @property

@@ -53,8 +53,8 @@ _VARIABLES = (
     OpSpec("ResourceSparseApply*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceScatter*", OpKind.VARIABLE_UPDATE),
     OpSpec("ResourceStridedSliceAssign*", OpKind.VARIABLE_UPDATE),
-    # The state of a random number generator is a variable. Every replica advances the state in the
-    # same way.
+    # These ops update the state of a random number generator, which is a variable. Every replica
+    # advances the state in the same way.
     OpSpec("RngReadAndSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("RngSkip*", OpKind.VARIABLE_UPDATE),
     OpSpec("StatefulUniform*", OpKind.VARIABLE_UPDATE),
@@ -165,7 +165,7 @@ _TPU_FRAME = (
         is_tpu_op=True,
         rewrite=rewrite_as_no_op,
     ),
-    # The result is an empty CompilationResultProto, which means that the compilation succeeded.
+    # The empty string is an empty CompilationResultProto, which reports a successful compilation.
     OpSpec(
         "TPUCompilationResult",
         OpKind.TPU_FRAME,
@@ -190,7 +190,7 @@ _TPU_FRAME = (
 
 # The ops of the TPU system have nothing to do, because an emulated TPU system is always up.
 _TPU_SYSTEM = (
-    # The topology of an emulated TPU is known without this op, so the result may be empty.
+    # The op returns an empty topology, because the topology of an emulated TPU is known without it.
     OpSpec(
         "ConfigureDistributedTPU",
         OpKind.TPU_SYSTEM,

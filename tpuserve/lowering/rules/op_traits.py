@@ -41,7 +41,7 @@ def is_on_host(node: "NodeDef") -> bool:
 
 
 def communicates(node: "NodeDef", library: "Library") -> bool:
-    """Return whether a node, or a function it calls, needs other replicas or the host."""
+    """Return whether a node, or a function it calls, exchanges data with replicas or the host."""
     return any(
         op_spec(inner.op).communicates or is_on_host(inner)
         for inner in op_defs.walk_calls(node, library)
@@ -61,8 +61,8 @@ def is_random(node: "NodeDef", library: "Library") -> bool:
     return any(
         op_spec(inner.op).is_random
         and op_defs.is_stateful(inner, library)
-        # A node that calls a function with a variable update is stateful because of the update, and
-        # need not be random.
+        # The call of a function that updates a variable is stateful because of the update. It is
+        # random only if a node of the function is, and `walk_calls` yields these nodes, too.
         and not writes_variable(inner, library)
         for inner in op_defs.walk_calls(node, library)
     )

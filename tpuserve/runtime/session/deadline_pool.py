@@ -21,8 +21,7 @@ def add_deadline_pool(config: Any) -> None:
     """Append the pool to the session inter-op thread pools of a ConfigProto, in place."""
     pools = config.session_inter_op_thread_pool
     if not pools:
-        # Runs without RunOptions use the first pool, so the first pool is TensorFlow's default
-        # pool.
+        # Keep TensorFlow's default pool as the first pool, which runs without RunOptions use.
         pools.add(global_name="tpuserve_default")
     pools.add(num_threads=_THREADS, global_name=_NAME)
 

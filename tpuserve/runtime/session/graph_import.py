@@ -83,7 +83,7 @@ def initialise_session(session: Any, plan: SessionPlan) -> None:
 
 def _run_target(session: Any, operation: str, feeds: Mapping[str, str]) -> None:
     options = config_pb2.CallableOptions(feed=list(feeds), target=[operation])
-    # The pool -1 runs the op in the calling thread. The threads of other pools are left to
+    # The pool -1 runs the op in the calling thread, so that all threads of the pools are left to
     # requests.
     options.run_options.inter_op_thread_pool = -1
     run = tensorflow_internals.make_session_callable(session, options)
@@ -132,7 +132,10 @@ def _newer_op_list(plan: SessionPlan) -> bytes:
 
 
 def _segment_graph(segment: GraphSegment, op_list: bytes) -> bytes:
-    """Return the GraphDef of a segment without default attributes that this version lacks."""
+    """Return the GraphDef of a segment without attributes that only a newer TensorFlow knows.
+
+    Only attributes that have their default value are removed; `op_list` has the defaults.
+    """
     if not op_list:
         return segment.content
     graph = graph_pb2.GraphDef.FromString(segment.content)

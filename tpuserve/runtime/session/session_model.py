@@ -41,7 +41,7 @@ class SessionModel:
     """One metagraph in a session: an implementation of `LoadedModel`, which documents it.
 
     Attributes:
-      choice: the selection of the metagraph.
+      choice: the selected metagraph, device and runtime.
       signatures: signature name → signature.
       signature_defs: signature name → SignatureDef message.
     """

@@ -58,17 +58,17 @@ def make_session_plan(
     choice: MetaGraphSelection,
     signatures: Mapping[str, Signature],
 ) -> SessionPlan:
-    """Lower a metagraph if its selection says so, prune it, and split it into segments.
+    """Lower a metagraph if `choice.lowered` is true, prune it, and split it into segments.
 
     Args:
       meta_graph: the MetaGraphDef message of TensorFlow; it is changed in place.
       directory: the directory of the SavedModel.
-      choice: the selection of the metagraph.
+      choice: the selected metagraph, device and runtime.
       signatures: signature name → signature.
 
     Raises:
       DamagedSavedModel: an asset or an initialisation op is not valid.
-      LoweringError: the metagraph has an op with no CPU form.
+      LoweringError: the metagraph has an op that cannot be lowered to CPU ops.
     """
     if choice.lowered:
         lowered = lower(meta_graph.graph_def, compiled=choice.compiled)
@@ -125,7 +125,7 @@ def _assets(meta_graph: Any, directory: Path) -> Iterator[tuple[str, str]]:
                 assets.append(asset)
     for asset in assets:
         name = PurePosixPath(asset.filename)
-        # Without this check a model could read any file of the server as an asset.
+        # Refuse an asset outside of assets/, which could be any file of the server.
         if name.is_absolute() or ".." in name.parts:
             raise DamagedSavedModel(
                 f"cannot load {directory}: its asset {asset.filename} is outside of {_ASSETS}/. "

@@ -33,7 +33,8 @@ _HEADINGS = (
 )
 # TensorFlow's message for an exceeded deadline.
 _TIMED_OUT = "Timed out waiting for notification"
-# A run that cannot be stopped needs a time limit of this many times its last duration.
+# A run with a deadline may stay in the calling thread, where it cannot be stopped, if its time
+# limit is more than this many times as long as the last run on inputs of the same shapes.
 _SAFETY_FACTOR = 20
 _LONG_MS = 3_600_000
 # The largest number of combinations of outputs, and of input shapes, that are cached. Clients
@@ -82,7 +83,8 @@ class SignatureRunner:
         self._names = signature.inputs.keys()
         self._all_outputs = tuple(sorted(signature.outputs))
         self._callables: dict[tuple[str, ...], Any] = {}
-        # Strings may have any length, so the shape of a string input does not determine the cost.
+        # With string inputs the cost is not static: strings may have any length, and their shape
+        # does not tell it.
         has_strings = any(spec.dtype == "string" for spec in signature.inputs.values())
         self._has_static_cost = has_static_cost and not has_strings
         self._durations: dict[tuple[Any, ...], float] = {}
@@ -103,7 +105,7 @@ class SignatureRunner:
             if array.dtype != expected_type:
                 self._check_type(array, alias)
             feeds.append(array)
-        # The names are sorted, so that their order makes no difference to the cache of callables.
+        # Sort the names, so that requests with the same names in another order share a callable.
         outputs = self._all_outputs if output_names is None else tuple(sorted(output_names))
         function = self._callables.get(outputs) or self._make_callable(outputs)
         try:
@@ -194,7 +196,7 @@ class SignatureRunner:
         options = config_pb2.CallableOptions()
         options.feed.extend(signature.inputs[alias].name for alias in self._aliases)
         options.fetch.extend(signature.outputs[alias].name for alias in outputs)
-        # The pool -1 runs the graph in the calling thread.
+        # The pool -1 runs the graph in the calling thread, which is fastest for a small model.
         options.run_options.inter_op_thread_pool = -1
         with self._lock:
             function = self._callables.get(outputs)
@@ -222,8 +224,8 @@ class SignatureRunner:
 
 def error_summary(error: Exception) -> str:
     """Return the line of a TensorFlow error that states the cause."""
-    # TensorFlow's messages have headings before the line with the cause, and a stack of nodes after
-    # it.
+    # Return the first line that is no heading. In TensorFlow's messages the line with the cause
+    # follows the headings, and a stack of nodes follows the cause.
     text = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith(_HEADINGS)]

@@ -38,8 +38,8 @@ def start_xla_thread_pool(config: Any) -> None:
         graph = tf.Graph()
         with graph.as_default():
             placeholder = tf.compat.v1.placeholder(tf.float32, [1])
-            # The input is a placeholder, because TensorFlow would fold a constant before XLA
-            # compiles.
+            # Use a placeholder as the input. TensorFlow would compute the result for a constant
+            # itself, and XLA would compile nothing.
             doubled = tf.function(_double, jit_compile=True)(placeholder)
         with tf.compat.v1.Session(graph=graph, config=config) as session:
             session.run(doubled, {placeholder: [1.0]})
