@@ -38,7 +38,7 @@ _NAMING_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG"
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Resolves a TPU's name or address to its workers, and no name to this machine.
+    """Resolves a TPU's name or address to its workers; without a name, resolves to this machine.
 
     Programs create the resolver whether or not they use a TPU. Therefore no name, "" and "local"
     all mean this process: the session target is "", the cluster is empty, and TPUEstimator finds
@@ -64,7 +64,8 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             name = "local"
         if name == "local":
             logger.info("TPUClusterResolver(tpu=%r): no TPU is named; using this machine", tpu)
-            # A coordinator serves remote workers. Without any, TensorFlow finds no address for it.
+            # Set no coordinator: it would serve remote workers, and without such workers TensorFlow
+            # finds no address for it.
             more = {**more, "coordinator_name": None}
         try:
             super().__init__(name, zone, project, **more)
@@ -72,7 +73,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             raise self._not_found_error(error) from error
 
     def cluster_spec(self) -> Any:
-        """Return the TPU's workers as a tf.train.ClusterSpec, which is empty on this machine.
+        """Return the TPU's workers as a tf.train.ClusterSpec; an empty one if no TPU is named.
 
         Raises:
           TpuNotFound: the name cannot be resolved.
@@ -83,7 +84,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
             raise self._not_found_error(error) from error
 
     def _not_found_error(self, error: Exception) -> TpuNotFound:
-        """Wrap an error of TensorFlow's resolver, with advice."""
+        """Return a TpuNotFound that quotes an error of TensorFlow's resolver and adds advice."""
         return TpuNotFound(
             f"TPUClusterResolver(tpu={self._tpu_name!r}): {type(error).__name__}: {error}. Give "
             f"the address of the TPU's first worker (grpc://ADDRESS:8470). To run on this machine, "
@@ -103,7 +104,7 @@ def replace_tensorflow_resolver() -> None:
 
 
 def _single_name(tpu: Any) -> Any:
-    """Return the name in a list of one, decoded from bytes."""
+    """Return the TPU's name as a string; unwrap a list of one name and decode bytes."""
     name = tpu[0] if isinstance(tpu, (list, tuple)) and len(tpu) == 1 else tpu
     return name.decode() if isinstance(name, bytes) else name
 

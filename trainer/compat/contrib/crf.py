@@ -33,16 +33,16 @@ def _sequence_mask(sequence_lengths: Any, steps: Any, dtype: Any = tf.float32) -
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Any:
-    """Return the float [b] sum of each sequence's scores at its tags."""
+    """Return the float [b] sum of the scores that each sequence's tags have at their steps."""
     scores = tf.gather(inputs, tf.cast(tag_indices, tf.int32), batch_dims=2)
     mask = _sequence_mask(sequence_lengths, tf.shape(inputs)[1], scores.dtype)
     return tf.reduce_sum(scores * mask, 1)
 
 
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> Any:
-    """Return the float [b] sum of each sequence's transitions between tags."""
+    """Return the float [b] sum of the scores of the transitions between each sequence's tags."""
     tags = tf.cast(tag_indices, tf.int32)
-    # XLA cannot compile this gather from a variable, only from a tensor.
+    # Convert a variable to a tensor: XLA cannot compile this gather from a variable.
     transitions = tf.convert_to_tensor(transition_params)
     scores = tf.gather_nd(transitions, tf.stack([tags[:, :-1], tags[:, 1:]], 2))
     transition_counts = tf.maximum(tf.cast(sequence_lengths, tf.int32) - 1, 0)
@@ -53,7 +53,7 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> Any:
-    """Return the float [b] score of each tagging: unary plus binary score."""
+    """Return the float [b] score of each sequence's tags: unary score plus binary score."""
     unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
     return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
@@ -61,7 +61,7 @@ def crf_sequence_score(
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
     """Return the logarithm of each sequence's partition function, float [b].
 
-    The partition function is the sum of exp(score) over all taggings of the sequence.
+    The partition function is the sum of exp(score) over all possible tags of the sequence's steps.
     """
     scores_by_step, inside = _time_major(inputs, sequence_lengths)
 
@@ -90,7 +90,7 @@ def _time_major(inputs: Any, sequence_lengths: Any) -> tuple[Any, Any]:
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> tuple[Any, Any]:
-    """Compute the log-likelihood of each tagging.
+    """Compute the log-likelihood of each sequence's tags.
 
     Args:
       inputs: see the module's docstring.
@@ -109,7 +109,7 @@ def crf_log_likelihood(
 
 
 def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> tuple[Any, Any]:
-    """Find the best tagging of each sequence with the Viterbi algorithm.
+    """Find the tags with the highest score for each sequence by the Viterbi algorithm.
 
     Args:
       potentials: float [b, n, t], the score of each tag at each step.
@@ -123,11 +123,12 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
     own_tags = tf.zeros_like(scores_by_step[0], tf.int32) + tf.range(tf.shape(scores_by_step)[2])
 
     def forward(state: Any, elements: Any) -> Any:
-        """Advance by one step; the state holds the best scores and backpointers."""
+        """Advance the Viterbi algorithm by one step; the state is (best scores, backpointers)."""
         scores, is_inside = elements
         candidates = state[0][:, :, None] + transition_params
         best = tf.where(is_inside, tf.reduce_max(candidates, 1) + scores, state[0])
-        # After its end a sequence keeps its tag.
+        # After the sequence's end each tag points back to itself, so that backtracking reaches the
+        # sequence's last step with the best tag.
         return best, tf.where(is_inside, tf.argmax(candidates, 1, output_type=tf.int32), own_tags)
 
     later_scores, backpointers = tf.scan(
@@ -147,7 +148,7 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], float]:
-    """Find the best tagging of one sequence of arrays, outside of a graph.
+    """Find the tags with the highest score for one sequence of NumPy arrays, without a graph.
 
     Args:
       score: float [n, t], the score of each tag at each step.

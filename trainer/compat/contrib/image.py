@@ -71,7 +71,7 @@ def transform(
 
 
 def _to_batch(images: Any) -> Any:
-    """Add the dimensions that images lack to be [b, h, w, c]."""
+    """Reshape images of rank 2 or 3 to [b, h, w, c] by adding dimensions of size 1."""
     rank = images.shape.rank
     if rank not in (2, 3, 4):
         raise InvalidSetting(

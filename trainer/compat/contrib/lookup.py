@@ -70,7 +70,7 @@ class HashTable(lookup_ops.StaticHashTableV1):
         Args:
           initializer: a table initializer with the keys and values.
           default_value: value of keys that are not in the table.
-          shared_name: used as name if name is None; the graph owns the table.
+          shared_name: name of the op if name is None; the argument has no other effect.
           name: name of the op.
         """
         super().__init__(initializer, default_value, name or shared_name)
@@ -172,21 +172,21 @@ def index_table_from_tensor(
 def index_to_string_table_from_tensor(
     mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Create a table that maps an int64 index to the string of a list."""
+    """Create a table that maps an int64 index to the string at that index of a list."""
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Any:
-    """Return the index of each string in a list, int64, of the shape of tensor."""
+    """Return the index of each string in a list, as an int64 tensor of the shape of `tensor`."""
     return index_table_from_tensor(mapping, 0, default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Return the string of a list at each index, of the shape of tensor."""
+    """Return the string at each index of a list, as a tensor of the shape of `tensor`."""
     table = index_to_string_table_from_tensor(mapping, default_value, name)
     return table.lookup(tf.cast(tensor, tf.int64))
 

@@ -132,7 +132,7 @@ def sparse_softmax_cross_entropy(
 
 
 def _expand_weights(weights: Any, losses: Any) -> Any:
-    """Append dimensions of size 1 to weights until their rank is that of losses."""
+    """Append dimensions of size 1 to weights until they have the rank of losses."""
     weights, losses = tf.convert_to_tensor(weights), tf.convert_to_tensor(losses)
     missing = (losses.shape.rank or 0) - (weights.shape.rank or 0)
     if weights.shape.rank and missing > 0:

@@ -21,7 +21,7 @@ def sequence_loss(
     softmax_loss_function: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Compute the weighted cross entropy of sequences, averaged as requested.
+    """Compute the weighted cross entropy of sequences, averaged or summed as requested.
 
     Args:
       logits: float [b, steps, classes].

@@ -25,7 +25,8 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
     def __getattr__(name: str) -> Any:
         path = f"{module}.{name}".removeprefix("tf.contrib.")
         if _is_alias_prefix(path):
-            # Without the import hook of `trainer.compat.install` there is no tensorflow.contrib.
+            # Without the import hook of `trainer.compat.install` the import of tensorflow.contrib
+            # fails. The name then counts as missing.
             with contextlib.suppress(ModuleNotFoundError):
                 return importlib.import_module(f"tensorflow.contrib.{path}")
         raise missing_name_error(module, name, names)
@@ -34,7 +35,7 @@ def getattr_for(module: str, names: Sequence[str]) -> Callable[[str], Any]:
 
 
 def _is_alias_prefix(path: str) -> bool:
-    """Return whether a path below tf.contrib is an aliased module or a parent of one."""
+    """Return whether a path is a key of MODULE_ALIASES, or a parent package of such a key."""
     return any(f"{alias}.".startswith(f"{path}.") for alias in MODULE_ALIASES)
 
 

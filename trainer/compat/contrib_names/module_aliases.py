@@ -1,8 +1,8 @@
 """The modules that replace dotted paths below tensorflow.contrib.
 
 The public names of tf.contrib.X are in `trainer.compat.contrib.X`. This module lists the inner
-modules that programs import, such as "tpu.python.tpu.tpu_estimator". If TensorFlow still has the
-same module, the alias is TensorFlow's.
+modules that programs import, such as "tpu.python.tpu.tpu_estimator". A module that
+TensorFlow still has is replaced by TensorFlow's own module.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ _DATA_MODULES = (
     "writers",
 )
 
-# Module of tf.contrib → its inner modules, which define some of its names.
+# Module of tf.contrib → its inner modules. Each of them defined some names of the module.
 _INNER_MODULES: Mapping[str, tuple[str, ...]] = {
     "cluster_resolver": (
         "python.training.cluster_resolver",

@@ -60,11 +60,12 @@ def assert_element_shape(expected_shapes: Any) -> Transformation:
 def _flatten_shapes(expected: Any, like: Any) -> list[Any]:
     """Flatten a nest of shapes in the order of tf.nest.
 
-    tf.nest cannot flatten the nest itself, because a shape may be a list or a tuple.
+    tf.nest would also flatten the shapes themselves if they are lists or tuples.
 
     Args:
       expected: nest of shapes.
-      like: nest with the same structure; its leaves are no lists, tuples or dicts.
+      like: nest with the same structure, which tells where a shape begins; its leaves are no
+        lists, tuples or dicts.
     """
     if isinstance(like, dict):
         return [
@@ -110,6 +111,7 @@ def _zip_windows(windows: tuple[Any, ...], size: Any) -> Any:
       size: number of elements in a window.
     """
     batches = tf.nest.map_structure(lambda window: window.batch(size), windows)
+    # A single window is the window of the whole element, not of a tuple with one component:
     # flat_map passes an element that is not a tuple as a single argument.
     components = batches[0] if len(batches) == 1 else batches
     return tf.data.Dataset.zip(components) if isinstance(components, (tuple, dict)) else components

@@ -29,7 +29,7 @@ _arguments: dict[Any, tuple[str, ...]] = {}
 
 
 def arg_scope_func_key(op: Callable[..., Any]) -> Any:
-    """Return the key of a function in a scope; a decorated function has its original's key."""
+    """Return a function's key in a scope; a decorated function has the undecorated one's key."""
     return getattr(op, "_key_op", str(op))
 
 
@@ -111,7 +111,8 @@ def _defaulted_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(func).parameters.values()
     except (TypeError, ValueError):
-        # Functions written in C may have no signature.
+        # A function without a signature, such as some written in C, counts as one without
+        # defaults.
         return ()
     return tuple(
         parameter.name for parameter in parameters if parameter.default is not parameter.empty

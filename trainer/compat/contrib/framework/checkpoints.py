@@ -14,17 +14,17 @@ logger = logging.getLogger("tensorflow.trainer")
 
 
 def load_checkpoint(filepattern: str) -> Any:
-    """Return a tf.train.CheckpointReader of a checkpoint, or of the newest in a directory."""
+    """Return a CheckpointReader of a checkpoint, or of the newest checkpoint in a directory."""
     return v1.train.load_checkpoint(filepattern)
 
 
 def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
-    """List name and shape of the variables in a checkpoint, or in a directory's newest."""
+    """List the (name, shape) pairs of a checkpoint, or of the newest checkpoint in a directory."""
     return list(v1.train.list_variables(checkpoint_dir))
 
 
 def load_variable(checkpoint_dir: str, name: str) -> Any:
-    """Load one variable of a checkpoint, or of a directory's newest, as an array."""
+    """Load a variable of a checkpoint, or of the newest checkpoint in a directory, as an array."""
     return v1.train.load_variable(checkpoint_dir, name)
 
 
@@ -33,7 +33,8 @@ def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
 
     Args:
       checkpoint_dir: a checkpoint, or a directory of checkpoints, of which the newest counts.
-      assignment_map: name or scope in the checkpoint → name, scope or variable of the graph.
+      assignment_map: maps a name or scope in the checkpoint to a name, scope or variable of the
+        graph.
     """
     v1.train.init_from_checkpoint(checkpoint_dir, assignment_map)
 
@@ -71,7 +72,7 @@ def _assign_by_feed(pairs: Iterable[tuple[Any, Any]]) -> tuple[Any, dict[Any, An
 
 
 def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return a function of a session that assigns arrays; see `assign_from_values`."""
+    """Return a function that takes a session and assigns arrays; see `assign_from_values`."""
     operation, feeds = assign_from_values(var_names_to_values)
     return lambda session: session.run(operation, feeds)
 
@@ -83,7 +84,7 @@ def assign_from_checkpoint(
 
     Args:
       model_path: the path of a checkpoint.
-      var_list: a list of variables, or name in the checkpoint → variable.
+      var_list: a list of variables, or a dict of name in the checkpoint → variable.
       ignore_missing_vars: whether to skip variables that the checkpoint does not contain.
 
     Returns:
@@ -122,7 +123,7 @@ def assign_from_checkpoint_fn(
       reshape_variables: whether to reshape a value to the variable's shape if the two differ.
 
     Returns:
-      A function of a session; None if the checkpoint has none of the variables.
+      A function that takes a session; None if the checkpoint has none of the variables.
     """
     variables = _variables_by_name(var_list)
     if ignore_missing_vars:
@@ -135,14 +136,14 @@ def assign_from_checkpoint_fn(
 
 
 def _variables_by_name(var_list: Any) -> dict[str, Any]:
-    """Return name → variable for a list of variables or such a mapping."""
+    """Return a dict of name → variable for a list of variables, or for such a dict."""
     if isinstance(var_list, Mapping):
         return dict(var_list)
     return {variable.op.name: variable for variable in var_list}
 
 
 def _select_present(reader: Any, variables: dict[str, Any], ignore_missing: bool) -> dict[str, Any]:
-    """Return the variables that a checkpoint contains; refuse others unless ignored."""
+    """Return the variables that a checkpoint contains; refuse others unless ignore_missing."""
     missing = [name for name in variables if not reader.has_tensor(name)]
     if missing and not ignore_missing:
         raise CheckpointMismatch(

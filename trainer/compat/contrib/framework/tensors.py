@@ -53,12 +53,12 @@ def assert_scalar_int(tensor: Any, name: str | None = None) -> Any:
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> Any:
-    """Check a tensor's shape, as early as it is known, and return the tensor."""
+    """Check a tensor's shape, now if it is known or else at run time, and return the tensor."""
     return tf.ensure_shape(tensor, tf.TensorShape(tf.get_static_value(expected_shape)))
 
 
 def with_same_shape(expected_tensor: Any, tensor: Any) -> Any:
-    """Check at run time that a tensor has another's shape, and return the tensor."""
+    """Check at run time that `tensor` has the shape of `expected_tensor`, and return `tensor`."""
     with tf.control_dependencies([v1.assert_equal(tf.shape(expected_tensor), tf.shape(tensor))]):
         return tf.identity(tensor)
 
@@ -90,7 +90,7 @@ def reduce_sum_n(tensors: Sequence[Any], name: str | None = None) -> Any:
 def convert_to_tensor_or_sparse_tensor(
     value: Any, dtype: Any = None, name: str | None = None
 ) -> Any:
-    """Convert a value to a tensor; a sparse value to a tf.SparseTensor."""
+    """Convert a dense value to a tensor, or a sparse value to a tf.SparseTensor."""
     if isinstance(value, (tf.SparseTensor, v1.SparseTensorValue)):
         return tf.SparseTensor.from_value(value)
     return tf.convert_to_tensor(value, dtype=dtype, name=name)

@@ -109,7 +109,7 @@ def model_variable(
 def local_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
-    """Create an untrained variable that checkpoints do not contain; see tf.Variable."""
+    """Create a non-trainable variable that checkpoints do not contain; see tf.Variable."""
     return _make_untrained_variable(
         initial_value, validate_shape, name, use_resource, _Keys.LOCAL_VARIABLES
     )
@@ -118,7 +118,7 @@ def local_variable(
 def global_variable(
     initial_value: Any, validate_shape: bool = True, name: Any = None, use_resource: Any = None
 ) -> Any:
-    """Create an untrained variable that checkpoints contain; see tf.Variable."""
+    """Create a non-trainable variable that checkpoints contain; see tf.Variable."""
     return _make_untrained_variable(
         initial_value, validate_shape, name, use_resource, _Keys.GLOBAL_VARIABLES
     )
@@ -127,7 +127,7 @@ def global_variable(
 def _make_untrained_variable(
     initial_value: Any, validate_shape: bool, name: Any, resource: Any, key: str
 ) -> Any:
-    """Create a variable that is in one collection and not trained."""
+    """Create a non-trainable variable in the collection `key` only."""
     return v1.Variable(
         initial_value,
         trainable=False,
@@ -214,7 +214,7 @@ def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
 
 
 def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
-    """Return the global variables whose last name components equal a name."""
+    """Return the global variables whose name is `given_name` or ends in "/" and `given_name`."""
     return [
         variable
         for variable in get_variables(scope)

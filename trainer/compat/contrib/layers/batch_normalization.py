@@ -76,8 +76,9 @@ def batch_norm(
       renorm_clipping: ignored.
       renorm_decay: ignored.
       adjustment: not supported; must be None.
-      trainable: whether beta and gamma are trainable. If False, and no other argument changes the
-        kind of update, the moving averages are not updated either, except for inputs of rank 2.
+      trainable: whether beta and gamma are trainable. False also stops the updates of the moving
+        averages, but not with batch_weights, with other updates_collections, with
+        zero_debias_moving_mean, or in the fused op for inputs of rank 2.
       activation_fn: see `fully_connected`.
       reuse: see `fully_connected`.
       variables_collections: see `fully_connected`.
@@ -96,8 +97,8 @@ def batch_norm(
     axis = 1 if is_channels_first(data_format) else (rank or 0) - 1
     channels = _count_channels(inputs, axis)
     use_fused = fused is not False and batch_weights is None and rank in (2, 4)
-    # tf.contrib passed these cases on to the layer class of tf.layers, which creates gamma before
-    # beta, and updates no moving averages if it is not trainable.
+    # For these arguments tf.contrib called the layer class of tf.layers. Behave like that class:
+    # create gamma before beta, and update no moving averages if `trainable` is False.
     like_layer_class = (
         batch_weights is None
         and updates_collections == v1.GraphKeys.UPDATE_OPS
@@ -170,7 +171,7 @@ def _variables_dtype(inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Variables:
-    """The variables of a batch normalization, or constants for beta and gamma; each is [c]."""
+    """The four [c] parameters of a batch normalization; beta and gamma may be constants."""
 
     beta: Any
     gamma: Any
@@ -229,7 +230,9 @@ def _make_variables(
 def _update_averages(
     variables: _Variables, moments: Any, training: Any, decay: float, zero_debias: bool
 ) -> list[Any]:
-    """Return the update ops of the moving averages; a decay of 1 outside of training keeps them.
+    """Return the update ops of the moving averages, which change nothing outside of training.
+
+    Outside of training a decay of 1 replaces `decay`.
 
     Args:
       variables: the variables of the layer.
@@ -271,8 +274,9 @@ def _normalize_fused(
       beta: float [c], added to the normalized inputs.
       gamma: float [c], factor of the normalized inputs.
       epsilon: number added to the variance.
-      averages: moving mean and variance, [c] each; None normalizes by the batch.
-      weights: None.
+      averages: moving mean and variance, [c] each; None normalizes by mean and variance of the
+        batch.
+      weights: always None; the argument makes the signature that of `_normalize_stepwise`.
 
     Returns:
       The normalized inputs, and the mean and variance for the moving averages to take in.
@@ -291,7 +295,7 @@ def _normalize_fused(
 def _normalize_stepwise(
     inputs: Any, axis: int, beta: Any, gamma: Any, epsilon: float, averages: Any, weights: Any
 ) -> Any:
-    """Normalize by separate ops, for inputs of any rank and weights of [b].
+    """Normalize by separate ops, which take inputs of any rank and example weights, float [b].
 
     The other arguments and the result are those of `_normalize_fused`.
     """

@@ -44,13 +44,13 @@ def convolution(
     scope: Any = None,
     conv_dims: int | None = None,
 ) -> Any:
-    """Convolve over one, two or three dimensions of space.
+    """Convolve over one, two or three spatial dimensions.
 
     Args:
       inputs: float [b, space ..., c]; [b, c, space ...] with data_format "NC...".
       num_outputs: number of filters.
-      kernel_size: size of the filters in pixels; a number for all dimensions of space, or a list of
-        one number per dimension.
+      kernel_size: size of the filters in pixels; a number for all spatial dimensions, or a
+        list of one number per dimension.
       stride: stride of the filters in pixels, of the same form.
       rate: dilation of the filters in pixels, of the same form.
       padding: "SAME" or "VALID".
@@ -59,7 +59,7 @@ def convolution(
       weights_initializer: initializer of "weights", [kernel ..., c, num_outputs].
       weights_regularizer: regularizer of "weights"; None for none.
       scope: variable scope; "Conv" by default.
-      conv_dims: the required number of dimensions of space; None for any.
+      conv_dims: the required number of spatial dimensions; None for any.
       activation_fn: see `fully_connected`.
       normalizer_fn: see `fully_connected`.
       normalizer_params: see `fully_connected`.
@@ -118,7 +118,8 @@ def convolution(
 def _convolution_over(dimensions: int) -> Callable[..., Any]:
     """Return `convolution` for a fixed number of dimensions.
 
-    arg_scope keeps its default arguments apart from those of `convolution`.
+    The result is a separate function, so that arg_scope can give it other default arguments than
+    `convolution` has.
     """
 
     def layer(*args: Any, **kwargs: Any) -> Any:
@@ -126,7 +127,7 @@ def _convolution_over(dimensions: int) -> Callable[..., Any]:
             *args, conv_dims=dimensions, **kwargs
         )
 
-    # `repeat` names variable scopes after the function.
+    # Set the name of the function, because `repeat` names variable scopes after it.
     layer.__name__ = f"convolution{dimensions}d"
     layer.__doc__ = f"Convolve over {dimensions} dimension(s) of space; see `convolution`."
     layer.__signature__ = inspect.signature(convolution)  # type: ignore[attr-defined]

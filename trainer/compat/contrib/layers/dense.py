@@ -1,4 +1,4 @@
-"""Fully connected layers, dropout, and layers without filters."""
+"""Fully connected layers, biases, dropout, and layers without variables."""
 
 import functools
 from typing import Any
@@ -48,7 +48,8 @@ def fully_connected(
       biases_initializer: initializer of "biases", [num_outputs]; None adds no biases.
       biases_regularizer: regularizer of "biases"; None for none.
       reuse: whether to reuse variables; see tf.compat.v1.variable_scope.
-      variables_collections: collections for all variables, or name of a variable → collections.
+      variables_collections: a list of collections for all variables, or a dict of variable name →
+        list of collections.
       outputs_collections: collections for the output.
       trainable: whether the variables are trainable.
       scope: variable scope; "fully_connected" by default.
@@ -165,7 +166,7 @@ def dropout(
       noise_shape: shape of the random decisions; elements along a dimension of size 1 are kept or
         dropped together.
       is_training: a bool, or a bool scalar tensor; outside of training the inputs do not change.
-      outputs_collections: see `fully_connected`; the default scope is "Dropout".
+      outputs_collections: see `fully_connected`.
       scope: see `fully_connected`; the default scope is "Dropout".
       seed: seed of the random numbers.
     """
@@ -199,7 +200,7 @@ def one_hot_encoding(
       num_classes: size of a vector.
       on_value: the number at the label.
       off_value: the number elsewhere.
-      outputs_collections: see `fully_connected`; the default scope is "OneHotEncoding".
+      outputs_collections: see `fully_connected`.
       scope: see `fully_connected`; the default scope is "OneHotEncoding".
 
     Returns:

@@ -73,7 +73,12 @@ def variance_scaling_initializer(
 
 
 def _fan(shape: list[int], mode: str) -> float:
-    """Return the fan of a variable's shape, [kernel ..., inputs, outputs], in a mode."""
+    """Return the n of `variance_scaling_initializer` for a variable.
+
+    Args:
+      shape: shape of the variable, [kernel ..., inputs, outputs].
+      mode: "FAN_IN", "FAN_OUT" or "FAN_AVG".
+    """
     if not shape:
         return 1.0
     receptive_field = math.prod(shape[:-2])

@@ -68,7 +68,7 @@ class LayerBuilder:
         biases_regularizer: Any,
         is_channels_first: bool = False,
     ) -> Any:
-        """Normalize the outputs, or else add the variable "biases" if biases have an initializer.
+        """Apply normalizer_fn to the outputs; without normalizer_fn, add the variable "biases".
 
         Args:
           outputs: float [..., c]; [b, c, ...] if is_channels_first.
@@ -134,7 +134,8 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
     """Return the collections for a variable of a layer.
 
     Args:
-      variables_collections: a list for all variables, or variable name → list; None for none.
+      variables_collections: a list for all variables, or a dict of variable name → list; None for
+        no collections.
       name: name of the variable, such as "weights" or "biases".
     """
     if isinstance(variables_collections, Mapping):
@@ -157,7 +158,7 @@ def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> An
       The output tensor.
     """
     if collections is not None:
-        # slim.utils.convert_collection_to_dict names the outputs by their aliases.
+        # Add the alias, by which slim.utils.convert_collection_to_dict names the output.
         outputs.aliases = [*getattr(outputs, "aliases", ()), scope.rstrip("/")]
         v1.add_to_collections(collections, outputs)
     return outputs
@@ -203,5 +204,5 @@ def expand_sizes(value: Any, count: int) -> tuple[int, ...]:
 
 
 def is_channels_first(data_format: str | None) -> bool:
-    """Return whether a data format such as "NCHW" puts the channels before the space."""
+    """Return whether a data format puts channels before spatial dimensions, as "NCHW" does."""
     return data_format is not None and data_format.startswith("NC")

@@ -67,7 +67,7 @@ def layer_norm(
         beta = layer.variable("beta", shape, v1.zeros_initializer()) if center else None
         gamma = layer.variable("gamma", shape, v1.ones_initializer()) if scale else None
         mean, variance = tf.nn.moments(inputs, list(range(first, rank)), keepdims=True)
-        # In half precision a smaller epsilon would be rounded away.
+        # Use a larger epsilon in half precision, which would round 1e-12 to 0.
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs.set_shape(inputs.shape)

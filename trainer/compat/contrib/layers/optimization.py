@@ -56,7 +56,7 @@ def optimize_loss(
       optimizer: a key of OPTIMIZER_CLS_NAMES; a tf.compat.v1.train.Optimizer or its class; or a
         function that returns an optimizer for a learning rate.
       gradient_noise_scale: standard deviation of noise to add to the gradients; None for none.
-      gradient_multipliers: variable, or its name → factor of its gradient.
+      gradient_multipliers: maps a variable, or a variable's name, to a factor of its gradient.
       clip_gradients: maximum global norm of the gradients; or a function that maps (gradient,
         variable) pairs to such pairs; None for no clipping.
       learning_rate_decay_fn: function of the learning rate and the global step that returns the
@@ -140,7 +140,7 @@ def _make_learning_rate(rate: Any, decay: Any, global_step: Any) -> Any:
 
 
 def _make_optimizer(optimizer: Any, rate: Any) -> Any:
-    """Return the optimizer for one of the forms of `optimize_loss`'s argument."""
+    """Return the optimizer that `optimize_loss`'s argument `optimizer` describes."""
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
     if isinstance(optimizer, str):
@@ -201,7 +201,7 @@ def _add_noise(gradient: Any, scale: float) -> Any:
 
 
 def _summarize_gradients(gradients: Any, summaries: Any) -> None:
-    """Write a histogram and the norm of each gradient, if requested."""
+    """Add summaries of each gradient, a histogram and the norm, if `summaries` requests them."""
     for gradient, variable in gradients:
         if gradient is None:
             continue

@@ -1,4 +1,4 @@
-"""Max and average pooling over two or three dimensions of space."""
+"""Max and average pooling over two or three spatial dimensions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +43,7 @@ def _make_pooling_layer(
             )
             return add_to_outputs_collections(outputs_collections, name, outputs)
 
-    # `repeat` names variable scopes after the function.
+    # Set the name of the function, because `repeat` names variable scopes after it.
     layer.__name__ = pool.__name__
     layer.__doc__ = docstring
     return add_arg_scope(layer)

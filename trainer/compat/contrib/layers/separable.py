@@ -48,8 +48,8 @@ def separable_convolution2d(
       weights_initializer: initializer of "depthwise_weights", [kernel ..., c, depth_multiplier].
       weights_regularizer: regularizer of "depthwise_weights" and "pointwise_weights"; None for
         none.
-      pointwise_initializer: of "pointwise_weights", [1, 1, c * depth_multiplier, num_outputs];
-        weights_initializer by default.
+      pointwise_initializer: initializer of "pointwise_weights", [1, 1, c * depth_multiplier,
+        num_outputs]; weights_initializer by default.
       scope: variable scope; "SeparableConv2d" by default.
       inputs: see `convolution`.
       kernel_size: see `convolution`.

@@ -58,7 +58,7 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 
 
 def _layer_name(layer: Any) -> str:
-    """Return the name of a layer's function, also of a functools.partial."""
+    """Return the name of a layer's function; a functools.partial has the wrapped one's name."""
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 

@@ -18,7 +18,7 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
 
 
 def summarize_activation(op: Any) -> Any:
-    """Add a histogram of an activation, and of a ReLU or softplus the share of zeros."""
+    """Add a histogram of an activation; for a ReLU or softplus also add the share of zeros."""
     name = re.sub(r"[^\w/.-]", "_", op.op.name)
     if op.op.type in ("Relu", "Softplus", "Relu6"):
         zeros = tf.cast(tf.less_equal(op, 0.0), tf.float32)

@@ -32,7 +32,7 @@ def streaming_covariance(
       name: variable scope; "covariance" by default.
 
     Returns:
-      The value so far, and the update op that takes in a batch; float32 scalars.
+      The value so far, and the update op that adds a batch; float32 scalars.
     """
     with v1.variable_scope(name, "covariance", [predictions, labels]):
         state, updated = _moments(predictions, labels, weights)

@@ -36,7 +36,7 @@ def f1_score(
     """
     with v1.variable_scope(name, "f1", (labels, predictions, weights)):
         inner = [number / (num_thresholds - 1) for number in range(1, num_thresholds - 1)]
-        # All predictions are above the first threshold, and below the last.
+        # Put the first threshold below all predictions and the last above all of them.
         thresholds = [-_EPSILON, *inner, 1.0 + _EPSILON]
         counts = [
             metric(labels, predictions, thresholds, weights)

@@ -19,7 +19,7 @@ class _AdamBase(tf.compat.v1.train.AdamOptimizer):
     """Gives access to Adam's settings and moments in the dtype of a variable."""
 
     def _cast_settings(self, variable: Any) -> tuple[Any, ...]:
-        """Return α, β1, β2, ε and the accumulators (β1^t and, except in AdaMax, β2^t)."""
+        """Return α, β1, β2, ε, β1^t and, except in AdaMax, β2^t in the dtype of a variable."""
         settings = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         powers = self._get_beta_accumulators()
         return tuple(tf.cast(value, variable.dtype.base_dtype) for value in (*settings, *powers))
@@ -71,7 +71,8 @@ class AdaMaxOptimizer(_ElementwiseAdam):
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self) -> tuple[Any, ...]:
-        # Inside a TPU loop the default graph is the body's; the variables are in the outer graph.
+        # Look up the variable in the outermost graph: inside a TPU loop the default graph is the
+        # loop's body, which does not hold the variables.
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()
         return (self._get_non_slot_variable("beta1_power", graph=graph),)

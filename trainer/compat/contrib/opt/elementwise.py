@@ -10,8 +10,8 @@ v1 = tf.compat.v1
 class ElementwiseUpdates:
     """Implements the update methods of tf.compat.v1.train.Optimizer by one method, `build_update`.
 
-    The class precedes the optimizer among the bases of a class. A sparse gradient is converted to
-    a dense one that is 0 for other rows.
+    A subclass names this class before the optimizer class among its bases. A sparse gradient is
+    converted to a dense gradient, in which all other rows are 0.
     """
 
     def build_update(self, gradient: Any, variable: Any) -> Any:

@@ -95,6 +95,7 @@ class LARSOptimizer(ElementwiseOptimizer):
         weights_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
         divisor = gradient_norm + self._weight_decay * weights_norm + self._epsilon
         is_scaled = tf.logical_and(weights_norm > 0, gradient_norm > 0)
-        # tf.where computes both branches; a divisor of 0 would make the quotient NaN.
+        # Replace the divisor of an unused quotient by 1: tf.where computes both branches, and a
+        # divisor of 0 would make the unused quotient NaN.
         divisor = tf.where(is_scaled, divisor, tf.ones_like(divisor))
         return tf.where(is_scaled, self._eeta * weights_norm / divisor, tf.ones_like(weights_norm))

@@ -29,8 +29,8 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
           opt: a tf.compat.v1.train.Optimizer.
           average_decay: see tf.train.ExponentialMovingAverage.
           num_updates: see tf.train.ExponentialMovingAverage.
-          sequential_update: whether the averages are updated after the step. If False, an average
-            may take in the variable's value from before the step.
+          sequential_update: whether the averages are updated after the step. If False, the
+            update of an average may use the variable's value from before the step.
         """
         super().__init__(use_locking=False, name="MovingAverageOptimizer")
         self._optimizer = opt
@@ -58,10 +58,11 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> Any:
-        """Return a tf.compat.v1.train.Saver that swaps averages and variables.
+        """Return a Saver that saves each average under its variable's name, and vice versa.
 
         Args:
-          var_list: list of variables, or name → variable; all global variables by default.
+          var_list: list of variables, or a dict of name → variable; all global variables by
+            default.
           name: prefix of the names of the ops.
           kwargs: further arguments of the saver.
 

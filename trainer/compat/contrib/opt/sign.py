@@ -1,7 +1,7 @@
 """PowerSign and AddSign: gradients are scaled by their agreement with earlier gradients.
 
-Both optimizers keep m ← β m + (1 - β) g. The agreement is decay sign(g) sign(m), and the decay
-is 1 without a sign_decay_fn.
+Both optimizers keep a moving average of the gradient g, m ← β m + (1 - β) g. The agreement is
+decay * sign(g) * sign(m). Without a sign_decay_fn the decay is 1.
 Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning", 2017.
 """
 
@@ -36,13 +36,13 @@ class _SignOptimizer(ElementwiseOptimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that applies gradients; sign_decay_fn gets the global step."""
+        """Return the op that applies gradients; pass the global step to sign_decay_fn."""
         if self._sign_decay_fn is not None:
             self._sign_decay = self._sign_decay_fn(global_step)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def gradient_factor(self, agreement: Any, variable: Any) -> Any:
-        """Return the factor of a gradient for the agreement, a tensor of its shape."""
+        """Return the factor of a gradient for an agreement, a tensor of the gradient's shape."""
         raise NotImplementedError
 
     def _create_slots(self, var_list: Any) -> None:
@@ -50,7 +50,7 @@ class _SignOptimizer(ElementwiseOptimizer):
             self._zeros_slot(variable, "m", self._name)
 
     def build_update(self, gradient: Any, variable: Any) -> Any:
-        """Return the op that updates a variable and its m."""
+        """Return the op that updates a variable and m, its moving average of the gradients."""
         slot, beta = self.get_slot(variable, "m"), cast_setting(self._beta, variable)
         mean = beta * slot + (1 - beta) * gradient
         agreement = tf.sign(gradient) * tf.sign(mean) * cast_setting(self._sign_decay, variable)
@@ -123,10 +123,10 @@ class AddSignOptimizer(_SignOptimizer):
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFn:
-    """Return a sign_decay_fn from 1 to 0: 1 - step / decay_steps, and 0 after decay_steps.
+    """Return a sign_decay_fn that falls from 1 to 0: 1 - step / decay_steps, then 0.
 
     Args:
-      decay_steps: number of steps.
+      decay_steps: number of steps after which the decay is 0.
 
     Returns:
       A function of the global step, an integer scalar tensor, that returns a float32 scalar.
@@ -141,7 +141,7 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFn:
 def get_cosine_decay_fn(
     decay_steps: int, num_periods: float = 0.5, zero_after: float | None = None
 ) -> DecayFn:
-    """Return a sign_decay_fn from 1: (1 + cos(2π num_periods step / decay_steps)) / 2.
+    """Return a sign_decay_fn that starts at 1: (1 + cos(2π num_periods step / decay_steps)) / 2.
 
     Args:
       decay_steps: number of steps after which the decay stays constant.

@@ -10,9 +10,9 @@ v1 = tf.compat.v1
 class DecoupledWeightDecayExtension:
     """Adds w ← w - weight_decay w to the beginning of each step of an optimizer.
 
-    The class precedes the optimizer among the bases of a class. The decay is not multiplied by the
-    learning rate: if the learning rate follows a schedule, weight_decay should follow the same
-    schedule. With a sparse gradient only the gradient's rows decay.
+    A subclass names this class before the optimizer class among its bases. The decay is
+    not multiplied by the learning rate: if the learning rate follows a schedule, weight_decay
+    should follow the same schedule. With a sparse gradient only the gradient's rows decay.
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017.
     """
 
@@ -68,12 +68,13 @@ class DecoupledWeightDecayExtension:
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
-        # The model may still read the variable until the gradient has been computed.
+        # Decay after the gradient: until the gradient has been computed, the model may still read
+        # the variable.
         with tf.control_dependencies([gradient]):
             return [v1.assign_sub(variable, decay * tf.convert_to_tensor(variable))]
 
     def _decay_row_ops(self, variable: Any, gradient: Any, indices: Any) -> list[Any]:
-        """Return the op, if any, that decays the rows of a sparse gradient."""
+        """Return the op, if any, that decays the rows that a sparse gradient updates."""
         decay = self._cast_weight_decay(variable)
         if decay is None:
             return []
@@ -99,7 +100,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Return a subclass of an optimizer whose first argument is weight_decay."""
+    """Return an optimizer's subclass with weight decay, whose first argument is weight_decay."""
     return type(
         "OptimizerWithDecoupledWeightDecay",
         (DecoupledWeightDecayExtension, base_optimizer),

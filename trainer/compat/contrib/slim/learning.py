@@ -39,7 +39,8 @@ def create_train_op(
 
     Args:
       clip_gradient_norm: maximum norm of each gradient; 0 for no clipping.
-      gradient_multipliers: variable, or its name → factor of its gradient, applied before clipping.
+      gradient_multipliers: maps a variable, or a variable's name, to a factor of its gradient,
+        which is applied before clipping.
       total_loss: see tf.contrib.training.create_train_op.
       optimizer: see tf.contrib.training.create_train_op.
       global_step: see tf.contrib.training.create_train_op.

@@ -50,7 +50,7 @@ class ItemHandlerCallback(ItemHandler):
     """Builds an item by a function."""
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Set the keys, and the function of key → tensor that returns the item."""
+        """Set the keys, and the function that converts a dict of key → tensor to the item."""
         super().__init__(keys)
         self._func = func
 
@@ -228,7 +228,7 @@ class Image(ItemHandler):
         return self._decode(encoded, image_format)
 
     def _decode(self, encoded: Any, image_format: Any) -> Any:
-        """Decode one image of a format; both arguments are strings of one element."""
+        """Decode one image; both arguments are string tensors with one element."""
         encoded, image_format = tf.reshape(encoded, []), tf.reshape(image_format, [])
 
         def decode_raw() -> Any:
@@ -309,7 +309,7 @@ class TFExampleDecoder:
           The items, usually tensors.
         """
         example = v1.parse_single_example(serialized_example, self._keys_to_features)
-        # Parsing may leave the static shape of a dense feature unknown.
+        # Set the static shapes of the dense features, which parsing may leave unknown.
         for key, feature in self._keys_to_features.items():
             if isinstance(feature, tf.io.FixedLenFeature):
                 example[key] = tf.reshape(example[key], feature.shape)

@@ -29,7 +29,8 @@ def parse_values(
       ignore_unknown: whether to skip names that are not in type_map, instead of refusing them.
 
     Returns:
-      Name → value, list of values, or dict of index → value.
+      A dict of name → value. The value of a list is a list, or a dict of index → value if the
+      assignments set single elements.
 
     Raises:
       InvalidSetting: the syntax is wrong, a name is unknown or set twice, or a value does not have
@@ -88,7 +89,7 @@ def _parse_value(name: str, text: str, value_type: type) -> Any:
 
 
 def _infer_value(text: str) -> Any:
-    """Convert a text to an int or a float if possible, for a hyperparameter of no type."""
+    """Convert the text of a hyperparameter without a type to an int or a float if possible."""
     for value_type in (int, float):
         try:
             return value_type(text)
@@ -116,16 +117,16 @@ class HParams:
     """
 
     if TYPE_CHECKING:
-        # The attributes are known at run time only.
+        # Declared for type checkers: the hyperparameters become attributes at run time only.
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
         """Add hyperparameters.
 
         Args:
-          hparam_def: None. The protocol buffer HParamDef was part of tf.contrib only.
+          hparam_def: must be None. The protocol buffer HParamDef was part of tf.contrib only.
           model_structure: any object; see `get_model_structure`.
-          values: name → value, or list of values of one type.
+          values: the hyperparameters; a value may also be a list of values of one type.
 
         Raises:
           InvalidSetting: hparam_def is set, or `add_hparam` refuses a value.
@@ -257,7 +258,10 @@ class HParams:
         return self._types[name]
 
     def _expand_indices(self, name: str, value: Any) -> Any:
-        """Return the list that results from index → value; return other values unchanged."""
+        """Return a list hyperparameter with some elements replaced by a dict of index → value.
+
+        Any other value is returned unchanged.
+        """
         _, is_list = self._hparam_type(name)
         if not is_list or not isinstance(value, Mapping):
             return value

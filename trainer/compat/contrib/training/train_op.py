@@ -43,7 +43,7 @@ def clip_gradient_norms(gradients_to_variables: Gradients, max_norm: float) -> G
 
 
 def clip_gradient_norms_fn(max_norm: float) -> Callable[[Gradients], Gradients]:
-    """Return a function that clips as `clip_gradient_norms` does."""
+    """Return a function that calls `clip_gradient_norms` with max_norm."""
     return functools.partial(clip_gradient_norms, max_norm=max_norm)
 
 
@@ -54,7 +54,8 @@ def multiply_gradients(
 
     Args:
       grads_and_vars: (gradient, variable) pairs.
-      gradient_multipliers: variable, or its name → factor. Other gradients stay unchanged.
+      gradient_multipliers: maps a variable, or a variable's name, to a factor. The gradients of
+        other variables stay unchanged.
 
     Returns:
       The (gradient, variable) pairs with the multiplied gradients.
@@ -78,7 +79,7 @@ def multiply_gradients(
 
 
 def _variable_name(variable: Any) -> str:
-    """Return the name of a variable, also if given by its name: "w" or "w:0"."""
+    """Return the name, such as "w", of a variable or of a name such as "w:0"."""
     name = variable if isinstance(variable, str) else variable.op.name
     return str(name).removesuffix(":0")
 

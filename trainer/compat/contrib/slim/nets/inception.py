@@ -19,7 +19,7 @@ __all__ = ["inception_v3", "inception_v3_arg_scope", "inception_v3_base"]
 
 v1 = tf.compat.v1
 
-# The arguments of a convolution that returns logits.
+# Arguments for a convolution that returns logits: no activation and no batch normalization.
 _LINEAR: Mapping[str, Any] = {"activation_fn": None, "normalizer_fn": None}
 
 
@@ -125,7 +125,7 @@ def inception_v3(
     Args:
       inputs: float [b, height, width, 3]; height and width are 299 in the paper.
       num_classes: number of logits, also of the auxiliary classifier.
-      is_training: whether to apply dropout and to normalize by the batch.
+      is_training: whether to apply dropout, and to normalize by mean and variance of the batch.
       dropout_keep_prob: probability that dropout before the last layer keeps an element.
       min_depth: see `inception_v3_base`.
       depth_multiplier: see `inception_v3_base`.
@@ -206,12 +206,12 @@ def _build_aux_logits(net: Any, num_classes: int, depth: Callable[[int], int]) -
 
 
 def _depth_function(min_depth: int, multiplier: float) -> Callable[[int], int]:
-    """Return the function that scales a number of filters, at least to min_depth."""
+    """Return the function that scales a number of filters; its result is at least min_depth."""
     return lambda depth: max(int(depth * multiplier), min_depth)
 
 
 def _endpoint_builders(depth: Callable[[int], int]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Yield each endpoint's name, and the function of the previous endpoint's output."""
+    """Yield each endpoint's name, and the function that builds it on the previous one's output."""
     for layer in STEM:
         yield layer.name, functools.partial(_build_layer, layer=layer, depth=depth, padding="VALID")
     for name, branches in BLOCKS.items():
@@ -232,7 +232,7 @@ def _build_branch(net: Any, branch: Any, depth: Callable[[int], int]) -> Any:
     """Build the layers of one branch of a block."""
     for layer in branch:
         if isinstance(layer, tuple):
-            # Two parallel layers end the branch.
+            # A tuple at the end of a branch holds two parallel layers with the same input.
             net = tf.concat([_build_layer(net, part, depth, "SAME") for part in layer], 3)
         else:
             net = _build_layer(net, layer, depth, "SAME")

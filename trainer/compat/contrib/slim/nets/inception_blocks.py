@@ -1,4 +1,4 @@
-"""The layers of Inception v3, as data; each layer is known by its scope's name.
+"""The layers of Inception v3, as data; a layer is identified by its variable scope's name.
 
 Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015. The
 names are those of slim's checkpoints.
@@ -128,7 +128,7 @@ def _inception_c(column: str) -> Any:
 
 BLOCKS: Mapping[str, Any] = {
     "Mixed_5b": _inception_a(32),
-    # The checkpoints have these two irregular names.
+    # Keep these two irregular names, because slim's checkpoints contain them.
     "Mixed_5c": _inception_a(64, ("Conv2d_0b_1x1", "Conv_1_0c_5x5")),
     "Mixed_5d": _inception_a(64),
     "Mixed_6a": (
