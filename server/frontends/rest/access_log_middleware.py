@@ -11,7 +11,7 @@ from server.frontends.rest.transport.responses import Response, SyncHandler
 from server.request_log.access_log import AccessLog
 
 _PROTOCOL = "REST"
-# Sockets that accept IPv6 and IPv4 report an IPv4 address with this prefix.
+# Sockets that accept IPv6 and IPv4 report an IPv4 address with this prefix. The log omits it.
 _IPV4_PREFIX = "::ffff:"
 
 
@@ -28,7 +28,7 @@ class AccessLogMiddleware:
         self._app.close()
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the application's synchronous handler of POST requests, with logging."""
+        """Return the application's fast-path handler of a URL, wrapped so that it logs requests."""
         handler = self._app.find_fast_path(url)
         return None if handler is None else partial(self._handle_synchronously, handler, url)
 

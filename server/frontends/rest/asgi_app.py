@@ -71,7 +71,11 @@ class RootApp:
         }
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the synchronous handler of POST requests to a URL; None if they may be slow."""
+        """Return the handler that answers POST requests to a URL within the event loop.
+
+        Returns:
+          None if such requests may take long. They must run in a thread.
+        """
         handler = self._dispatcher.find_fast_path(url)
         if handler is None or (self._keys is None and not self._cors_headers):
             return handler
@@ -85,7 +89,8 @@ class RootApp:
         """Answer one request.
 
         Returns:
-          The response that was sent. None if another application sent the response.
+          The response that was sent. None if the OpenAPI application has sent the response, or
+          if the scope is not an HTTP request.
         """
         if scope["type"] != "http":
             return None
@@ -106,7 +111,7 @@ class RootApp:
         return response
 
     def close(self) -> None:
-        """Release all threads. No request may follow."""
+        """Stop the threads that run requests. Call after the last request."""
         self._dispatcher.close()
 
     def _handle_synchronously(
@@ -126,7 +131,7 @@ class RootApp:
             return None
         if method == "GET" and path in openapi_app.OPEN_PATHS:
             return None
-        # Browsers send no key with the CORS request that precedes a page's request.
+        # Accept CORS preflight requests without a key, because browsers send no key with them.
         if method == "OPTIONS" and self._dispatcher.is_routed(path):
             return None
         authorization = get_header(headers, b"authorization")
@@ -136,7 +141,7 @@ class RootApp:
             )
         except Unauthenticated as error:
             if self._metrics is not None and self._dispatcher.is_routed(path):
-                # The model's name is not recorded: clients without a key must not be able to add
+                # Record no model name. Otherwise clients without a key could add any number of
                 # metric series.
                 self._metrics.request_done("", "", "REST", error.code.name, 0)
             return errors.response_to_error(error)

@@ -29,7 +29,7 @@ HTTP_STATUS: dict[Code, int] = {
     Code.UNAUTHENTICATED: 401,
 }
 _TOO_LARGE = 413
-# The value of the header Retry-After, in seconds.
+# The header that asks a client to wait for a second before it sends the request again.
 _RETRY_AFTER = (b"retry-after", b"1")
 _HEADERS = {
     401: ((b"www-authenticate", b"Bearer"),),

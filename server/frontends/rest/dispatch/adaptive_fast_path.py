@@ -1,4 +1,4 @@
-"""The fast path of batched requests: used as long as they do not block the event loop."""
+"""The fast path with batching: runs requests in the event loop if they need not wait."""
 
 import math
 
@@ -7,23 +7,24 @@ from server.frontends.rest.dispatch.workers import LatencyTracker
 from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import Response, SyncHandler
 
-# After this number of requests in a row that would have blocked, the route counts as slow. While
-# the thread pool finishes earlier requests, fewer requests than this would block.
+# After this number of requests in a row that would have blocked, the route counts as slow, and its
+# requests run in threads. The number is high, because some requests in a row would block just
+# because the thread pool has yet to finish earlier requests.
 _MAX_BLOCKED_IN_A_ROW = 64
 
 _NON_BLOCKING = NonBlocking()
 
 
 class AdaptiveFastPath:
-    """Calls a synchronous handler in the event loop, where the handler must not block."""
+    """Calls a handler in the event loop, and leaves requests that would block to threads."""
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:
         """Wrap a handler.
 
         Args:
           handler: Raises WouldBlock if it would block.
-          tracker: The latencies of the route. The route counts as slow if the handler often would
-            block.
+          tracker: Decides whether the route counts as quick. Receives an infinite latency if
+            the handler often would block.
         """
         self._handler = handler
         self._tracker = tracker

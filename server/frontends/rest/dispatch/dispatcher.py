@@ -23,8 +23,8 @@ from server.frontends.rest.transport.responses import JSON, Response, SyncHandle
 from server.metrics import Metrics
 from tpuserve.errors import Code, TpuserveError
 
-# Clients may send any number of different paths. Above this number of routes, all recorded
-# latencies are discarded.
+# The largest number of routes whose latencies are kept. At this number all latencies are discarded:
+# clients may send any number of different paths, which must not fill the memory.
 _MAX_ROUTES = 1024
 _UNKNOWN_ROUTE = Route()
 
@@ -55,13 +55,18 @@ class Dispatcher:
         return self._find_router(path) is not None
 
     def find_fast_path(self, url: bytes) -> SyncHandler | None:
-        """Return the synchronous handler of POST requests to a URL; None if they may be slow."""
+        """Return the handler that answers POST requests to a URL within the event loop.
+
+        Returns:
+          None if such requests may take long. They must run in a thread.
+        """
         fast_path = self._fast_paths.get(url)
         if fast_path is None:
             fast_path = self._build_fast_path(url)
             if fast_path is None:
                 return None
-            # The number of entries is limited, because a path has many percent-encoded spellings.
+            # Limit the number of entries: clients may send many percent-encoded spellings of a
+            # path, which must not fill the memory.
             if len(self._fast_paths) >= _MAX_ROUTES:
                 self._fast_paths.clear()
             self._fast_paths[url] = fast_path
@@ -97,7 +102,7 @@ class Dispatcher:
         return response
 
     def close(self) -> None:
-        """Stop the thread pool. No request may follow."""
+        """Stop the thread pool. Call after the last request."""
         self._workers.close()
 
     def _find_router(self, path: str) -> Router | None:
@@ -159,7 +164,8 @@ class Dispatcher:
             return None
         tracker = self._get_tracker(router, route)
         handler: SyncHandler = partial(self._handle_synchronously, router, route, tracker)
-        # With batching, the handler may block; see `server.admission.nonblocking`.
+        # With batching, the handler may wait for a batch to fill. `AdaptiveFastPath` leaves such
+        # requests to a thread.
         return tracker, AdaptiveFastPath(handler, tracker) if self._is_batched else handler
 
     def _handle_synchronously(

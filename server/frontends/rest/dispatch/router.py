@@ -55,7 +55,7 @@ class Router(Protocol):
     def handle(
         self, route: Route, headers: Headers, body: bytes, *, timeout_ms: float | None
     ) -> Response:
-        """Answer one request. Runs in any thread, several calls at a time.
+        """Answer one request. Several threads may call this method at the same time.
 
         Args:
           route: The result of `parse_route`.
@@ -64,6 +64,6 @@ class Router(Protocol):
           timeout_ms: The milliseconds left for the answer. None means no limit.
 
         Raises:
-          WouldBlock: The call would block a thread that must not block.
+          WouldBlock: The request must wait, but the calling thread must not block.
           Exception: Any other exception becomes an error response, see `rest.errors`.
         """

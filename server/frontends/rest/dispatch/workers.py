@@ -11,12 +11,12 @@ from tpuserve.errors import DeadlineExceeded
 
 Result = TypeVar("Result")
 
-# Passing a request to a thread and back takes longer than a small model runs, and reduces the
-# requests/s of such a model to a quarter. So a route whose requests are quick runs in the event
-# loop, until its requests become slow.
+# A request that takes less than this time is quick. A route whose requests are quick runs in the
+# event loop, until its requests become slow: passing a request to a thread and back takes longer
+# than a small model runs, and would reduce the requests/s of such a model to a quarter.
 _QUICK_SECONDS = 0.001
-# A request that runs in a thread may wait for other threads. So the fastest of this number of runs
-# decides whether the route is quick.
+# A new route runs in threads for this number of requests. The fastest of them decides whether the
+# route is quick, because a request in a thread may also wait for other threads.
 _FIRST_RUNS = 8
 # A route that was too slow for the event loop runs in threads for a number of requests. This number
 # doubles each time, up to _MAX_RUNS, so that a busy machine does not switch back and forth. After
@@ -27,7 +27,8 @@ _RUNS_UNTIL_RESET = 4096
 # tenth of a slow run.
 _MAX_SLOW_RUNS, _CREDIT_PER_QUICK_RUN = 4.0, 0.1
 _VERY_SLOW_SECONDS = 0.05
-# The number of quick runs between two readings of the run-queue wait.
+# A quick route reads how long its thread has waited for a CPU only once in this number of quick
+# runs, because a reading opens a file and so takes time itself.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
 # Larger requests always run in threads, because they take long to parse.
@@ -35,7 +36,7 @@ _MAX_INLINE_BYTES = 4096
 
 
 def runqueue_wait_seconds() -> float:
-    """Return the seconds that the calling thread was runnable without running. 0 if unknown.
+    """Return the seconds that the calling thread has waited for a CPU so far. 0 if unknown.
 
     Source: https://docs.kernel.org/scheduler/sched-stats.html. Available on Linux alone.
     """
@@ -49,8 +50,8 @@ def runqueue_wait_seconds() -> float:
 class LatencyTracker:
     """Tracks the latencies of a route to predict whether its next request is quick.
 
-    On a busy machine a quick model occasionally takes long. So the time that the thread waited
-    for a CPU is subtracted.
+    On a busy machine even a quick request occasionally takes long, because its thread waits for a
+    CPU. So the tracker subtracts this wait from the latency.
 
     Attributes:
       is_quick: Whether the next request is expected to be quick.
@@ -68,7 +69,7 @@ class LatencyTracker:
     )
 
     def __init__(self, read_wait: Callable[[], float] = runqueue_wait_seconds) -> None:
-        """Create a tracker whose route counts as slow.
+        """Create a tracker. The route counts as slow until its first requests have run.
 
         Args:
           read_wait: Returns the seconds that the calling thread has waited for a CPU so far.
@@ -114,8 +115,8 @@ class LatencyTracker:
         if self._remaining_runs > 0:
             return
         self.is_quick = self._fastest < _QUICK_SECONDS
-        # Forget the last reading of the run-queue wait: it belongs to this thread, and quick
-        # requests run in the event loop's thread.
+        # Discard the last reading of the wait for a CPU: it dates from before the runs in threads,
+        # and the difference to the next reading would include the wait during these runs.
         self._last_wait = None
         self._remaining_runs = self._num_runs_in_threads
         self._fastest = math.inf
@@ -124,7 +125,7 @@ class LatencyTracker:
 
 
 class Workers:
-    """A thread pool that runs quick and small requests in the event loop instead.
+    """Runs requests in a thread pool, but quick and small requests in the event loop.
 
     Attributes:
       may_run_inline: Whether quick and small requests run in the event loop.
@@ -166,7 +167,8 @@ class Workers:
             return _run_timed(tracker, work)
         submitted = self._pool.submit(_run_timed, tracker, work)
         submitted.add_done_callback(lambda future: future.cancelled() and on_dropped())
-        # A cancellation of this asyncio future cancels work that has not begun.
+        # Wrap the future, so that the timeout below, which cancels the asyncio future, also cancels
+        # work that has not begun.
         future = asyncio.wrap_future(submitted)
         if self._timeout_ms is None:
             return await future

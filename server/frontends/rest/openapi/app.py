@@ -21,7 +21,7 @@ _STATIC = "/docs/static"
 _DESCRIPTION = "/openapi.json"
 
 PATHS = (_PAGE, _DESCRIPTION)
-"""The beginnings of the paths that the application answers."""
+"""The application answers all paths that begin with one of these."""
 OPEN_PATHS = (
     _PAGE,
     *(
@@ -84,7 +84,9 @@ render("");
 
 
 def build_openapi_app(dataplane: DataPlane, requires_keys: bool = False) -> FastAPI:
-    """Build the ASGI application for `PATHS`. Each request describes the current models.
+    """Build the ASGI application that answers the paths of the OpenAPI document and its page.
+
+    Each request for the document builds it anew, so that it describes the current models.
 
     Args:
       dataplane: Lists the models.

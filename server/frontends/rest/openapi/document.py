@@ -71,7 +71,7 @@ def _describe_model(dataplane: DataPlane, model: str) -> Json:
     }
     try:
         definitions = dataplane.metadata(ModelSpec(model), ["signature_def"]).signature_defs
-    except TpuserveError:  # The model was unloaded after it was listed.
+    except TpuserveError:  # Leave out a model that was unloaded after it was listed.
         return {}
     known = {
         name: definition

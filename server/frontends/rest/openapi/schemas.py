@@ -16,8 +16,8 @@ _BASE64: Json = {
 }
 _STRING: Json = {"anyOf": [{"type": "string"}, _BASE64]}
 _VALUE: Json = {"anyOf": [{"type": "number"}, {"type": "boolean"}, *_STRING["anyOf"]]}
-# Swagger UI generates an example with all required elements, which blocks a browser for minutes for
-# an image of 224 x 224 x 3. So the schema of a larger tensor requires no number of elements.
+# A schema requires all elements of a tensor only up to this number. Swagger UI generates an example
+# with all required elements, and for an image of 224 x 224 x 3 this blocks a browser for minutes.
 _MAX_REQUIRED_ELEMENTS = 4096
 _BITS = {"int8": 32, "int16": 32, "int32": 32, "uint8": 32, "int64": 64}
 
@@ -36,16 +36,17 @@ def is_signature_def(definition: Any) -> bool:
 def build_row_schema(tensors: Mapping[str, Any]) -> Json:
     """Build the schema of tensors in row format.
 
-    Each row is an object of the tensors, or a value if there is one tensor.
+    Each row is an object with a member for each tensor. The row of a single tensor may also be the
+    bare value.
 
     Args:
-      tensors: Alias → TensorInfo message.
+      tensors: The TensorInfo message of each tensor, by the alias of the tensor.
     """
     items = {name: _build_tensor(tensor, 1) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
         (value,) = items.values()
-        # All rows have the format of the first row, so the schema has one choice for the whole
-        # list.
+        # Let the whole list, not each row, choose between bare values and objects, because all rows
+        # must have the format of the first row.
         return {"anyOf": [_build_list(value), _build_list(_build_object(items))]}
     return _build_list(_build_object(items))
 
@@ -53,10 +54,11 @@ def build_row_schema(tensors: Mapping[str, Any]) -> Json:
 def build_columnar_schema(tensors: Mapping[str, Any]) -> Json:
     """Build the schema of tensors in columnar format.
 
-    That is an object of the tensors, or a value if there is one tensor.
+    The value is an object with a member for each tensor. A single tensor may also be the bare
+    value.
 
     Args:
-      tensors: Alias → TensorInfo message.
+      tensors: The TensorInfo message of each tensor, by the alias of the tensor.
     """
     items = {name: _build_tensor(tensor, 0) for name, tensor in sorted(tensors.items())}
     if len(items) == 1:
@@ -74,7 +76,7 @@ def _build_list(item: Json) -> Json:
 
 
 def _build_tensor(tensor: Any, first_dimension: int) -> Json:
-    """Build the schema of a tensor's dimensions from `first_dimension` on."""
+    """Build the schema of a tensor without the dimensions before `first_dimension`."""
     shape = tensor.tensor_shape
     dtype = dtypes.dtype_name(tensor.dtype)
     schema = _build_element(dtype)

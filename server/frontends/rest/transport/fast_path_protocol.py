@@ -23,7 +23,7 @@ class FastPathProtocol(TimeoutProtocol):
     protocol passes the buffered request to uvicorn.
 
     Attributes:
-      find_fast_path: A `SyncHandlerLookup`.
+      find_fast_path: Returns the handler of a URL; see `SyncHandlerLookup`.
     """
 
     # The type is Any, because mypy would treat a callable attribute as a method.
@@ -36,24 +36,24 @@ class FastPathProtocol(TimeoutProtocol):
     _num_in_a_row = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the application if a request has begun."""
+        """Pass a buffered request to uvicorn, which tells the application that the client left."""
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close the connection after the request that has begun."""
+        """Pass a buffered request to uvicorn, which closes the connection after the response."""
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client."""
+        """Parse data from the client, and count requests in a row from 0 again."""
         self._num_in_a_row = 0
         super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """Handle the first byte of a request."""
+        """Reset the attributes of the request. The parser calls this at each request's start."""
         if self._is_replaying_head:
             return
         self._start_request()
@@ -62,7 +62,7 @@ class FastPathProtocol(TimeoutProtocol):
         self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
-        """Handle the end of a request's head: choose the fast path or uvicorn."""
+        """Choose the fast path or uvicorn. The parser calls this after a request's head."""
         if self._is_replaying_head:
             return
         self._is_in_head = False
@@ -71,8 +71,8 @@ class FastPathProtocol(TimeoutProtocol):
             self._num_in_a_row += 1
             self._handler = handler
             self._buffered_body = b""
-            # The new list receives the trailers of a chunked body, which are not headers of the
-            # request.
+            # Start a new list of headers, so that the trailers of a chunked body, which are not
+            # headers of the request, do not extend the buffered list.
             self._buffered_headers, self.headers = self.headers, []
             return
         self._buffered_headers = self.headers
@@ -80,7 +80,7 @@ class FastPathProtocol(TimeoutProtocol):
         self._pass_to_uvicorn()
 
     def on_body(self, body: bytes) -> None:
-        """Handle a part of a request's body."""
+        """Buffer a chunk of a request's body, or pass the chunk to uvicorn."""
         if self._buffered_body is None:
             super().on_body(body)
             return
@@ -89,7 +89,7 @@ class FastPathProtocol(TimeoutProtocol):
             self._pass_to_uvicorn()
 
     def on_message_complete(self) -> None:
-        """Handle the end of a request."""
+        """Answer a buffered request, or pass it to uvicorn, when the parser has read its end."""
         if self._buffered_body is not None:
             response = self._handler(self._buffered_headers, self._buffered_body, self.client)
             if response is not None:
@@ -115,13 +115,13 @@ class FastPathProtocol(TimeoutProtocol):
         )
 
     def _pass_to_uvicorn(self) -> None:
-        """Replay the callbacks for a buffered request to uvicorn's protocol."""
+        """Call uvicorn's callbacks with the parts of the request that have arrived so far."""
         url, body, expect_100_continue = self.url, self._buffered_body, self.expect_100_continue
         self._buffered_body = None
         HttpToolsProtocol.on_message_begin(self)
         self.url = url
-        # A request whose head expects 100 Continue is never buffered. If the flag of a buffered
-        # request is set, a trailer has set it, and trailers have no such meaning.
+        # Clear the flag of a buffered request. A request whose head expects 100 Continue is never
+        # buffered, so only a trailer can have set the flag, and trailers have no such meaning.
         self.expect_100_continue = expect_100_continue and body is None
         self.headers.extend(self._buffered_headers)
         HttpToolsProtocol.on_headers_complete(self)

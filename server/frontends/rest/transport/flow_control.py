@@ -7,11 +7,11 @@ from server.frontends.rest.transport.uvicorn_compat import FlowControl
 
 
 class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
-    """uvicorn's flow control, without reading while a complete request waits for its answer.
+    """uvicorn's flow control, changed to read nothing while a complete request awaits its answer.
 
-    uvicorn reads on at the end of each request. So a client that sends many requests and reads no
-    response would fill the memory. uvicorn also reads on while a request is answered. So it would
-    close the connection of a client that has closed only its sending side.
+    uvicorn itself reads on. So a client that sends many requests and reads no response could fill
+    the memory. And uvicorn would close the connection of a client that has closed only its sending
+    side, before the client has its response.
 
     Attributes:
       has_ended: Whether reading has stopped for good.
@@ -34,6 +34,6 @@ class BackpressureFlowControl(FlowControl):  # type: ignore[misc]
             super().resume_reading()
 
     def end_reading(self) -> None:
-        """Stop reading for good."""
+        """Stop reading for good: later calls of `resume_reading` have no effect."""
         self.has_ended = True
         self.pause_reading()

@@ -19,8 +19,8 @@ _CHUNK_BYTES = 1 << 20
 class RequestBodyReader:
     """Reads bodies, with a bound on each body and a bound on all bodies together.
 
-    Both bounds count bytes as received and as decompressed. A request holds its bytes from the
-    first byte until the request is answered.
+    Each bound counts the bytes of a body as received and as decompressed. The bytes count from
+    their arrival until the request is answered.
     """
 
     def __init__(self, max_bytes: int, max_total_bytes: int | None = None) -> None:
@@ -28,8 +28,8 @@ class RequestBodyReader:
 
         Args:
           max_bytes: The largest body.
-          max_total_bytes: The bytes that all requests may hold at a time. None means four times
-            `max_bytes`.
+          max_total_bytes: The largest total of the bodies of all requests in flight. None means
+            four times `max_bytes`.
         """
         self._max_bytes = max_bytes
         self.max_decompressed_bytes = min(max_bytes, MAX_DECOMPRESSED_BYTES)
@@ -53,7 +53,7 @@ class RequestBodyReader:
 
         Raises:
           RequestTooLarge: The body is larger than the bound. The remaining bytes are not read.
-          TooManyRequests: The bodies of all requests are larger than their bound.
+          TooManyRequests: The bodies of all requests together exceed `max_total_bytes`.
           Cancelled: The client has disconnected.
         """
         if declared_bytes is not None and declared_bytes > self._max_bytes:
@@ -84,7 +84,7 @@ class RequestBodyReader:
         """Decompress a gzip body; see the function `gunzip`.
 
         Raises:
-          TooManyRequests: The bodies of all requests are larger than their bound.
+          TooManyRequests: The bodies of all requests together exceed `max_total_bytes`.
         """
         return gunzip(body, self.max_decompressed_bytes, reservation.grow)
 
@@ -105,7 +105,7 @@ class RequestBodyReader:
         )
 
     def release(self, size: int) -> None:
-        """Count `size` bytes as free."""
+        """Give back `size` bytes that `acquire` has reserved."""
         with self._lock:
             self._reserved_bytes -= size
 
@@ -117,7 +117,7 @@ class RequestBodyReader:
 
 
 class MemoryReservation:
-    """The bytes that one request holds, until `release`."""
+    """The bytes that one request has reserved of the memory for request bodies."""
 
     __slots__ = ("_reader", "_size")
 
@@ -130,13 +130,13 @@ class MemoryReservation:
         """Reserve `size` more bytes.
 
         Raises:
-          TooManyRequests: The bodies of all requests are larger than their bound.
+          TooManyRequests: The bodies of all requests together exceed `max_total_bytes`.
         """
         self._reader.acquire(size)
         self._size += size
 
     def release(self) -> None:
-        """Free all bytes. Further calls have no effect."""
+        """Give back all reserved bytes. Further calls have no effect."""
         if self._size:
             self._reader.release(self._size)
             self._size = 0
@@ -154,8 +154,8 @@ def gunzip(
     Args:
       body: The compressed body.
       max_bytes: The largest result. Decompression stops beyond it.
-      reserve: Called with the size of each chunk before it is kept. Called once more with the
-        total size, since joining the chunks copies them. An exception ends the decompression.
+      reserve: Called with the size of each chunk before the chunk is kept. Called once more with
+        the total size, since joining the chunks copies them. An exception ends the decompression.
 
     Returns:
       The decompressed body. Empty if the body is not gzip, is incomplete, or exceeds `max_bytes`.

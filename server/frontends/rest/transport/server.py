@@ -56,7 +56,7 @@ class RestServer:
           on_failure: Called with the reason if the server ends before `stop`.
           tls: The key and certificates. None means plain HTTP.
           timeouts: The limits for slow clients. None means the defaults.
-          use_fast_path: Whether small requests may bypass uvicorn. False serves benchmarks.
+          use_fast_path: Whether small requests may bypass uvicorn. Benchmarks pass False.
 
         Raises:
           InvalidConfig: The key or a certificate cannot be used.
@@ -82,7 +82,8 @@ class RestServer:
         self._server = _UvicornServer(config)
         self._listener = listener
         self._on_failure = on_failure
-        # In this thread uvicorn installs no signal handlers; the handlers of `server.app` stay.
+        # Run uvicorn outside of the main thread, where it installs no signal handlers, so that the
+        # handlers of `server.app` stay.
         self._thread = threading.Thread(target=self._serve, name="rest")
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ _INVALID_REQUEST = "Invalid HTTP request received."
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a malformed request with 400; the ASGI application for such requests."""
+    """Answer with status 400: the ASGI application that gets malformed requests."""
     body = _INVALID_REQUEST.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -49,7 +49,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_in_head = True
         # Whether the fast path has sent a response, and no byte of the next request has arrived.
         self._is_idle = False
-        # The offset of the data that follows a head with a request for an upgrade.
+        # If a request asks for an upgrade: the offset of the data after its head. None otherwise.
         self._upgrade_offset: int | None = None
         self._is_replaying_head = False
         self._framing_headers: list[Header] = []
@@ -61,7 +61,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data from the client."""
+        """Parse data from the client. Refuse a request whose head is too large."""
         if self.flow.has_ended:
             return
         self._last_received = time.monotonic()
@@ -79,14 +79,14 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 self._abort()
 
     def on_message_begin(self) -> None:
-        """Handle the first byte of a request."""
+        """Start the timeouts of a request. The parser calls this at each request's start."""
         if self._is_replaying_head:
             return
         self._start_request()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Handle the end of a request's head."""
+        """Begin to wait for the body. The parser calls this after a request's head."""
         if self._is_replaying_head:
             return
         self._is_in_head = False
@@ -97,7 +97,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self.headers = []
 
     def on_message_complete(self) -> None:
-        """Handle the end of a request."""
+        """Pause reading until the request is answered. The parser calls this at a request's end."""
         if self.parser.should_upgrade():
             # The request is not complete: after a request for an upgrade, the parser mistakes the
             # body for data of the other protocol.
@@ -110,7 +110,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._request_started = self._last_received
 
     def _may_read_next_request(self) -> bool:
-        # If no request is queued, `cycle` is the request that is being answered.
+        # `cycle` is the latest request. If no request is queued, `cycle` is the request that is
+        # being answered.
         cycle = self.cycle
         if self.pipeline:
             return False
@@ -131,7 +132,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Parse the data behind a head that requests an upgrade, as if the head requested none."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # Set the same option of the parser as HttpToolsProtocol.__init__.
+            # Set the option of the parser that HttpToolsProtocol.__init__ sets.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True
@@ -146,7 +147,7 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid data after the responses to earlier requests, and end the connection."""
+        """Refuse invalid data. Close the connection after the responses to earlier requests."""
         self.flow.end_reading()
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
@@ -156,10 +157,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             # invalid data gets no response of its own.
             cycle.keep_alive = False
         elif self.pipeline:
-            # The incomplete request is the latest request, which is at index 0 of the queue.
+            # Let `_refuse` answer the incomplete request, which is the latest request and so at
+            # index 0 of the queue.
             self.pipeline[0] = (cycle, _refuse)
         else:
-            # Stop the application that answers the incomplete request.
+            # Stop the application that answers the incomplete request, because its body is invalid.
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started:
@@ -172,8 +174,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_idle = False
 
     def _await_next_request(self) -> None:
-        # This method is called after a response of the fast path, for which uvicorn starts no
-        # keep-alive timer.
+        # Mark the connection as idle after a response of the fast path, for which uvicorn starts no
+        # keep-alive timer. `_check_timeouts` then applies the keep-alive timeout.
         self._is_in_head = True
         self._head_bytes = 0
         self._is_idle = True
@@ -207,11 +209,11 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
                 and not self.flow.read_paused
                 or now - self._request_started > self.timeouts.body_seconds
             )
-        # No timeout applies while a complete request is answered: the time limit of the server
-        # applies.
+        # While a complete request is answered, no timeout for slow clients applies: the server's
+        # time limit for requests does.
         if self.cycle is not None and not self.cycle.response_complete:
             return False
-        # Between two requests, the keep-alive timeout applies instead of these timeouts.
+        # Between two requests, the keep-alive timeout applies instead of the timeout for the head.
         is_kept_alive = self._is_idle or self.timeout_keep_alive_task is not None
         return now - self._request_started > self.timeouts.headers_seconds and not is_kept_alive
 

@@ -44,8 +44,7 @@ _FLOW_CONTROL_METHODS: dict[str, tuple[str, ...]] = {
     "pause_reading": (),
     "resume_reading": (),
 }
-# The attributes of a protocol that is connected and has received a request, as this package uses
-# them.
+# The attributes that this package reads from a connected protocol that has received a request.
 _PROTOCOL_ATTRIBUTES = (
     "client",
     "expect_100_continue",
@@ -84,7 +83,7 @@ def is_compatible() -> bool:
             and _pauses_reading_as_expected()
         )
     except Exception:
-        # Any exception means that this release differs.
+        # An exception means that the installed uvicorn differs from the tested releases.
         return False
 
 
@@ -145,13 +144,18 @@ def _receives_requests_as_expected() -> bool:
         and protocol.cycle is not first
         and not first.response_complete
         and protocol.flow.read_paused
-        # The latest request comes first, with the application that answers it.
+        # uvicorn must queue the latest request first, together with the application that answers
+        # it.
         and protocol.pipeline[0] == (protocol.cycle, protocol.app)
     )
 
 
 def _reports_upgrades_as_expected() -> bool:
-    """Check that uvicorn reports an upgrade while it handles an exception that has an offset."""
+    """Return whether uvicorn reports a request for an upgrade as `TimeoutProtocol` needs.
+
+    uvicorn must call `_unsupported_upgrade_warning` while it handles the parser's exception, whose
+    argument is the offset of the data after the head of the request.
+    """
     offsets: list[Any] = []
 
     class Recorder(HttpToolsProtocol):  # type: ignore[misc]

@@ -43,8 +43,8 @@ class V1Router:
         except WouldBlock:
             raise
         except Exception as error:
-            # Errors are converted here, because the access log shows the signature of failed
-            # requests too.
+            # Convert the error here, where the signature is known, because the access log shows the
+            # signature of failed requests too.
             response = errors.response_to_error(error)
             return response._replace(model=route.model, version=route.version, signature=signature)
         return Response(200, encoded, JSON, (), "OK", route.model, version, signature)
