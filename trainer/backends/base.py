@@ -1,7 +1,8 @@
-"""The interface of an execution backend, and the graphs that a backend builds for the modes.
+"""The interface of an execution backend, and the graphs that a backend builds.
 
-The backends are `trainer.backends.local` and `trainer.backends.tpu`; `trainer.backends.registry`
-creates a backend by its name.
+A backend builds one graph for each mode: to train, to evaluate or to predict. The backends are
+`trainer.backends.local` and `trainer.backends.tpu`; `trainer.backends.registry` creates a backend
+by its name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,9 @@ class TrainGraph:
     """The graph of a training run.
 
     Attributes:
-      loop: the op that makes the training steps, with its tensors.
-      spec: model_fn's spec: its hooks and scaffold, and the tensors that the host graph can read.
+      loop: the op that makes the training steps, and the tensors that can be read after it has run.
+      spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
+        outside the TPU computation, because a session cannot fetch those inside.
       hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
@@ -37,8 +39,9 @@ class EvalGraph:
 
     Attributes:
       metrics: the metrics; run their update until a hook or the end of the input stops the session.
-      spec: model_fn's spec: its hooks and scaffold, and the tensors that the host graph can read.
-      hooks: SessionRunHooks that the session needs.
+      spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
+        outside the TPU computation, because a session cannot fetch those inside.
+      hooks: SessionRunHooks that the session needs, for example to feed the input.
       batches_done: returns the number of batches evaluated so far; None if unknown.
     """
 
@@ -54,8 +57,9 @@ class PredictGraph:
 
     Attributes:
       read_batches: takes a session and yields each batch of predictions until the input ends.
-      spec: model_fn's spec: its hooks and scaffold, and the tensors that the host graph can read.
-      hooks: SessionRunHooks that the session needs.
+      spec: the hooks, the scaffold and the tensors of model_fn's spec. On a TPU, the tensors are
+        outside the TPU computation, because a session cannot fetch those inside.
+      hooks: SessionRunHooks that the session needs, for example to feed the input.
     """
 
     read_batches: Callable[[Any], Iterator[Any]]
@@ -64,11 +68,12 @@ class PredictGraph:
 
 
 class ExecutionBackend(Protocol):
-    """Builds and runs one mode of a program on a kind of device.
+    """Builds the graph of one mode, such as training, and runs it on a kind of device.
 
-    A mode enters `new_graph`, calls the build method of the mode once, and then runs a session from
-    `create_session` inside `run_scope`. The hooks of the graphs drive infeed and outfeed; leaving
-    `run_scope` shuts the devices down.
+    The code of a mode (see `trainer.modes`) enters `new_graph`, calls the mode's build method, such
+    as `build_train_graph`, once, and then runs a session from `create_session` inside `run_scope`.
+    On a TPU, hooks of the graph drive infeed and outfeed, and the end of `run_scope` shuts the TPU
+    system down.
     """
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
@@ -90,7 +95,7 @@ class ExecutionBackend(Protocol):
           global_step: the variable that counts steps.
           checkpoint: the checkpoint that the variables will be restored from; None for initial
             values.
-          plan: decides how many steps one run of the loop makes.
+          plan: decides how many training steps each `session.run` makes.
         """
 
     def build_eval_graph(
@@ -138,7 +143,7 @@ class ExecutionBackend(Protocol):
             `trainer.backends.monitored_session.create_monitored_session`.
 
         Returns:
-          An object with the methods of a tf.compat.v1.train.MonitoredSession.
+          A tf.compat.v1.train.MonitoredSession, or an object with the same methods.
         """
 
     def run_scope(self) -> AbstractContextManager[Any]:

@@ -81,7 +81,7 @@ class LocalBackend:
         self._interrupt_hook = KeyboardInterruptHook()
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a new default graph for one replica."""
+        """Return a context with a new default graph, in which sums over replicas are identities."""
         return run_graph.new_run_graph(config, has_single_replica=True, device_fn=self._device_fn)
 
     def build_train_graph(
@@ -92,10 +92,11 @@ class LocalBackend:
         checkpoint: str | None,
         plan: iterations_per_loop.IterationPlan,
     ) -> TrainGraph:
-        """Build a loop around the step of model_fn.
+        """Build the graph whose training op repeats the step that model_fn has built.
 
-        `build_train_loop` makes existing ops outside the step wait for the loop's earlier steps. So
-        the ops of a host_call, which are built first, see the variables of the last step.
+        The ops of a host_call are built first, because `build_train_loop` makes reads of variables
+        that already exist wait for every step but the last. So a host_call reads the variables as
+        the last step finds them, and not those from before the loop.
         """
         model = _build_model(program, input_fn, ModeKeys.TRAIN, checkpoint)
         summaries.add_loss_summary(model.spec.loss)
@@ -111,7 +112,7 @@ class LocalBackend:
         checkpoint: str | None,
         steps: int | None,
     ) -> EvalGraph:
-        """Build the metrics. Each `session.run` updates the metrics with one batch, of any size."""
+        """Build metrics, which each `session.run` updates with one batch of any size."""
         model = _build_model(program, input_fn, ModeKeys.EVAL, checkpoint)
         metrics = eval_metrics.build_spec_metrics(model.spec, model.features)
         stop = StopAfterRunsHook(steps)
@@ -177,7 +178,7 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     """Create the backend of a task in the cluster of TF_CONFIG.
 
     Returns:
-      None if the mode has its own session target, outside the cluster.
+      The backend; None if the config names another session target than the cluster for this mode.
     """
     if mode == ModeKeys.TRAIN:
         device_fn = config.device_fn
@@ -196,8 +197,8 @@ def _create_cluster_backend(config: RunConfig, mode: str) -> LocalBackend | None
     master = config.evaluation_master if mode == ModeKeys.EVAL else config.master
     if master != config.task.master:
         return None
-    # This mode runs in the local process. In the cluster, restoring a checkpoint would overwrite
-    # the variables on the parameter servers, which the workers are still training.
+    # Run this mode in the local process. In a session of the cluster, restoring a checkpoint would
+    # overwrite the variables on the parameter servers, which the workers are still training.
     return LocalBackend(device_fn=config.device_fn)
 
 

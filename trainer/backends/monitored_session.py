@@ -57,7 +57,8 @@ class _WorkerSessionCreator(tf.compat.v1.train.SessionCreator):
             ready_op=self._scaffold.ready_op,
             ready_for_local_init_op=self._scaffold.ready_for_local_init_op,
             graph=tf.compat.v1.get_default_graph(),
-            # Poll every second. TensorFlow's WorkerSessionCreator polls only every 30 s.
+            # Check every second whether the chief has initialised the variables. TensorFlow's
+            # WorkerSessionCreator would check only every 30 s.
             recovery_wait_secs=1,
         )
         return manager.wait_for_session(
@@ -85,14 +86,15 @@ def create_monitored_session(
     Args:
       config: the settings of the run.
       master: session target.
-      proto: the ConfigProto.
+      proto: the ConfigProto of the session.
       scaffold: a tf.compat.v1.train.Scaffold with the saver and the initialisation ops.
       hooks: SessionRunHooks, called in this order.
       checkpoint_dir: directory whose newest checkpoint is restored; None to use checkpoint_path.
       checkpoint_path: the checkpoint to restore; None to use checkpoint_dir, or to restore nothing.
       is_chief: whether this process initialises the variables.
       recovers_lost_session: whether a new session replaces a lost session, and continues from the
-        newest checkpoint. An evaluation or prediction cannot continue from a checkpoint.
+        newest checkpoint. False lets the run fail, because an evaluation or prediction cannot
+        continue in the middle of its input.
 
     Raises:
       tf.errors.DeadlineExceededError: the chief has not initialised the variables within the

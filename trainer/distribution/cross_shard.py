@@ -18,9 +18,9 @@ _SUM = tf.compat.v1.losses.Reduction.SUM
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     """Optimizer wrapper: each replica applies the mean, or the sum, of all replicas' gradients.
 
-    `minimize` and `compute_gradients` scale the loss, so that the sum of the gradients over the
-    replicas is their mean. Gradients from another source, such as tf.gradients, are not scaled:
-    `apply_gradients` adds them up. Divide such gradients by the number of replicas for the mean.
+    `apply_gradients` sums the gradients over the replicas. For the mean, `minimize` and
+    `compute_gradients` first divide the loss by the number of replicas. Gradients from another
+    source, such as tf.gradients, are not divided: divide them yourself if you want their mean.
     TensorFlow's CrossShardOptimizer behaves in the same way.
 
     A run on a CPU or GPU has one replica, whose gradients are the mean already. In such a run the
@@ -40,8 +40,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
           opt: a tf.compat.v1.train.Optimizer.
           reduction: tf.compat.v1.losses.Reduction.MEAN or SUM.
           name: name prefix of the optimizer's ops.
-          group_assignment: groups of replica numbers; each group reduces its own gradients. None
-            makes one group of all replicas.
+          group_assignment: groups of replica numbers; gradients are averaged or summed within each
+            group. None makes one group of all replicas.
 
         Raises:
           InvalidSetting: the reduction is unknown, or `opt` is not a TensorFlow 1 optimizer.
@@ -66,7 +66,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(
         self, loss: Any, var_list: Any = None, **kwargs: Any
     ) -> list[tuple[Any, Any]]:
-        """Return this replica's gradients, scaled so that their sum is the configured reduction."""
+        """Return this replica's gradients; their sum over the replicas is the mean, or the sum."""
         replicas = _num_replicas()
         if replicas > 1 and self._reduction == _MEAN:
             group = len(self._group_assignment[0]) if self._group_assignment else replicas
@@ -77,7 +77,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the op that reduces gradients over the replicas and applies them."""
+        """Return the op that sums gradients over the replicas and applies the sums."""
         pairs = list(grads_and_vars)
         if _num_replicas() > 1:
             if self._reduction == _MEAN and not self._has_scaled:

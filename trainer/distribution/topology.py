@@ -47,7 +47,11 @@ class TpuSlice:
         return core % cores_per_host
 
     def infeed_device_assignment(self, device_assignment: Any) -> Any:
-        """Return the DeviceAssignment that infeed ops use; None to use the cores' numbers."""
+        """Return the DeviceAssignment by which infeed ops find the cores of a replica.
+
+        Returns:
+          None if infeed ops find the cores by their numbers.
+        """
         return device_assignment
 
     def __str__(self) -> str:
@@ -74,7 +78,7 @@ class EmulatedTpuSlice(TpuSlice):
         return core
 
     def infeed_device_assignment(self, device_assignment: Any) -> None:
-        """Return None: infeed ops find the first core of a replica by its number."""
+        """Return None: infeed ops feed only the first core of a replica, and find it by number."""
 
     def __str__(self) -> str:
         return self._describe("emulated TPU core")
@@ -173,7 +177,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_input_fn(self) -> int:
-        """Rows of one batch of input_fn's Dataset, which input_fn finds in params['batch_size']."""
+        """Number of rows of one batch from input_fn, which finds it in params['batch_size']."""
         if self.input_mode == InputPipelineConfig.PER_HOST_V1:
             return self._batch_size // (self.hosts if self.mode == _TRAIN else 1)
         if self.input_mode in _WHOLE_BATCH:
@@ -182,7 +186,7 @@ class BatchTopology:
 
     @property
     def batch_size_for_model_fn(self) -> int:
-        """Rows of the batch of one replica, which model_fn finds in params['batch_size']."""
+        """Number of rows of one replica's batch, which model_fn finds in params['batch_size']."""
         if self.input_mode == InputPipelineConfig.BROADCAST:
             return self._batch_size
         return self._batch_size // self.replicas

@@ -101,8 +101,8 @@ class TPUContext:
         self._check_in_range("replica", replica_id, self.num_replicas)
         assignment = self._topology.system.infeed_device_assignment(self._device_assignment)
         if assignment is not None:
-            # Under model parallelism the host of a replica depends on the DeviceAssignment, which
-            # follows the mesh of the cores and not their numbers.
+            # Look the host up in the DeviceAssignment. Under model parallelism a replica's cores
+            # are neighbours in the mesh, so the host does not follow from the replica's number.
             coordinates = assignment.coordinates(replica_id, 0)
             host = int(assignment.topology.task_ordinal_at_coordinates(coordinates))
             ordinal = int(assignment.tpu_ordinal(replica=replica_id))

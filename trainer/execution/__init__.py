@@ -1,1 +1,1 @@
-"""The execution of several steps in one session.run, and hooks that stop a run."""
+"""The graph of a run, the loop of steps in one session.run, and the handling of signals."""

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from trainer.config.run_config import TPUConfig
 
-# The largest int32: the loop in the graph needs a limit, and no run reaches this limit.
+# Stands for no limit on the number of steps. The loop in the graph needs some limit; it counts in
+# int32, and no run reaches the largest int32.
 UNBOUNDED = 2**31 - 1
 
 _NUM_TIMED_RUNS = 20

@@ -22,7 +22,7 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self) -> None:
-        """Create the hook; signals are handled from the first run on."""
+        """Create the hook, which handles signals only during `session.run`."""
         self._session: Any = None
         self._is_interrupted = False
         self._wakeup_sockets: tuple[socket.socket, socket.socket] | None = None
@@ -35,11 +35,12 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
         self._session = session
 
     def before_run(self, run_context: Any) -> None:
-        """Start to handle SIGINT."""
+        """Start to handle SIGINT, until `after_run`."""
         self._restore_handler()
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
-        # The handler may be that of an outer hook: an evaluation within training has its own hook.
+        # Replace the default handler, or that of an outer hook: an evaluation within training has a
+        # hook of its own. Leave a handler of the caller in place.
         is_ours = isinstance(getattr(handler, "__self__", None), KeyboardInterruptHook)
         if not is_main or not (is_ours or handler is signal.default_int_handler):
             return
@@ -88,8 +89,8 @@ class KeyboardInterruptHook(tf.compat.v1.train.SessionRunHook):
 
     def _handle_signal(self, number: int, frame: Any) -> None:
         if self._is_interrupted:
-            # Interrupt the main thread at the second Ctrl-C. The first had no effect, because the
-            # main thread was not in session.run.
+            # At the second Ctrl-C, interrupt the main thread wherever it is. The first one closed
+            # the session, which does not stop a main thread that is outside of session.run.
             raise KeyboardInterrupt
         self._is_interrupted = True
 

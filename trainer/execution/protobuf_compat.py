@@ -17,6 +17,6 @@ def patch_graph_io() -> None:
 
 
 def _message_to_string(message: Any, *, float_format: str = "", **options: Any) -> str:
-    """Return a message as text; an empty float_format is protobuf's default format."""
+    """Return a message as text; float_format must be empty, which means the default format."""
     assert not float_format
     return str(text_format.MessageToString(message, **options))

@@ -20,9 +20,8 @@ def new_run_graph(
 ) -> Iterator[Any]:
     """Create a new default graph with the run's seed and a global step; yield the global step.
 
-    Variables of the graph are resource variables: the training loop and a TPU computation can
-    capture them, and they have the same names and checkpoints as TensorFlow 1's reference
-    variables.
+    Variables of the graph are resource variables, because the training loop and a TPU computation
+    can use no others. Their names and checkpoints are those of TensorFlow 1's reference variables.
 
     Args:
       config: gives the random seed.
@@ -44,8 +43,9 @@ def new_run_graph(
 
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
-    # The initializers of tf.layers ignore the graph's seed: legacy Keras draws their seeds from its
-    # own generator, of which each thread has one. With a seed, the context replaces that generator.
+    # Replace legacy Keras's own random generator, of which each thread has one, if there is a seed.
+    # Keras draws the seeds of tf.layers' initializers from this generator, and not from the graph's
+    # seed, so that the initial values would differ from run to run.
     if seed is None:
         yield
         return

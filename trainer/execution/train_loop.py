@@ -34,7 +34,7 @@ class TrainLoop:
       iterations: int32 placeholder []: the number of steps of the next run; 1 by default.
       train_op: the op that makes the steps.
       loss: the loss of the last step, a scalar.
-      step: the global step after the last step.
+      step: the value of the global step after the last step.
       max_iterations: the largest number of steps of one run.
       before_run: a function of the number of steps; hooks call it before each session.run. Backends
         use it to prepare the run, for example to announce the steps to the infeed.
@@ -176,8 +176,8 @@ def _roots(step: dict[str, Any]) -> list[Any]:
                 tensor.op.name not in step or tensor.op.type == "Const"
                 for tensor in operation.inputs
             )
-            # After TensorFlow has inlined a call or a loop, the body may read a variable before the
-            # other inputs are available.
+            # Include every operation that takes a resource, such as a call that reads a variable.
+            # TensorFlow may inline the call, and then read before the other inputs are available.
             or any(tensor.dtype == tf.resource for tensor in operation.inputs)
         )
         and not _is_inside_while(operation)
@@ -187,9 +187,9 @@ def _roots(step: dict[str, Any]) -> list[Any]:
 def _reads(operations: Iterable[Any]) -> list[Any]:
     """Return the operations that read a resource, for example for the summary of a variable.
 
-    These operations must wait for the loop; otherwise they could read the value from before the
-    loop. In a run that does not feed `iterations`, such as the initialisation, the loop makes no
-    steps.
+    `build_train_loop` makes these operations wait for the earlier steps; otherwise they could read
+    the value from before the loop. In a run that does not feed `iterations`, such as the
+    initialisation, there are no earlier steps, so nothing waits.
     """
     return [
         operation
@@ -201,8 +201,9 @@ def _reads(operations: Iterable[Any]) -> list[Any]:
 
 
 def _is_inside_while(operation: Any) -> bool:
-    # A TensorFlow 1 while loop allows no edge from outside into its body. The body needs no such
-    # edge: it waits for the Enter operations, which count as outside the loop.
+    # Tell which operations can get no control input from outside: those in the body of a TensorFlow
+    # 1 while loop. They need none, because the body waits for its Enter operations, which count as
+    # outside the loop here.
     context = control_flow_util.GetContainingWhileContext(operation._get_control_flow_context())
     if context is not None and operation.type == "Enter":
         context = control_flow_util.GetContainingWhileContext(context.outer_context)

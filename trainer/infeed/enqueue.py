@@ -18,7 +18,10 @@ from trainer.tensorflow_internals import tpu_ops, while_v2
 logger = logging.getLogger("tensorflow.trainer")
 
 ExtraEnqueue: TypeAlias = Callable[[Any, Any, int], Any]
-"""Takes the features and labels of a shard and a replica's number; returns an op, or None."""
+"""Takes a shard's features and labels and the number of the replica that receives the shard.
+
+Returns an op that runs whenever a shard is fed to the replica, or None.
+"""
 
 
 def enqueue_batch(
@@ -99,7 +102,7 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
         lambda done: done < iterations,
         body,
         [tf.constant(0)],
-        # With parallel iterations, batches would overtake each other.
+        # Run one iteration at a time. With parallel iterations, batches would overtake each other.
         parallel_iterations=1,
         name="batches",
     )
@@ -107,7 +110,7 @@ def repeat_batches(build_once: Callable[[], Any], iterations: Any) -> Any:
 
 
 def repeat_existing_batch(enqueue_once: Any, iterations: Any) -> tuple[Any, int | None]:
-    """Build the op that repeats ops of the default graph, by running copies of them.
+    """Build the op that runs copies of an op of the default graph, to feed several batches.
 
     Args:
       enqueue_once: the op that feeds one batch.

@@ -43,12 +43,12 @@ class Infeed:
     Attributes:
       iterations: int32 placeholder [], 1 by default: the number of global batches that one run
         of `enqueue` feeds.
-      enqueue: the op that feeds the batches. The hosts advance independently; the op ends when
-        all of them have finished. It raises tf.errors.OutOfRangeError at the end of the input.
+      enqueue: the op that feeds the batches. No host waits for the others; the op ends when all
+        hosts have finished. It raises tf.errors.OutOfRangeError at the end of the input.
       hooks: SessionRunHooks that start the Datasets before the first run of `enqueue`.
       dequeue: builds, inside the replicated computation, the op that takes a replica's next
-        shard.
-      shard_nest: the tensors of one replica's shard, without the mask.
+        shard from its infeed; returns the shard.
+      shard_nest: describes the tensors of one replica's shard, without the mask of `Batch`.
       max_iterations: the largest allowed value of `iterations`; None for no limit.
     """
 
@@ -82,9 +82,10 @@ def build_infeed(
       batch_axis: for each tensor the axis that PER_HOST_V1 splits; None for the first axis. Other
         input modes ignore this argument.
       padding: the policy for batches with fewer rows than params['batch_size']; None refuses
-        such batches. A policy that pads appends endless batches of padding, whose mask is 0 on
-        every replica, to a Dataset.
-      steps: with a policy that pads, the number of global batches to take from the Datasets.
+        such batches. A policy that pads also appends endless batches of padding to each Dataset;
+        their mask is 0 on every replica.
+      steps: with a policy that pads, the number of global batches to take from the Datasets; None
+        for all.
       parallel_get_next: whether replicas may take their batches in any order under PER_HOST_V2.
         A policy that keeps the order of rows overrides this argument.
       input_partition_dims: see TPUConfig.

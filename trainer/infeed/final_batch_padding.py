@@ -7,8 +7,8 @@ rows over several batches (evaluation).
 
 The elements of the Datasets in this module are flat tuples of tensors. A padded Dataset has one
 more tensor at the end, the mask: int32 [rows], 1 for a real row and 0 for padding. After the last
-real row, a padded Dataset continues with an endless sequence of batches of padding. So a device
-that detects the end of the input one loop too late never waits for input.
+real row, a padded Dataset continues with an endless sequence of batches of padding. So a core never
+waits for input, even if the host detects the end of the input one loop too late.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from trainer.infeed.tensor_nest import TensorLeaf
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The tensors of a full batch.
+    """Describes the tensors of a batch of input_fn, and the number of rows of a full batch.
 
     Attributes:
       leaves: the tensors; the number of rows may be unknown.
@@ -135,7 +135,7 @@ class SpreadFinalBatch(FinalBatchPadding):
 
         def spread_batch(*tensors: Any) -> Any:
             num_rows = _count_rows(tensors, spec)
-            # For a batch without rows, the number of batches is 0.
+            # Round up. A batch without rows becomes 0 batches, and so disappears.
             num_partial = (num_rows + spec.shards - 1) // spec.shards
             num_batches = tf.where(tf.equal(num_rows, spec.rows), 1, num_partial)
 
@@ -230,6 +230,6 @@ def _repeat_padding_forever(dataset: Any, spec: BatchSpec) -> Any:
 
 
 def _without_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    # The functions of this module use no Python control flow on tensors, so AutoGraph has nothing
-    # to convert.
+    # Switch AutoGraph off. It would have nothing to convert, because the functions of this module
+    # use no Python control flow on tensors.
     return tf.autograph.experimental.do_not_convert(function)

@@ -23,7 +23,8 @@ class InputSource:
       nest: the structure and the specs of a batch's tensors, without the mask.
       axes: for each tensor the axis of its rows, None for a scalar; the mask's axis is 0.
       shards: number of parts that a batch is split into for the replicas.
-      rows: length of the mask, which is then the last tensor of a batch; None without a mask.
+      rows: number of rows of a batch, if a mask follows its tensors as the last tensor; None if a
+        batch has no mask.
       next_batch: builds the ops that take the next batch; returns its tensors in the order of the
         leaves.
       initializer: the op that starts the Dataset's iterator; None for batches of tensors.
@@ -154,8 +155,8 @@ def _axes_of_unsplit_batch(
 ) -> tuple[int | None, ...]:
     """Return the axis of the rows for each tensor of a batch that is not split.
 
-    The axis need not be the first: some programs transpose images to [height, width, channels,
-    rows].
+    If the given axis has another size than the batch, the last axis of the batch's size is taken:
+    some programs transpose images to [height, width, channels, rows].
     """
     return tuple(
         axis

@@ -57,10 +57,10 @@ def build_partition(
     """Build the partition that TPUConfig.input_partition_dims describes.
 
     Args:
-      input_partition_dims: one or two nests, for features and for labels. Each tensor is replaced
-        by a list of the number of parts along each dimension, or by None; see TPUConfig.
+      input_partition_dims: one or two nests, for features and for labels. In the place of each
+        tensor is a list with the number of parts along each dimension, or None; see TPUConfig.
       shard_nest: the tensors of one replica's shard.
-      cores: num_cores_per_replica.
+      cores: number of cores of a replica.
 
     Raises:
       InvalidSetting: the nests or the numbers do not match the input.

@@ -85,8 +85,8 @@ def per_replica_batches(
     Args:
       next_batch: builds the ops that take the next batch.
       replicas: number of batches to take.
-      in_order: whether the first replica receives the first batch, and so on; False takes the
-        batches concurrently.
+      in_order: whether the first replica receives the first batch, the second the second, and so
+        on; False takes the batches concurrently, in any order.
     """
     batches: list[list[Any]] = []
     for _ in range(replicas):

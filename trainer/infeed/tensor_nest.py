@@ -92,7 +92,8 @@ def build_tensor_nest(specs: Any) -> TensorNest:
     template = split_features_and_labels(specs)
     flat: list[TensorLeaf | None] = []
     for path, spec in nest.flatten_with_tuple_paths(template):
-        # A Dataset represents None by a NoneTensorSpec, which TensorFlow does not export.
+        # A Dataset represents None by a NoneTensorSpec. Compare the name of the class, because
+        # TensorFlow does not export the class.
         if spec is None or type(spec).__name__ == "NoneTensorSpec":
             flat.append(None)
             continue

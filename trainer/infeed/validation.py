@@ -18,7 +18,7 @@ TYPES = (
     tf.uint8,
     tf.complex64,
 )
-"""The dtypes that the infeed accepts here. A TPU emulates int64 slowly, so int64 is left out."""
+"""The dtypes that the infeed accepts. int64 is not among them: a TPU emulates it slowly."""
 
 _CASTS = {
     tf.int64: "tf.int32",

@@ -45,8 +45,9 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
     """Build metrics from ops, and the weighted mean of a loss.
 
     Args:
-      metrics: name → (value, update op), or a tf_keras Metric that was updated.
-      loss: one or several losses, each a mean over rows: a float tensor of any shape.
+      metrics: the value for each name is a pair (value, update op), or a tf_keras Metric on which
+        model_fn has called update_state.
+      loss: float tensor of any shape. Each element is a loss, the mean over some rows.
       rows: the number of rows of each loss, which is its weight; None for equal weights.
 
     Raises:
@@ -64,7 +65,7 @@ def build_eval_metrics(metrics: Mapping[str, Any], loss: Any, rows: Any) -> Eval
 
 
 def value_update_pairs(metrics: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return metrics by name as pairs (value, update op); Keras metrics are converted."""
+    """Return each metric by name as a pair (value, update op); convert Keras metrics to pairs."""
     return {name: _value_and_update(metric) for name, metric in metrics.items()}
 
 
@@ -85,8 +86,8 @@ def _value_and_update(metric: Any) -> tuple[Any, Any]:
     if not spec_validation.is_keras_metric(metric):
         value, update = metric
         return value, update
-    # Add the variables to a collection. Keras does not, and no session would initialise the
-    # variables.
+    # Add the metric's variables to the collection of the variables that a session initialises,
+    # because Keras adds them to no collection.
     local = {variable.ref() for variable in tf.compat.v1.local_variables()}
     for variable in metric.variables:
         if variable.ref() not in local:

@@ -1,4 +1,4 @@
-"""Conversion of batch sizes and dtypes, for input_fns that were not written for a TPU."""
+"""Conversion of an input's batch size and dtypes, if input_fn was not written for a TPU."""
 
 import logging
 from typing import Any

@@ -62,10 +62,11 @@ class ModelProgram:
         return bool(values()) if callable(values) else bool(self.params)
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the plan for training loops: one step each, unless the config has a TPUConfig."""
+        """Return the plan for the lengths of training loops; without a TPUConfig, one step each."""
         if self.config.has_tpu_config:
             return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
-        # The hooks of programs that are written for Estimator expect a call for each step.
+        # Make one step in each loop, because a program that is written for Estimator expects its
+        # hooks to be called for each step.
         return iterations_per_loop.FixedIterations(1)
 
     def model_params(self, mode: str, *, is_export: bool = False, for_tpu: bool = False) -> Any:
@@ -157,7 +158,7 @@ class TPUModelProgram(ModelProgram):
     encode_input: Callable[[Any, int, str], Any] | None = None
 
     def iteration_plan(self) -> iterations_per_loop.IterationPlan:
-        """Return the plan for training loops."""
+        """Return the plan for the lengths of training loops, from TPUConfig.iterations_per_loop."""
         return iterations_per_loop.build_iteration_plan(self.config.tpu_config)
 
     specs: ClassVar[tuple[type[Any], ...]] = (EstimatorSpec, TPUEstimatorSpec)

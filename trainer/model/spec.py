@@ -36,7 +36,8 @@ class EstimatorSpec(NamedTupleMixin):
       predictions: a tensor, or a dict of tensors with equal first dimensions; required in PREDICT.
       loss: a scalar; required in TRAIN and EVAL.
       train_op: makes one step and increments the global step; required in TRAIN.
-      eval_metric_ops: name → (value, update op), or a tf_keras Metric that was updated.
+      eval_metric_ops: a dict of metrics by name. A metric is a pair (value, update op), or a
+        tf_keras Metric on which model_fn has called update_state.
       export_outputs: signature name → `PredictOutput`, `ClassificationOutput` or
         `RegressionOutput`; in PREDICT the default signature is added.
       training_chief_hooks: SessionRunHooks for TRAIN on the chief; a single machine is a chief.
@@ -137,7 +138,7 @@ class TPUEstimatorSpec(NamedTupleMixin):
         _set_hooks(self, "training_hooks", "evaluation_hooks", "prediction_hooks")
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Return the spec for a CPU or GPU, with the host functions called in the default graph.
+        """Return the spec for a CPU or GPU, and call the functions of eval_metrics and host_call.
 
         A host_call becomes a hook that runs its ops once in each `session.run`.
         """

@@ -53,14 +53,14 @@ def predict(
 
 _END = object()
 
-# Generators that the caller may have abandoned before their end.
+# Generators that the caller may have abandoned before their end, and that must be closed at exit.
 _open_generators: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
 
 
 @atexit.register
 def _close_generators() -> None:
-    # Close the sessions before the interpreter finalizes, because it then lets no other thread run
-    # Python. A session that waits for a Python function of its input pipeline would block forever.
+    # Close the sessions before the interpreter finalizes. While it finalizes, no other thread can
+    # run Python, so a session that waits for a Python function of its input would block forever.
     for generator in list(_open_generators):
         with contextlib.suppress(Exception):
             generator.close()

@@ -45,7 +45,7 @@ def train(
       backend: the execution backend.
       hooks: the caller's SessionRunHooks. They are called before the model's hooks, and after the
         hooks that save checkpoints and summaries. So a hook finds the checkpoint of its step.
-      steps: the number of steps to train.
+      steps: the number of steps to train; None for no limit.
       max_steps: the global step to stop at; if the checkpoint has reached that step, the function
         does nothing. Workers that share a global step may exceed max_steps by one loop each.
       saving_listeners: CheckpointSaverListeners, which are called for each checkpoint.
@@ -140,7 +140,7 @@ def _training_hooks(
             start,
             plan,
             others=model_and_user_hooks,
-            # Without parameter servers, workers share no global step.
+            # Count the workers only if they share a global step, which needs parameter servers.
             workers=config.num_worker_replicas if config.num_ps_replicas else 1,
         ),
         tf.compat.v1.train.NanTensorHook(loop.loss),

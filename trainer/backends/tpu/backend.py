@@ -31,14 +31,14 @@ class TpuBackend:
 
         Args:
           config: the settings of the run.
-          context: the TPU system and the topology of the mode.
+          context: the TPU system, and the distribution of the mode's batches over its cores.
         """
         self._config, self._context = config, context
         self._interrupt_hook = KeyboardInterruptHook()
         self._source_locations = xla_error_locations.SourceLocations()
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a new default graph, which keeps CrossReplicaSum ops unchanged."""
+        """Return a context with a new default graph, in which sums over replicas are kept."""
         return run_graph.new_run_graph(config)
 
     def build_train_graph(
@@ -96,7 +96,9 @@ class TpuBackend:
 
     @contextmanager
     def run_scope(self) -> Iterator[None]:
-        """Initialise the TPU system, shut it down at the end, and raise the root cause of errors.
+        """Return a context in which the TPU system is initialised; shut the system down after it.
+
+        If the run fails, leaving the context raises the root cause of all errors.
 
         Raises:
           UnsupportedOnTpu: the computation of a core has an op that XLA cannot compile.
@@ -119,7 +121,7 @@ class TpuBackend:
             raise explained from error
 
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
-        """Return the program with a model_fn that records the source line of each op."""
+        """Return the program with a model_fn that records each op's source line, for errors."""
         model_fn = self._source_locations.recording(program.model_fn)
         return dataclasses.replace(program, model_fn=model_fn)
 

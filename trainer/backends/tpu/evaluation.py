@@ -89,10 +89,11 @@ class _EvalLoopController(tf.compat.v1.train.SessionRunHook):
         self._send_next_batch_signal = send_next_batch_signal
 
     def before_run(self, run_context: Any) -> Any:
-        """Choose the number of steps of the next loop."""
+        """Choose the number of steps of the next loop, and announce it to infeed and outfeed."""
         count = self._iterations_per_run
         if self._steps is not None:
-            # A partial batch is spread over several steps, so at least one more step may be needed.
+            # Make one step at least. A partial batch is spread over several steps that do not count
+            # as full batches, so the evaluation may need more steps than requested.
             count = min(count, max(self._steps - self._receiver.num_full_batches, 1))
         self._send_next_batch_signal(count)
         return tf.compat.v1.train.SessionRunArgs([], feed_dict={self._iterations: count})

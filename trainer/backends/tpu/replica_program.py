@@ -18,7 +18,7 @@ class ReplicaProgram(TPUModelProgram):
     Attributes:
       topology: the distribution of the batches.
       device_assignment: the cores of each replica; None for one core each.
-      pipeline: the input pipeline for which input_fn is called.
+      pipeline: the input pipeline for which input_fn is called; `pipeline_input` sets it.
     """
 
     topology: BatchTopology | None = None
@@ -50,7 +50,7 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """Call an input_fn, and return its input in the form that is fed to the TPU."""
+        """Call an input_fn; return its Dataset or tensors, encoded if the program can encode."""
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:
             return returned

@@ -1,4 +1,7 @@
-"""The step that all replicas run, with its infeed, its outfeed and its parts."""
+"""The step that all replicas run, with its infeed and outfeed.
+
+What a step does besides calling model_fn, such as sending predictions, is the work of a `StepPart`.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,15 +26,15 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class ConnectedStep:
-    """The host's side of a replicated step.
+    """The tensors and hooks with which the host runs the loop of a `ReplicatedStep`.
 
     Attributes:
-      done: tensor to run for one loop, on the system of the run.
-      receiver: hands the values of the outfeed to the parts.
+      done: the tensor to fetch for one run of the loop; the TPU runtime has prepared it.
+      receiver: hands the values of the outfeed to the step parts.
       infeed_outfeed_hook: drives infeed and outfeed. Pass the number of steps to its
         `send_next_batch_signal` before each run of the loop.
       hooks: SessionRunHooks of the infeed and the outfeed.
-      part_hooks: SessionRunHooks of the parts.
+      part_hooks: SessionRunHooks of the step parts.
     """
 
     done: Any
@@ -42,13 +45,13 @@ class ConnectedStep:
 
 
 class ReplicatedStep:
-    """One mode's step on all replicas.
+    """Builds one mode's step for all replicas, the loop around the step, and the host's ops.
 
     Call `build_loop` once and then `connect` once.
 
     Attributes:
       infeed: feeds the batches.
-      outfeed: transfers the tensors of the parts to the host.
+      outfeed: transfers the tensors of the step parts to the host.
       iterations: int32 placeholder []: the number of steps that a run of the loop makes.
       spec: the spec that model_fn returned; set by `build_loop`.
     """
@@ -73,7 +76,7 @@ class ReplicatedStep:
           parts: the step parts of the mode.
           padding: see `trainer.infeed.build_infeed`.
           steps: see `trainer.infeed.build_infeed`.
-          outfeed_every_n_steps: the number of steps between two outfeeds.
+          outfeed_every_n_steps: of every n steps of a loop, only the first sends tensors.
         """
         self._context = context
         self._parts = (*parts, *context.step_parts)
@@ -112,14 +115,14 @@ class ReplicatedStep:
         waits_for_results: bool = False,
         sleep_secs: float = 0.0,
     ) -> "ConnectedStep":
-        """Build the host's side of the loop.
+        """Build the ops and hooks with which the host feeds the loop and receives its outfeed.
 
         Args:
           done: the result of `build_loop`.
           make_hook: takes the arguments of `InfeedOutfeedHook` and returns the hook that drives
             infeed and outfeed; None for `InfeedOutfeedHook` itself.
-          waits_for_results: whether a run of the loop ends only after its last outfeed has been
-            received.
+          waits_for_results: whether `session.run` of the loop returns only after the last outfeed
+            of the loop has been received.
           sleep_secs: the delay before the first batch is fed, in seconds.
 
         Returns:

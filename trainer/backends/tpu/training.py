@@ -45,7 +45,7 @@ def build_train_graph(
       input_fn: returns the input.
       global_step: the variable that counts steps.
       checkpoint: the checkpoint that the variables will be restored from; None for initial values.
-      plan: decides how many steps one run of the loop makes.
+      plan: decides how many training steps each `session.run` makes.
       context: the TPU system.
     """
     config = program.config.tpu_config
@@ -90,7 +90,7 @@ class _TrainStepPart(StepPart):
     Attributes:
       loss: the local variable that holds the loss of the last step.
       loss_name: name of model_fn's loss op.
-      capture: the tensors that summaries and hooks read.
+      capture: copies the tensors that summaries and hooks read.
     """
 
     name = "train_step"
@@ -103,7 +103,7 @@ class _TrainStepPart(StepPart):
         self.loss_name = "loss"
 
     def dequeue(self, batch: Batch) -> Batch:
-        """Record which summaries exist before model_fn is called."""
+        """Record which summaries exist before model_fn is called; return the batch unchanged."""
         self.capture.start()
         return batch
 
@@ -169,11 +169,11 @@ def _writes_trainable_variable(step_graph: Any) -> bool:
 
 
 def _build_host_spec(spec: Any, loss: Any, train_op: Any) -> EstimatorSpec:
-    """Return the spec for the host graph, whose tensors replace those inside the loop.
+    """Return model_fn's spec with tensors that a session can fetch instead of those in the loop.
 
     Args:
       spec: the spec that model_fn returned inside the step.
-      loss: the loss of the last step, on the host.
+      loss: the loss of the last step, read after the loop.
       train_op: the op that runs the loop.
     """
     host_savers.rebuild_savers_on_host(spec.training_hooks or ())

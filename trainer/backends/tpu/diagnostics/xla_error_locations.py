@@ -32,8 +32,8 @@ class SourceLocations:
                 for operation in tf.compat.v1.get_default_graph().get_operations():
                     self._tracebacks[operation.name] = operation.traceback
 
-        # Copy the attribute in which `unbound_argument_names` finds the arguments that
-        # functools.partial has bound.
+        # Copy the arguments that a functools.partial has bound: without this attribute,
+        # `unbound_argument_names` would take them for arguments that model_fn still needs.
         record_and_call.keywords = getattr(model_fn, "keywords", {})  # type: ignore[attr-defined]
         return record_and_call
 
@@ -42,7 +42,7 @@ class SourceLocations:
         traceback = self._tracebacks.get(node)
         if traceback is None:
             return None
-        # Prefer a line of the user that calls a library to a line inside the library.
+        # If an op was created inside a library, name the user's line that called the library.
         user_frames = [frame for frame in traceback if not frame.filename.startswith(_LIBRARIES)]
         frame = user_frames[-1] if user_frames else traceback.last_user_frame()
         source = linecache.getline(frame.filename, frame.lineno).strip()

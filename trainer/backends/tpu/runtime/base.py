@@ -15,15 +15,15 @@ logger = logging.getLogger("tensorflow.trainer")
 
 @dataclass(frozen=True)
 class PreparedTargets:
-    """The ops and tensors that a session runs in place of the targets in the TPU graph.
+    """The targets (ops and tensors to run) of a TPU graph, in the form that the runtime can run.
 
     Attributes:
-      targets: in the order of the original targets.
+      targets: the prepared ops and tensors, in the order of the original targets.
       end_infeeds: op that closes the infeed queues. Each core still takes the batches in its queue,
         and then fails with tf.errors.OutOfRangeError instead of waiting. None if the runtime has no
         such op; then only closing the session ends the wait.
-      end_outfeeds: op that closes the outfeed queues, for the hosts that wait for results; else
-        like end_infeeds.
+      end_outfeeds: op that closes the outfeed queues. Each host still receives the results in the
+        queues, and then fails in the same way instead of waiting. None as for end_infeeds.
     """
 
     targets: list[Any]
@@ -73,7 +73,7 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return a remark about the system for the log, which may be empty."""
+        """Return a remark about the system, which may be empty, for the log line of a mode."""
 
     def device_assignment(self, topology: BatchTopology, config: RunConfig) -> Any:
         """Return the DeviceAssignment of the replicas' cores; None if replica i has core i."""

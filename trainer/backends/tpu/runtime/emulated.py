@@ -1,4 +1,7 @@
-"""The runtime of an emulated TPU: the TPU graph is lowered and runs on this machine's CPU."""
+"""The runtime of an emulated TPU: the TPU graph runs on this machine's CPU.
+
+For this the graph is lowered: ops that only a TPU can run are replaced by ops with CPU kernels.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,14 +55,18 @@ class EmulatedRuntime(TpuRuntime):
         """Lower the part of the default graph that the targets need."""
         lowered = lower_in_place(targets, compiled=self.is_compiled)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
-            # Set the static shapes again: queues replace infeed and outfeed, and have no static
-            # shapes.
+            # Set the static shapes again. They are lost because infeed and outfeed are replaced by
+            # queues, whose elements have no static shapes.
             if tf.is_tensor(lowered_target):
                 lowered_target.set_shape(target.shape)
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:
-        """Return a ConfigProto that places only the nodes that run: TPU ops have no CPU kernel."""
+        """Return a ConfigProto with which TensorFlow places only the nodes that run on devices.
+
+        The graph still has the TPU ops of which lowered copies run. They have no CPU kernel, so
+        placing them would fail.
+        """
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)
         session_config.graph_options.place_pruned_graph = True

@@ -17,7 +17,7 @@ from trainer.tensorflow_internals import Topology, device_assignment, tpu_system
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# Number of cores of a replica → the box of cores (x, y, z, core) in the mesh.
+# Number of cores of a replica → the size (x, y, z, core) of the box that they form in the mesh.
 # Source: the shapes that TPUEstimator's documentation gives for num_cores_per_replica.
 _COMPUTATION_SHAPES = {
     1: [1, 1, 1, 1],
@@ -45,7 +45,8 @@ class _InitializedSystem:
 
 
 _initialization_lock = threading.Lock()
-# Master → system. Runs on one system can be nested, such as an evaluation within training.
+# Master → its system. Runs share the system because they can be nested: an evaluation within
+# training must not initialise the system again, or shut it down.
 _initialized_systems: dict[str, _InitializedSystem] = {}
 
 
@@ -91,7 +92,10 @@ class TensorFlowRuntime(TpuRuntime):
             self._release(config)
 
     def preemption_hooks(self, config: RunConfig) -> tuple[Any, ...]:
-        """Return hooks that initialise restarted workers, and end the process at a preemption."""
+        """Return hooks that initialise restarted workers, and end the process at a preemption.
+
+        A hook for preemptions is returned only if the API of Google Cloud can tell about them.
+        """
         reinitialize = _ReinitializeHook(self, config)
         resolver = config.cluster
         client = getattr(resolver, "_cloud_tpu_client", None)

@@ -29,7 +29,10 @@ _VALUE_INPUTS = {
 
 
 class TensorCapture:
-    """The captured tensors of a step, and the summaries and hooks that read them."""
+    """The tensors of a step that are copied for the host's summaries and hooks.
+
+    Call `start` before model_fn, the capture methods after it, and then `restore_for_hooks`.
+    """
 
     def __init__(self, outputs: StepOutputVariables) -> None:
         """Create a capture without tensors.
@@ -43,7 +46,7 @@ class TensorCapture:
         self._hook_tensors: list[tuple[Any, Any, Any]] = []
 
     def start(self) -> None:
-        """Record the summaries that exist before model_fn is called."""
+        """Count the summaries that exist before model_fn is called, which are not captured."""
         self._num_earlier_summaries = len(tf.compat.v1.get_collection(_SUMMARIES))
 
     def capture_summaries(self) -> None:
@@ -66,8 +69,8 @@ class TensorCapture:
 
         Args:
           hooks: the model's hooks.
-          stored: id of a tensor → the variable that the tensor has been copied into. This method
-            adds the tensors that it copies.
+          stored: id of a tensor → the variable into which each step copies the tensor. This method
+            reuses these variables, and adds those that it creates.
         """
         step_graph = tf.compat.v1.get_default_graph()
         for hook in hooks:
@@ -81,7 +84,10 @@ class TensorCapture:
                 self._hook_tensors.append((hook, tag, variable))
 
     def restore_for_hooks(self, done: Any) -> None:
-        """Rebuild the summaries in the host graph, and pass the captured tensors to the hooks.
+        """Let summaries and hooks read the copies; called after the loop is built.
+
+        Each captured summary is rebuilt outside the TPU computation. In each hook, a tensor that
+        reads the copy replaces the tensor inside the computation.
 
         Args:
           done: the tensor or op after which the values of the last step can be read.

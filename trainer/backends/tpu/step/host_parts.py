@@ -15,7 +15,7 @@ from trainer.model.spec import TPUEstimatorSpec
 
 
 class HostCallPart(StepPart):
-    """The tensors of a spec's host_call. The host calls the host_call's function on them."""
+    """Sends the tensors of a spec's host_call to the host, and runs its function on them there."""
 
     name = "host_call"
 
@@ -32,7 +32,7 @@ class HostCallPart(StepPart):
         return tensors
 
     def host_ops(self, tensors: Any) -> Any:
-        """Call the function of the host_call."""
+        """Build the host's ops by calling the function of the host_call with the tensors."""
         assert self._function is not None
         fetches = call_on_host((self._function, tensors))
         self._hooks = [SummaryWritersHook()]
@@ -44,7 +44,7 @@ class HostCallPart(StepPart):
 
 
 class EvalMetricsPart(StepPart):
-    """The loss and the tensors of eval_metrics, from which the host computes the metrics.
+    """Sends the loss and the tensors of eval_metrics to the host, which computes the metrics.
 
     Attributes:
       metrics: the metrics on the host, once `host_ops` has been called.
@@ -87,11 +87,11 @@ class EvalMetricsPart(StepPart):
 
 
 class PredictionsPart(StepPart):
-    """The predictions of model_fn.
+    """Sends the predictions of model_fn to the host, and collects them in a list.
 
     Attributes:
-      batches: name → array [rows, ...] for each step, in the order of the input. The reader
-        removes the batches that it has taken.
+      batches: one dict for each step, name → array [rows, ...], in the order of the input. Whoever
+        reads the list clears it before the next loop.
     """
 
     name = "predictions"

@@ -1,4 +1,4 @@
-"""Savers that model_fn creates inside the step, rebuilt on the host graph."""
+"""Savers that model_fn creates inside the TPU computation, rebuilt outside of it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,8 @@ v1 = tf.compat.v1
 def rebuild_savers_on_host(hooks: Iterable[Any]) -> None:
     """Build, in the default graph, the savers that were built inside the step.
 
-    The host cannot run ops inside the step. A rebuilt saver keeps its variables and options.
+    A session cannot run the ops that such a saver has inside the TPU computation. A rebuilt saver
+    keeps its variables and options.
 
     Args:
       hooks: the model's hooks. A CheckpointSaverHook may have its own saver, which is rebuilt too.

@@ -1,8 +1,8 @@
 """Dead-code elimination for the body of a step's While loop.
 
 In a TensorFlow 1 graph an op runs only if something that runs needs the op. In the body of a
-functional loop, ops with side effects run in any case. For example, a train_op that model_fn builds
-in an evaluation would train the model.
+functional loop, ops with side effects would run in any case: for example, a train_op that model_fn
+builds in an evaluation would train the model. So the ops that nothing needs are removed.
 """
 
 from typing import Any

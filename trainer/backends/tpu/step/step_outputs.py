@@ -13,7 +13,7 @@ class StepOutputVariables:
     """Local variables with values of the last step.
 
     Attributes:
-      writes: the ops that each step must run to write the variables.
+      writes: the ops with which each step writes its values into the variables.
     """
 
     def __init__(self, replicas: int) -> None:

@@ -10,7 +10,8 @@ class StepPart:
     """A kind of data, in addition to the batch, that enters or leaves a replica's step.
 
     Examples are the tensors of a host_call and of evaluation metrics. A part overrides the methods
-    that it needs. The methods are called in this order, each while the named graph is built:
+    that it needs. Some methods add ops to the step, which is the body of the TPU computation, and
+    some to the host graph, which surrounds the computation. They are called in this order:
 
     1. `enqueue`, host graph: once for each replica, next to the enqueue of the replica's shard.
     2. `dequeue`, step: before model_fn.

@@ -27,7 +27,7 @@ def build_tpu_loop(
 
     Returns:
       The op that reports the status of the compilation, and a tensor that is available when all
-      replicas are done.
+      replicas have finished the loop.
     """
 
     def computation(count: Any) -> Any:

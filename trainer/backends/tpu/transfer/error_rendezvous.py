@@ -49,7 +49,7 @@ class ErrorRendezvous:
         """Record an error.
 
         Args:
-          source: name of the thread that failed.
+          source: name of the thread that failed, for the log.
           error: the error of the thread.
         """
         with self._lock:
@@ -61,7 +61,7 @@ class ErrorRendezvous:
 
     @property
     def cause(self) -> BaseException | None:
-        """The first error that is not the consequence of another error; None if there is none."""
+        """The first recorded error of the kind CAUSE; None if there is none."""
         first = self._most_informative()
         return first if first is not None and classify_error(first) is ErrorKind.CAUSE else None
 
@@ -83,11 +83,11 @@ class ErrorRendezvous:
         for function in self._exit_callbacks:
             function()
         if error is not None and not isinstance(error, Exception):
-            # Raise no other error: Ctrl-C, an exit and the end of a generator are not errors of the
-            # run.
+            # Let Ctrl-C, an exit and the end of a generator pass: they end the run without being
+            # errors of the run, so no error of a thread may replace them.
             return
-        # A MonitoredSession treats some errors as the end of the input, so the block may end
-        # without an error although a thread has failed.
+        # If the block ended without an error, raise only a CAUSE. There may be one, because a
+        # MonitoredSession treats some errors as the end of the input and does not raise them.
         first = self.cause if error is None else self._most_informative()
         for source, other in self._errors:
             if other is not first:

@@ -24,11 +24,11 @@ from trainer.infeed import Infeed
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# After another thread has failed, the main thread has this time, in seconds, to fail with a more
-# informative error.
+# How long, in seconds, a failed infeed or outfeed thread waits before it closes the session, so
+# that the main thread can first fail with a more informative error.
 _GRACE_SECS = 5.0
-# Seconds to wait for the end of a thread whose session is closed. Only Python code can still keep
-# such a thread busy.
+# How long, in seconds, to wait for the end of a thread that no op blocks any longer. The wait has a
+# limit because Python code that the thread runs, such as a callback, may not end.
 _JOIN_SECS = 3.0
 
 
@@ -61,9 +61,9 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
           results_per_loop: takes the number of steps of a loop and returns the number of outfeeds.
           waits_for_results: whether a run of the loop ends only after its last outfeed has been
             received.
-          end_infeed: op that wakes the cores that wait for an infeed; None if the runtime has no
-            such op, and only closing the session wakes them.
-          end_outfeed: op that wakes the hosts that wait for an outfeed; else like end_infeed.
+          end_infeed: op that ends the wait of cores for an infeed; None if the runtime has no
+            such op, and only closing the session ends the wait.
+          end_outfeed: op that ends the wait of hosts for an outfeed; None as for end_infeed.
           sleep_secs: the delay before the first batch is fed, in seconds.
         """
         self._infeed, self._enqueue = infeed, enqueue
@@ -79,7 +79,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
         rendezvous.on_exit(self.close)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Drop the threads of a lost session, and the steps that were announced to the threads."""
+        """Store the new session, and end the threads that served a lost session."""
         self.close()
         self._session = session
 
@@ -109,8 +109,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
 
     def end(self, session: Any) -> None:
         """Receive the results that are still to come, and end the threads."""
-        # Wake the threads that still wait at a queue. They would wait forever, because no further
-        # loop takes a batch or sends a result.
+        # Wake the threads that still wait to feed a batch or to receive a result. They would wait
+        # forever, because there is no further loop.
         for name, end_op, secs in (
             ("infeed", self._end_infeed, _JOIN_SECS),
             ("outfeed", self._end_outfeed, None),
@@ -146,7 +146,8 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
                         "The input ended before training did, and a TPU cannot stop within a "
                         "loop. Let input_fn's Dataset repeat(), or train fewer steps."
                     ) from None
-                # The cores compute the batches that are still in their queues. Then the loop ends.
+                # End the loop early: the cores still compute the batches in their infeed queues,
+                # and do not wait for more.
                 worker.session.run(self._end_infeed)
                 raise
             iterations -= count
@@ -157,7 +158,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             self._on_result(worker.session, worker.session.run(self._results))
 
     def _fail(self, worker: "_Worker", error: Exception) -> None:
-        """Record the error of a thread, and close the session unless the run ends by itself."""
+        """Record the error of a thread; close the session unless the run soon ends by itself."""
         if isinstance(error, tf.errors.OutOfRangeError):
             # The input has ended, which ends the loop without an error.
             return
@@ -167,20 +168,22 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
             logger.error(
                 "%s failed, which ends the run: %s follows", worker.name, type(error).__name__
             )
-        # On a real TPU a failed core makes infeed and outfeed fail as well, so the main thread may
-        # have a more informative error. On an emulated TPU the thread's error is the cause.
+        # Close the session at once only if no other thread can have a more informative error. On an
+        # emulated TPU, which has an op to end infeeds, the thread's error is the cause. On a real
+        # TPU a failed core makes infeed and outfeed fail as well, so wait for the main thread.
         is_root_cause = is_cause and self._end_infeed is not None
         if not worker.is_over.wait(0 if is_root_cause else _GRACE_SECS):
             worker.session.close()
 
 
 class _Worker:
-    """A thread that processes, for one session, the loops that are announced.
+    """The infeed or outfeed thread of a session, which works through the announced loops in order.
 
     Attributes:
       name: name of the thread.
       session: the session that the thread runs ops in.
-      is_over: event that is set when no other thread needs this thread any longer.
+      is_over: event that the hook sets when the session has ended, so that the thread waits for
+        nothing any longer.
       is_new: whether no loop has been processed yet.
     """
 
@@ -225,8 +228,8 @@ class _Worker:
 
     def join(self, secs: float | None) -> None:
         """Wait until the thread has ended, for at most `secs` seconds; None waits without limit."""
-        # A thread cannot join itself. A garbage-collected generator is closed in an arbitrary
-        # thread, which may be this thread.
+        # Do not let the thread join itself, which raises an error. The thread may run this method,
+        # because Python closes a garbage-collected generator of predictions in any thread.
         if self._thread is not threading.current_thread():
             self._thread.join(secs)
 

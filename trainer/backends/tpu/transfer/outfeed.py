@@ -47,16 +47,16 @@ class Outfeed:
         for path, tensor in zip(paths, flat, strict=True):
             _check_shape(path, tensor)
         self.specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
-        # In a replica with several cores, the first logical core sends.
+        # Let the first logical core send, because a replica with several cores sends only once.
         with tf.device(tf.compat.v1.tpu.core(0)):
             return tpu_ops.outfeed_enqueue_tuple(flat, name="outfeed")
 
     def dequeue(self) -> list[list[Any]]:
-        """Build the hosts' ops that receive one step; return the flat tensors of each replica."""
+        """Build the hosts' ops that receive one step's tensors; return a flat list per replica."""
         return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
     def dequeue_concatenated(self) -> list[Any]:
-        """Build the hosts' ops that receive one step; return the replicas' tensors concatenated.
+        """Build the hosts' ops that receive one step's tensors, and concatenate the replicas'.
 
         Under BROADCAST all replicas compute the same, and only the first replica's tensors are
         used.
@@ -74,7 +74,7 @@ class Outfeed:
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Nest values, given in the order of `specs`, like the tensors that were sent."""
+        """Return a flat list of values, in the order of `specs`, nested like the sent tensors."""
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:

@@ -28,7 +28,7 @@ class Receiver(Protocol):
 
 
 class OutfeedReceiver(Protocol):
-    """Receives the outfeeds of a loop, one at a time.
+    """Receives the outfeeds of a loop: for each step, the tensors that all replicas send.
 
     Attributes:
       fetches: the ops and tensors that receive one outfeed; None if nothing is sent.
@@ -46,7 +46,10 @@ class OutfeedReceiver(Protocol):
 
 
 class UnpaddedOutfeedReceiver:
-    """Receiver for batches without padding rows: the host uses all rows of the outfeed."""
+    """Receiver for batches without padding: the host's ops use all rows of the outfeed.
+
+    So the ops read the received tensors themselves, in the `session.run` that receives them.
+    """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
         """Build the host's ops of all parts.
@@ -75,8 +78,8 @@ class UnpaddedOutfeedReceiver:
 class PaddedOutfeedReceiver:
     """Receiver for batches with padding: feeds the rows that are not padding to the host's ops.
 
-    The host knows which rows are padding only after it has received the mask, so the host's ops
-    cannot read the outfeed directly.
+    The host knows which rows are padding only after it has received the mask. So one `session.run`
+    receives the outfeed, and a second one feeds the real rows to placeholders of the host's ops.
 
     Attributes:
       fetches: the tensors of one outfeed: those of the first replica, of the second, and so on.
