@@ -35,7 +35,8 @@ class AdmissionController:
         self._is_draining = False
         self._has_started = False
         self._num_waiters = 0
-        # Requests acquire the lock itself: acquiring the condition takes twice as long.
+        # A request acquires this lock directly, because acquiring it through the condition takes
+        # twice as long.
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
 

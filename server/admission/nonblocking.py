@@ -9,7 +9,10 @@ from types import TracebackType
 
 
 class WouldBlock(Exception):
-    """A request would block a thread that must not block. The request had no effect yet."""
+    """A request would have to wait for other requests, but its thread must not block.
+
+    The request had no effect yet, so that another thread can run it.
+    """
 
 
 class _ThreadState(threading.local):

@@ -23,12 +23,14 @@ _KINDS.update(
     (np.dtype(dtype), "other")
     for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")
 )
-# For arrays of up to this number of elements, `floats.encode_small` is faster.
+# For arrays of up to this number of elements, `floats.encode_small` is faster than
+# `floats.encode_floats`.
 _FEW = 48
 CHUNK_SIZE = 1 << 14
 """Larger arrays are encoded in chunks of this number of elements.
 
-Encoding at once would take several times the memory of the text, and exceed the CPU's caches.
+Encoding a large array at once would take several times the memory of the text, and would exceed the
+CPU's caches.
 """
 _MUST_BE_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
@@ -45,8 +47,8 @@ _ESCAPES = {
 def encode_tensor(name: str, array: Array) -> JsonText:
     """Encode a tensor as JSON, for example as "[[1, 2], [3, 4]]".
 
-    Strings keep their bytes. If the tensor's name ends in "_bytes", strings are encoded as
-    {"b64": "..."} objects.
+    Bytes of a string that are not UTF-8 are kept. If the tensor's name ends in "_bytes", strings
+    are encoded as {"b64": "..."} objects.
 
     Args:
       name: The alias of the tensor in its signature.
@@ -92,10 +94,10 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
 
     Args:
       name: The alias of the tensor in its signature.
-      array: [n, ...].
+      array: An array of shape [n, ...].
 
     Returns:
-      n texts.
+      n texts, one for each row.
 
     Raises:
       InvalidTensor: JSON cannot represent the type.
@@ -103,7 +105,8 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
     if array.dtype == object or not array.size:
         return [encode_tensor(name, row) for row in _split_rows(array)]
     opening, closing = b"[" * array.ndim, b"]" * array.ndim
-    # Numbers contain no brackets, so the separator occurs between rows only.
+    # Encode the whole array, and split its text into rows: numbers contain no brackets, so the
+    # separator occurs between rows only.
     separator = closing[1:] + b", " + opening[1:]
     rows: list[JsonText] = [
         *encode_tensor(name, array)[len(opening) : -len(closing)].split(separator)
@@ -130,8 +133,8 @@ def _encode_numbers(array: Array, kind: str) -> bytes:
 
 
 def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
-    # A chunk consists of whole rows with `CHUNK_SIZE` numbers together. If a single row is larger,
-    # the row itself is appended in chunks.
+    # A chunk consists of whole rows with at most `CHUNK_SIZE` numbers together. If a single row is
+    # larger, the row itself is appended in chunks.
     row_size = array[0].size
     text += b"["
     if row_size > CHUNK_SIZE:
@@ -147,7 +150,8 @@ def _append_chunked(text: bytearray, array: Array, kind: str) -> None:
 
 
 def _split_rows(array: Array) -> list[Array]:
-    # The ellipsis makes each row an array, even if the array has one dimension of Python objects.
+    # Index with an ellipsis, so that each row is an array. Otherwise a row of a one-dimensional
+    # object array would be a bare Python object.
     return [array[position, ...] for position in range(array.shape[0])]
 
 
@@ -159,7 +163,7 @@ def _encode_strings(name: str, array: Array) -> list[bytes]:
 
 
 def nest(leaves: Sequence[bytes], shape: tuple[int, ...]) -> bytes:
-    """Put encoded leaves into nested lists of a shape.
+    """Join encoded elements into nested JSON lists of a shape.
 
     Args:
       leaves: The elements in row-major order, as JSON.

@@ -17,7 +17,7 @@ _LISTS = {"bytes": 1, "float": 2, "int64": 3}
 def decode_examples(document: Json) -> list[bytes]:
     """Decode the examples of a classify or regress request.
 
-    Error texts say "classify" for both, as TensorFlow Serving's do.
+    Error texts say "classify" even for a regress request, as those of TensorFlow Serving do.
 
     Args:
       document: The parsed request body, an object.
@@ -114,12 +114,12 @@ def _to_utf8(text: str) -> bytes:
 def _encode_float(value: float) -> bytes:
     try:
         return struct.pack("<f", value)
-    except OverflowError:  # Numbers beyond the type's range become infinity.
+    except OverflowError:  # Numbers beyond the range of float32 become infinity.
         return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
 
 
 def _encode_message(field_number: int, content: bytes) -> bytes:
-    # Wire type 2 is that of a field with a length.
+    # Wire type 2 marks a field that begins with the length of its content.
     return bytes([field_number << 3 | 2]) + _encode_varint(len(content)) + content
 
 

@@ -8,16 +8,17 @@ import orjson
 
 from server.servables.servable import Array
 
-# Numbers of this range are formatted without an exponent. The power of ten that scales such a
-# number to an integer of nine digits is exact in a double.
+# The range of the numbers that `_round_to_decimals` handles. Such a number can be formatted without
+# an exponent, and the power of ten that scales the number to an integer of nine digits is exact in
+# a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# The format with six digits writes numbers from this number on with an exponent.
+# From this number on, the format with six digits has an exponent.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches an element in orjson's output that differs from the format with six digits: it has more
-# than six digits, an exponent, or is null.
+# Matches a number in orjson's output that may differ from the format with six digits: the number
+# has more than six digits or an exponent, is below 0.0001, or is null.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -30,8 +31,8 @@ def encode_floats(array: Array) -> bytes:
     type, else nine (float32) or seventeen (float64). An integral number ends in ".0".
     Source: tensorflow_serving/util/json_tensor.cc.
 
-    orjson writes the shortest digits that identify a double. So orjson receives the doubles that
-    are nearest to the rounded decimals.
+    orjson writes the numbers, because orjson is fast. As orjson writes the shortest digits that
+    identify a double, it gets the doubles that are nearest to the rounded decimals.
 
     Args:
       array: float32 or float64, of one dimension or more, not empty, in any memory layout.
@@ -40,7 +41,8 @@ def encode_floats(array: Array) -> bytes:
     text = orjson.dumps(decimals, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
     if is_known.all():
         return text
-    # orjson has written null for each number that has no such decimal.
+    # orjson has written null for each number that `_round_to_decimals` does not handle. Replace
+    # each null by the number, formatted in Python.
     fragments = text.split(b"null")
     others = [element.encode() for element in format_elements(array[~is_known])]
     pairs = zip(fragments, others, strict=False)
@@ -48,7 +50,7 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array of floats as JSON; return None if that needs `format_elements`."""
+    """Encode a small array with orjson; None if a number may need `format_elements`."""
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 
@@ -75,8 +77,8 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     """Round each number to its decimal with six or nine digits.
 
     Returns:
-      The doubles nearest to the decimals, NaN for numbers in another format; and whether each
-      number has such a double. Both have the shape of the array.
+      The doubles nearest to the decimals, with NaN for numbers that need another format; and a
+      mask that is True for the numbers with a decimal. Both have the shape of the array.
     """
     size = np.abs(array, dtype=np.float64)
     is_zero = size == 0
@@ -91,8 +93,9 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     is_six = six.astype(array.dtype) == size
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
-        # The significand of a float32 has 24 bits, and the power of ten has 28. So their product is
-        # exact in a double, and the rounding is correct.
+        # Use nine digits where six do not suffice. The significand of a float32 has 24 bits, and
+        # the power of ten has 28. So their product is exact in a double, and the rounding is
+        # correct.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range

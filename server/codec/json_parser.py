@@ -17,8 +17,9 @@ Json: TypeAlias = Any
 MAX_NESTING = 512
 """The deepest nesting of arrays and objects in a document, in levels."""
 
-# Large arrays are extracted only from documents that nest no deeper than this without them: an
-# array has 32 dimensions at most, so both together stay far below `MAX_NESTING`.
+# Large arrays are extracted only from documents that nest no deeper than this, apart from the
+# arrays. An array has at most 32 dimensions, so that document and array together stay far below
+# `MAX_NESTING`.
 _MAX_NESTING_AROUND_ARRAYS = 64
 _MAX_SHOWN_CHARACTERS = 256
 _SPACE = " \t\r\n"
@@ -34,7 +35,8 @@ _PLACEHOLDER = re.compile(r"@[0-9]+")
 # RapidJSON's forms of numbers that Python's `json` module refuses.
 _UNKNOWN_TO_JSON = re.compile(r"Inf(?!inity)|-NaN")
 _NUMBERS_AND_QUOTES = re.compile(r'"|\\.|-NaN|Inf(?:inity)?', re.DOTALL)
-# Matches an escape sequence; group 1 matches half of a surrogate pair.
+# Matches an escape sequence. Group 1 matches the escape sequence of a surrogate without its other
+# half.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)",
     re.DOTALL,
@@ -63,7 +65,7 @@ def parse_json(body: bytes) -> Json:
         try:
             return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
         except InvalidJson:
-            pass  # A string contained the numbers, or the document is invalid.
+            pass  # Parse the original: it is invalid, or the numbers were in a string.
     return _parse(body, MAX_NESTING)
 
 
@@ -80,7 +82,7 @@ def format_for_error(value: Json) -> str:
 
 
 def json_type_name(value: Json) -> str:
-    """Return the JSON type of a value as TensorFlow Serving's error texts call it: "Array"."""
+    """Return the name of a value's JSON type in TensorFlow Serving's errors, such as "Array"."""
     names = {
         dict: "Object",
         list: "Array",
@@ -98,8 +100,8 @@ def _parse(body: bytes, max_nesting: int) -> Json:
     except orjson.JSONDecodeError:
         return _parse_tolerantly(body, max_nesting)
     _check_nesting(body, max_nesting)
-    # Of several equal keys, orjson keeps the last and RapidJSON finds the first, so documents with
-    # equal keys are parsed again.
+    # Parse a document with equal keys again, because orjson keeps the last of several equal keys,
+    # and RapidJSON finds the first.
     return value if _has_unique_keys(body, value) else _parse_tolerantly(body, max_nesting)
 
 
@@ -158,16 +160,17 @@ def _check_nesting(document: bytes, max_nesting: int) -> None:
 
 def _has_unique_keys(document: bytes, value: Json) -> bool:
     """Return whether no object has two equal keys; may wrongly return False, but never True."""
-    # A document that is one flat object has one colon per key. In other documents, count the colons
-    # after a quotation mark. A colon in a string has no quotation mark before it, unless the mark
-    # is escaped.
+    # Compare the number of keys in the text with the number in the value, which has lost equal
+    # keys. In a document that is one flat object, count all colons. In other documents, count the
+    # colons after a quotation mark: a colon in a string has no quotation mark before it, unless the
+    # mark is escaped.
     if type(value) is dict and document.count(b":") == len(value):
         return True
     return sum(1 for _ in _KEY.finditer(document)) == _count_keys(value)
 
 
 def _count_keys(value: Json) -> int:
-    """Count the keys of all objects. Lists that begin with a scalar are not searched."""
+    """Count the keys of all objects. Lists that begin with a scalar are skipped, to save time."""
     count, pending = 0, [value]
     while pending:
         node = pending.pop()
@@ -220,7 +223,7 @@ def _too_deep(max_nesting: int) -> InvalidJson:
 
 
 def _insert_arrays(value: Json, arrays: list[RawNumericArray]) -> Json:
-    """Replace the placeholders "@0", "@1" ... in a value by the extracted arrays."""
+    """Replace the placeholders of `extract_numeric_arrays` ("@0", "@1" ...) by the arrays."""
     if type(value) is str and _PLACEHOLDER.fullmatch(value):
         return arrays[int(value[1:])]
     if type(value) is list:

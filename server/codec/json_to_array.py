@@ -20,7 +20,7 @@ _MAX_RANK = 32
 _FLOATS = frozenset(("float32", "float64"))
 _NUMBERS = frozenset((int, float))
 _NESTED = frozenset((list, RawNumericArray))
-# Below this size Python's min and max are faster than NumPy's checks for overflow.
+# For arrays of fewer elements, Python's min and max are faster than NumPy's checks for overflow.
 _FEW = 64
 # A bound slightly below the largest float32, so that every number within the bound fits.
 _MAX_FLOAT32 = 3.4e38
@@ -40,8 +40,8 @@ _NARROW = frozenset(("int8", "int16", "uint8"))
 def decode_value(value: Json, dtype: str) -> Array:
     """Convert nested lists of JSON values to an array. A bare value becomes a scalar.
 
-    The first element at each level implies the shape. Whole levels are checked at once, which
-    takes a tenth of the time of checking element by element.
+    The first element at each level implies the shape. The function checks all lists of a level
+    together, which takes a tenth of the time of checking element by element.
 
     Args:
       value: Nested lists of numbers, booleans, strings or {"b64": "..."} objects.
@@ -106,7 +106,7 @@ def is_base64(value: Json) -> bool:
 
 
 def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    """Stack raw arrays of one shape. None if the level holds anything else."""
+    """Stack RawNumericArrays. None if their shapes differ, or the level holds other values."""
     arrays: list[Array] = []
     for item in level:
         array = item.to_array(dtype) if type(item) is RawNumericArray else None
@@ -120,7 +120,7 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
 
 
 def _expand_raw_arrays(value: Json, level: int = 0) -> Json:
-    """Replace raw arrays by lists, down to the levels that an array can have."""
+    """Replace each RawNumericArray by lists, except below the deepest level of an array."""
     if type(value) is RawNumericArray:
         return value.tolist()
     if type(value) is not list or level > _MAX_RANK:
@@ -169,7 +169,8 @@ def _check_types(leaves: list[Json], types: Set[type], allowed: Set[type], dtype
 def _to_floats(leaves: list[Json], dtype: str) -> Array:
     if dtype == "float64":
         return np.array(leaves, np.float64)
-    # Small arrays avoid np.errstate, which takes longer than the other work for a small request.
+    # Convert small arrays without np.errstate, which takes longer than the other work for a small
+    # request.
     if 0 < len(leaves) < _FEW and min(leaves) > -_MAX_FLOAT32 and max(leaves) < _MAX_FLOAT32:
         return np.array(leaves, np.float32)
     doubles = np.array(leaves, np.float64)

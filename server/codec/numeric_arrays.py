@@ -22,10 +22,11 @@ except ImportError:
     simdjson = None
 
 MIN_BYTES = 2048
-"""The least size of an extracted array. Below, the general parser is as fast."""
+"""The least size of an extracted array in bytes. Below, the general parser is as fast."""
 _NOT_STRUCTURE = b"0123456789.+-eE \t\r\n"
 _NUMERIC_REGION = re.compile(rb"\[[0-9eE+\-.,\[\] \t\r\n]{%d,}" % MIN_BYTES)
-# The largest number of bytes before a single large array in a document, and after the array.
+# `_guess_single_region` assumes that the array begins within this number of bytes from the start of
+# the document, and ends within this number from the end.
 _EDGE_BYTES = 512
 _NOT_NUMERIC = re.compile(rb"[^0-9eE+\-.,\[\] \t\r\n]")
 _SEPARATORS = b", \t\r\n"
@@ -43,14 +44,14 @@ _INTEGERS: dict[str, type[Any]] = {
 
 
 class RawNumericArray:
-    """A rectangular array of numbers whose numbers are still text."""
+    """A rectangular JSON array of numbers, without a Python object for each number."""
 
     def __init__(self, text: bytes, shape: tuple[int, ...], parsed: Any) -> None:
         """Wrap a parsed text.
 
         Args:
           text: The JSON array.
-          shape: The shape that its brackets and commas imply.
+          shape: The shape that the brackets and commas of the text imply.
           parsed: The simdjson array of the text.
         """
         self._text = text
@@ -83,8 +84,8 @@ class RawNumericArray:
         except (TypeError, ValueError):
             return None
         if array.size != math.prod(self._shape):
-            # Refuse empty lists, because an empty list and a list of one number have the same
-            # brackets.
+            # Refuse text with empty lists. An empty list has the same brackets as a list of one
+            # number, so the shape counts more numbers than there are.
             return None
         if wide is np.int64 and narrow is not np.int64:
             # Check narrower integer types against 32 bits, as TensorFlow Serving does.
@@ -100,7 +101,7 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
 
     Returns:
       The document with the placeholders, and the arrays. None if the document has no large array,
-      or an array that only the general parser can parse.
+      or if only the general parser can parse one of the arrays.
     """
     if simdjson is None:
         return None
@@ -119,7 +120,7 @@ def _extract(
         array = _parse_array(body[start:end])
         if array is None:
             return None
-        # If the numbers are part of a string, the quotes of the placeholder make the document
+        # The region may be part of a string. Then the quotes of the placeholder make the document
         # invalid JSON, and the caller parses the original document.
         rest += [body[previous_end:start], b'"@%d"' % len(arrays)]
         arrays.append(array)
@@ -132,8 +133,8 @@ def _extract(
 
 
 def _guess_single_region(body: bytes) -> tuple[int, int] | None:
-    # Most large documents hold one array and little else. Searching through the whole document
-    # would take as long as parsing it.
+    # Guess that the document holds one array and little else, as most large documents do. Searching
+    # the whole document would take as long as parsing it.
     start = body.find(b"[", max(0, body.rfind(b'"', 0, _EDGE_BYTES)))
     edge = len(body) - _EDGE_BYTES
     other = _NOT_NUMERIC.search(body, edge)
@@ -193,7 +194,7 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # The first list of a level ends at the first run of (rank - level) closing brackets.
+        # The end of the first list of a level is the first run of (rank - level) closing brackets.
         # The outermost list ends with the text; searching for its end would take long.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:

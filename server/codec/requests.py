@@ -47,7 +47,7 @@ def decode_inputs(document: Json, signature: Signature) -> Arrays:
       signature: The signature whose inputs the request provides.
 
     Returns:
-      Alias → array, for each input of the signature.
+      The array of each input of the signature, by the alias of the input.
 
     Raises:
       InvalidJson: The object has neither key or both, or the value has neither format.

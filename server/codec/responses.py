@@ -18,10 +18,12 @@ _INDENT = b"    "
 def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode outputs in row format: {"predictions": [...]}.
 
-    A row is a value if there is one output, and an object of the outputs otherwise.
+    A row is a bare value if there is one output, and an object with a member for each output
+    otherwise.
 
     Args:
-      outputs: Alias → [b, ...], with the same b for all outputs.
+      outputs: The array of each output, by the alias of the output. Each array has the shape
+        [b, ...], with the same b for all outputs.
 
     Raises:
       InvalidTensor: There is no output, the outputs have no common batch size, or JSON cannot
@@ -56,10 +58,10 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
 def encode_columnar_format(outputs: Mapping[str, Array]) -> JsonText:
     """Encode outputs in columnar format: {"outputs": ...}.
 
-    The member is the value of a single output, or an object of several outputs.
+    The value of "outputs" is the array of a single output, or an object of several arrays.
 
     Args:
-      outputs: Alias → array of any shape.
+      outputs: The array of each output, by the alias of the output, of any shape.
 
     Raises:
       InvalidTensor: There is no output, or JSON cannot represent a type.
@@ -120,7 +122,8 @@ def encode_regressions(values: Array) -> JsonText:
 
 def encode_error(message: str) -> bytes:
     """Encode an error message: {"error": message}."""
-    # Replace half of a surrogate pair, which a message may quote and UTF-8 cannot encode.
+    # Replace lone surrogates, which a message may quote from a request, and which UTF-8 cannot
+    # encode.
     return _encode_object({"error": array_to_json.quote_string(message.encode("utf-8", "replace"))})
 
 
@@ -154,7 +157,7 @@ def _encode_list_member(key: str, value: JsonText) -> JsonText:
     before, after = b'{\n    "%s": ' % key.encode(), b"\n}"
     is_list = len(value) > 2 and value.endswith(b"]")
     if type(value) is bytearray:
-        # A bytearray is a large text, which is extended in place.
+        # Extend a bytearray in place: it is a large text, and a copy would take long.
         value[:0] = before
         if is_list:
             value[-1:] = b"\n    ]"

@@ -26,9 +26,10 @@ Chunk: TypeAlias = bytes | memoryview
 """A part of a serialised message. A memoryview refers to the memory of an array."""
 
 _TENSOR_CONTENT_TAG = protobuf_wire.field_tag(4)
-# A map is a repeated message with a key (field 1) and a value (field 2).
+# The tags of the key and the value of a map entry: a map is a repeated message with a key (field 1)
+# and a value (field 2).
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
-# Copying an array of fewer bytes is faster than creating a memoryview of the array.
+# An array of fewer bytes is copied, which is faster than creating a memoryview of the array.
 _COPY_BELOW_BYTES = 4096
 
 
@@ -57,7 +58,8 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
 def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
     """Serialise an array of any shape as the chunks of a TensorProto.
 
-    Joining the chunks of a reply copies a large array once.
+    A large array stays a chunk of its own, so that the array is copied only once, when the caller
+    joins all chunks of a reply.
 
     Args:
       array: numbers, or an object array of strings.
@@ -157,7 +159,7 @@ def _byte_view(array: Array) -> memoryview:
 def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
     """Serialise the fields `dtype` and `tensor_shape` of a TensorProto."""
     proto = tensor_pb2.TensorProto(dtype=dtype_number)
-    # The C++ runtime writes the empty shape of a scalar as well.
+    # Set the field even for a scalar, whose shape message is empty, as the C++ runtime does.
     proto.tensor_shape.SetInParent()
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
@@ -179,7 +181,7 @@ def _serialize_values(array: Array, element_type: ElementType) -> bytes:
     if element_type.bits is not None:
         flat = flat.view(element_type.bits)
     elif flat.min() >= 0 and flat.max() < 0x80:
-        # A number below 128 is one byte as a varint.
+        # Write each value as one byte: as a varint, a number below 128 is one byte.
         return protobuf_wire.encode_field(element_type.tag, flat.astype("u1").tobytes())
     proto = tensor_pb2.TensorProto()
     getattr(proto, element_type.field).extend(flat.tolist())

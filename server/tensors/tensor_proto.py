@@ -20,18 +20,20 @@ TensorProto: TypeAlias = Any
 MAX_BYTES = 2**31 - 1
 """The default limit of an array's size: the largest message that protobuf allows.
 
-A proto of a few bytes may declare any shape, because a short list of values repeats its last value.
+Without a limit, a proto of a few bytes could demand any amount of memory: the last value of a short
+list is repeated until the declared shape is full.
 """
 
-# Releases of protobuf without this protocol convert a repeated field to an array value by value.
+# Whether the installed protobuf has the array protocol for repeated fields. Without the protocol,
+# NumPy converts a repeated field value by value, which is slow.
 _HAS_ARRAYS = hasattr(tensor_pb2.TensorProto().float_val, "__array__")
 
 
 def tensor_proto_to_array(proto: TensorProto, alias: str, max_bytes: int = MAX_BYTES) -> Array:
     """Convert a TensorProto to an array, from `tensor_content` or from the typed field.
 
-    A typed field with fewer values than the shape has elements repeats its last value. An empty
-    field means zeros, or empty strings.
+    If a typed field has fewer values than the shape has elements, its last value is repeated. An
+    empty field means zeros, or empty strings.
 
     Args:
       proto: the tensor.
