@@ -153,7 +153,7 @@ def _find_served_signatures(metagraphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _record_sizes(metagraph: Any, name: str, sizes: Sequence[int]) -> Sequence[int]:
-    """Return the batch sizes of a signature's records: the fixed size if it has one."""
+    """Return the batch sizes of a signature's records: `sizes`, or its fixed batch size."""
     if samples.has_open_batch_size(metagraph, name):
         return sizes
     shapes = [info.tensor_shape for info in metagraph.signature_def[name].inputs.values()]

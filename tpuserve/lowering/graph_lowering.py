@@ -171,7 +171,7 @@ def _reachable_functions(graph: "GraphDef", functions: "Mapping[str, FunctionDef
 
 
 def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Mapping[str, str]]:
-    """Apply the rewrites of the op table to nodes, in place.
+    """Replace the ops of nodes as the op table says (see `OpSpec.rewrite`), in place.
 
     Args:
       nodes: the repeated NodeDef field of a graph or function.

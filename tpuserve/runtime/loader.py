@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_inline(function: Callable[[], Result]) -> Result:
-    """Run a function in the calling thread and return its result."""
+    """Run a function in the calling thread: the default for the `executor` of `load`."""
     return function()
 
 

@@ -57,7 +57,7 @@ def trace_for_tpu(signature: ExportSignature, batch_config: BatchConfig | None) 
 
 
 def _trace(signature: ExportSignature, computation: Callable[[Any], Any]) -> Any:
-    """Trace a function of alias → tensor with the specs of a signature."""
+    """Trace a function with the inputs of a signature, which it takes as alias → tensor."""
 
     def serve(**inputs: Any) -> Any:
         return computation(inputs)

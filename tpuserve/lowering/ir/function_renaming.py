@@ -16,11 +16,11 @@ def rename_changed_functions(
     """Rename, in place, each function that differs from the original function of the same name.
 
     A function that calls a changed function is renamed too. Functions that did not change are
-    removed from the graph's library: `original` has them.
+    removed from the graph's library, because the library of `original` has them.
 
     Args:
       graph: the changed graph.
-      original: the graph whose library `graph` will be imported beside.
+      original: a GraphDef with the library of the tf.Graph that `graph` will be imported into.
       suffix: is appended to a name that `original` has too.
     """
     before = {function.signature.name: function for function in original.library.function}

@@ -42,7 +42,10 @@ def invariant_values(
 def invariant_loop_variables(
     node: Node, invariant: set[Value], num_replicas: int, library: "Library"
 ) -> list[bool]:
-    """Return, for each loop variable of a While, whether it is invariant in every iteration."""
+    """Return, for each loop variable of a While, whether all replicas have equal values of it.
+
+    The values must be equal in every iteration.
+    """
     body = inlining.inlined_function_body(node.definition.attr["body"].func.name, library)
     current = [value in invariant for value in node.inputs]
     # Repeat the analysis: a loop variable that varies in one iteration may make other loop
@@ -78,7 +81,8 @@ def must_split(
 ) -> bool:
     """Return whether a loop or branch updates a variable, and its results differ by replica.
 
-    Its updates run once and its other nodes on each replica, so it cannot be part of one cluster.
+    The updates run once and the other nodes on each replica, so the loop or branch does not fit
+    into one cluster.
     """
     definition = node.definition
     if not (op_traits.is_loop(definition) or op_traits.is_branch(definition)):
@@ -97,11 +101,11 @@ def must_split(
 def invariant_results(
     function: str, invariant_arguments: Sequence[bool], num_replicas: int, library: "Library"
 ) -> list[bool]:
-    """Return, for each result of a function, whether it is invariant.
+    """Return, for each result of a function, whether it is the same on all replicas.
 
     Args:
       function: the function's name.
-      invariant_arguments: for each argument whether it is invariant.
+      invariant_arguments: for each argument whether it is the same on all replicas.
       num_replicas: the number of replicas.
       library: function name → function.
     """

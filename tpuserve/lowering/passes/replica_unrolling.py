@@ -30,7 +30,7 @@ def unroll_replicas(
     Args:
       graph: the graph of one replica.
       values: argument or external value of the graph → the value of each replica.
-      context: the replicas.
+      context: the replicas, and the function library.
       prefix: begins the names of the functions that are added.
       taken: names that the new nodes must not have.
 

@@ -55,7 +55,8 @@ class UnrolledGraph:
 
     Attributes:
       nodes: in the order in which they were added; not sorted.
-      values: argument or value of the original graph → the value of each replica.
+      values: argument or value of the original graph → the values that replace it, one for each
+        replica.
       awaited: node of the original graph → the nodes to wait for in its place.
       taken: the names that new nodes must not have.
     """

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class VariableOrdering:
-    """Orders each update of a variable after the earlier reads and before the later reads.
+    """Orders the clusters that share a variable.
+
+    An update of the variable runs after all earlier reads and before all later reads.
 
     Args:
       graph: the graph of one replica.

@@ -1,7 +1,7 @@
 """Rules for infeeds and outfeeds: each becomes one bounded queue per core and direction.
 
-The two ends of a queue are lowered apart: one in the host's input pipeline or results, the other
-in the computation. Both ends name the queue after the core's ordinal, and so share the queue.
+The host's op and the computation's op at the two ends of a queue are lowered separately. Both name
+the queue after the core's ordinal, and therefore share it.
 """
 
 from collections.abc import Sequence
