@@ -34,8 +34,8 @@ from tpuserve.errors import TpuserveError, Unavailable
 if TYPE_CHECKING:
     from server.config.platform_config import PlatformConfig
 
-# The time after which Python takes the GIL from a thread. With the default of 5 ms, the load of a
-# model delays requests.
+# How long a thread keeps Python's GIL while other threads wait for the GIL, in seconds. With
+# Python's default of 5 ms, the threads that load a model would delay requests.
 _SWITCH_INTERVAL_SECONDS = 0.0005
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Server:
             if settings.grpc_socket_path:
                 ports.check_unix_socket_is_free(settings.grpc_socket_path, "--grpc_socket_path")
             if settings.model_base_path is not None and not settings.model_config_file:
-                # Check that the model has a version before the slow import of TensorFlow.
+                # Raise the error for a model without versions before the slow import of TensorFlow.
                 Repository(settings.model_base_path).aspired_versions()
             base.preload_modules(settings)
             self._config_manager.start(self._first_config())
@@ -187,7 +187,8 @@ class Server:
                 return
             self._config_manager.reload(model_file.parse_model_config(text, path), wait=False)
         except TpuserveError as error:
-            # Log each error once. The next poll tries again, because missing files may appear.
+            # Each poll applies the file again, because missing files may appear. An error that
+            # recurs at every poll is logged once.
             if str(error) != self._last_config_error:
                 logger.error(
                     "%s was not applied; still using the previous version: %s", path, error
@@ -330,6 +331,7 @@ def _read_tls(path: str) -> tls.TlsConfig:
     from server.frontends.rest.transport import tls as rest_tls
 
     config = tls.read_tls_config(Path(path))
-    # Validate the keys before a model is loaded; gRPC would not report why a key is invalid.
+    # Validate the TLS keys here, before a model is loaded: gRPC would refuse an invalid key later,
+    # and would not report the reason.
     rest_tls.create_ssl_context(config)
     return config

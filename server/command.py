@@ -120,7 +120,8 @@ def _serve(**values: Any) -> None:
     try:
         _run_server(**values)
     except ModelsNotAvailable as error:
-        # For a single model, report the error of the model, which is shorter and complete.
+        # If only one model has failed, report the model's own error, which is shorter and says as
+        # much.
         if isinstance(error.__cause__, TpuserveError):
             raise error.__cause__ from None
         raise

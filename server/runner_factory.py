@@ -22,7 +22,7 @@ def make_runner_factory(
 ) -> tuple[MakeRunner, Callable[[], None]]:
     """Return the factory of runners for versions, and the function that closes all runners."""
     if not settings.enable_batching:
-        # Without batching, the model itself is the runner of its requests.
+        # Without batching, requests run on the model itself, which has the interface of a runner.
         return (lambda model, directory, name: model), _close_nothing
     from server.batching.runner import BatchingRunnerFactory
     from server.config import batching_parameters
@@ -69,7 +69,7 @@ def make_warm_up(
 
 
 def _num_cores_to_warm_up(model: Model) -> int:
-    """Return how many times a request runs so that each core of a real TPU runs it once."""
+    """Return how often a warm-up request must run so that each TPU core of a host runs it once."""
     if getattr(model.choice, "device", "CPU") != "TPU":
         return 1
     from tpuserve import devices

@@ -21,7 +21,7 @@ RunModel: TypeAlias = Callable[[Mapping[str, Array], float | None], Mapping[str,
 
 
 class BatchExecutor:
-    """Runs the batches of one queue."""
+    """Runs the batches of one batching queue."""
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class BatchExecutor:
                 if len(group) == 1:
                     _fail(group, error)
                     continue
-                # The error does not tell which request is invalid: run each request alone.
+                # The error does not tell which request of the batch is invalid. Run each request
+                # alone, so that only the invalid requests fail.
                 for single in single_slices:
                     self._run_single(single)
             except TpuserveError as error:

@@ -115,7 +115,10 @@ def split_outputs(
 
 
 def _pad_rows(arrays: list[Array], name: str, parameters: BatchingParameters) -> list[Array]:
-    """Pad rows to the largest size in each dimension with the first element of each array."""
+    """Pad the rows of several requests to one shape: the largest size in each dimension.
+
+    Each array is padded with copies of its first element.
+    """
     if len({array.ndim for array in arrays}) > 1 or not parameters.pad_variable_length_inputs:
         raise UnbatchableTensor(
             f"Tensors with name '{name}' from different tasks have different shapes and padding "

@@ -16,7 +16,7 @@ class BatchingPolicy(Protocol):
 
     @property
     def waiting(self) -> int:
-        """The number of waiting task slices."""
+        """The number of task slices that wait; a task is one slice or several slices."""
 
     def add(self, task: BatchTask, now: float) -> None:
         """Enqueue a task as one slice or several slices.

@@ -111,8 +111,9 @@ class BatchingRunner:
                 for name, outputs in output_names.items()
             }
         sorted_names = {name: tuple(sorted(output_names[name])) for name in sorted(output_names)}
-        # A batch has one flat mapping of outputs. The key of an output is the index of its
-        # signature name and alias in `flat_names`.
+        # A batch has one mapping of outputs, in which outputs of several signatures need different
+        # keys. So the key of an output is the index of its signature name and alias in
+        # `flat_names`.
         flat_names = [(name, alias) for name, aliases in sorted_names.items() for alias in aliases]
 
         def run(batch_inputs: Mapping[str, Array], time_ms: float | None) -> Mapping[str, Array]:
@@ -200,7 +201,7 @@ class BatchingRunnerFactory:
         self._metrics.watch_queue(parameters.thread_pool_name, lambda: self._scheduler.waiting)
 
     def wrap(self, model: Model, directory: Path, name: str = "") -> InferenceRunner:
-        """Create the runner of a version; return the model itself where it is not batched.
+        """Create the runner of a version; return the model itself if its requests are not batched.
 
         Args:
           model: the version's model.

@@ -59,12 +59,14 @@ class Scheduler:
         self._thread_count = threads
         self._name = name
         self._queues: OrderedDict[Hashable, BatchingQueue] = OrderedDict()
-        # The number of batches that are running or in `_ready`.
+        # The number of batches that are running or in `_ready`. No batch is dequeued while the
+        # number equals the number of threads.
         self._running = 0
         self._ready: deque[ReadyBatch] = deque()
-        # The earliest time at which a sleeping thread wakes up.
+        # The earliest time at which a sleeping thread wakes up by itself; infinite if none does.
         self._next_wakeup = math.inf
-        # Requests acquire the lock itself: acquiring the condition takes twice as long.
+        # The threads of requests acquire `_lock` directly: to acquire the same lock through
+        # `_condition` takes twice as long.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
         self._threads: list[threading.Thread] = []
@@ -72,7 +74,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting task slices in all queues."""
+        """The number of task slices that wait in all queues; a task is one slice or several."""
         with self._lock:
             return sum(queue.policy.waiting for queue in self._queues.values())
 
@@ -190,13 +192,14 @@ class Scheduler:
         self._dispatch(now)
 
     def _dispatch(self, now: float) -> None:
-        """Pass ready batches to the threads, and make a thread wake up for the next batch."""
+        """Pass ready batches to threads, and let a thread wake up in time for the next batch."""
         while self._queues and self._running < self._thread_count:
             ready = self._take(now)
             if ready is None:
                 next_time = self._next_time()
                 if next_time is not None and next_time < self._next_wakeup:
-                    # Wake a thread, which then sleeps until `next_time` at most.
+                    # No thread will wake up by itself as early as `next_time`. Wake a thread, which
+                    # then sleeps until `next_time` at most.
                     self._condition.notify()
                 return
             self._enqueue_ready(ready)
@@ -235,7 +238,7 @@ class Scheduler:
             try:
                 run(batch)
             except Exception:
-                # The error must not end the thread, because later batches need the thread.
+                # Log the error and go on: the thread must live on to run later batches.
                 logger.exception("a batch failed")
             # Drop the finished batch, which must not stay in memory while the thread waits.
             del run, batch
@@ -249,8 +252,8 @@ class Scheduler:
           num_ended: how many batches the thread has run since its last call.
         """
         with self._lock:
-            # The lock is held until a batch is claimed, so that a waiting batch gets the free slot
-            # before a new task gets it.
+            # Hold the lock from the end of the old batch until a batch is claimed. Otherwise a new
+            # task could run in place of a batch that has waited for a free thread.
             self._running -= num_ended
             while True:
                 now = math.inf if self._is_closed else self.clock()
@@ -274,8 +277,8 @@ class Scheduler:
     def _sleep(self, now: float) -> None:
         next_time = self._next_time() if self._running < self._thread_count else None
         if next_time is None or next_time >= self._next_wakeup:
-            # Another thread runs the next batch: a thread that wakes up in time, or a busy thread
-            # once its batch has ended.
+            # Sleep until notified, because another thread will run the next batch: a thread that
+            # wakes up in time, or a busy thread once its batch has ended.
             self._condition.wait()
             return
         self._next_wakeup = next_time

@@ -49,8 +49,8 @@ class BatchTask:
         self._error: TpuserveError | None = None
         self._lock = threading.Lock()
         self.is_done = False
-        # The lock is held until the task is done. At most one thread waits for the task, so a lock
-        # suffices; an Event costs several times as much.
+        # This lock is held until the task is done; to wait for the task, a thread acquires the
+        # lock. At most one thread waits, so a lock suffices. An Event costs several times as much.
         self._done_lock = threading.Lock()
         self._done_lock.acquire()
 
@@ -70,7 +70,7 @@ class BatchTask:
         self.fail(DeadlineExceeded(_TIMEOUT_MESSAGE))
 
     def add_part(self, start: int, size: int, outputs: Mapping[str, Array]) -> None:
-        """Record the outputs of `size` rows from row `start` on; the last rows end the task."""
+        """Record the outputs of `size` rows from row `start` on; with all rows the task is done."""
         with self._lock:
             self._parts[start] = outputs
             self._rows_left -= size
@@ -95,8 +95,8 @@ class BatchTask:
             if not self._done_lock.acquire(timeout=timeout):
                 self.fail_deadline()
         if self._error is not None:
-            # Raise a new exception: the traceback of a shared exception would grow with each
-            # thread.
+            # Raise a new exception: the tasks of a batch share one error, and the traceback of a
+            # shared exception would grow with each thread that raises it.
             raise type(self._error)(*self._error.args) from self._error
         parts = [self._parts[start] for start in sorted(self._parts)]
         if len(parts) == 1:
@@ -110,7 +110,7 @@ class BatchTask:
 
 @dataclass(frozen=True)
 class TaskSlice:
-    """Consecutive rows of a task; all rows, where the task is not split."""
+    """Consecutive rows of a task that run in one batch; all rows of a task that is not split."""
 
     task: BatchTask
     start: int

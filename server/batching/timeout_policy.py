@@ -31,7 +31,7 @@ class TimeoutPolicy:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting task slices."""
+        """The number of task slices that wait; a task is one slice or several slices."""
         return sum(len(batch.slices) for batch in self._batches)
 
     def add(self, task: BatchTask, now: float) -> None:
@@ -67,7 +67,7 @@ class TimeoutPolicy:
             start += largest
 
     def take(self, now: float) -> Batch | None:
-        """Dequeue the oldest batch if it is full, timed out, or not the last batch."""
+        """Dequeue the oldest batch if it is full, timed out, or followed by another batch."""
         if not self._batches:
             return None
         oldest = self._batches[0]

@@ -15,8 +15,8 @@ from tpuserve.errors import InvalidConfig
 
 PER_MODEL_FILE = "batching_params.pbtxt"
 
-# The pool's name where a parameters file gives none. Without a file, the name is the default of
-# `BatchingParameters.thread_pool_name`.
+# The name of the thread pool where a parameters file gives none. Without a file, the name is the
+# default of `BatchingParameters.thread_pool_name`.
 _POOL_NAME_IN_FILES = "batch_threads"
 
 
@@ -78,7 +78,7 @@ class BatchingParameters:
     def padded_size(self, size: int) -> int:
         """Return the number of rows that a batch of `size` rows runs with."""
         if not size:
-            return 0  # An empty batch has no row that padding could repeat.
+            return 0  # Do not pad an empty batch: it has no row to repeat.
         return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
 
     def _check_allowed_batch_sizes(self) -> None:

@@ -18,8 +18,8 @@ ADAPTER = "tensorflow.serving.SavedModelBundleSourceAdapterConfig"
 """The message that a PlatformConfig holds for the platform "tensorflow"."""
 
 _DESCRIPTOR_SET = Path(__file__).parents[1] / "proto" / "model_server.binpb"
-# Words that appear in a text exactly where the text has a message of TensorFlow's. With
-# "type_url" the text may hold any message in its binary form.
+# A text without these words has no message that TensorFlow defines, and needs no TensorFlow. After
+# "type_url" a text may hold any message in its binary form.
 _TENSORFLOW_WORDS = ("session_config", "experimental_fixed_input_tensors", "type_url")
 
 
@@ -28,7 +28,8 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
 
     Args:
       name: the name of the message within the package tensorflow.serving.
-      pool: a pool of `pool_for_text`; None for the messages without fields of TensorFlow's.
+      pool: a result of `pool_for_text`; None for a pool in which the messages that TensorFlow
+        defines are empty.
     """
     descriptor = (pool or _default_pool()).FindMessageTypeByName(f"tensorflow.serving.{name}")
     return message_factory.GetMessageClass(descriptor)()
@@ -37,8 +38,8 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
 def pool_for_text(text: str) -> DescriptorPool:
     """Return a descriptor pool that holds every message which a PlatformConfigMap may contain.
 
-    Imports TensorFlow where the text has a field whose message TensorFlow defines. In other pools
-    ConfigProto and NamedTensorProto are empty messages.
+    The slow import of TensorFlow is needed only for a text with a field whose message TensorFlow
+    defines. For other texts ConfigProto and NamedTensorProto are empty messages in the pool.
 
     Args:
       text: a PlatformConfigMap in protobuf's text form.
@@ -54,7 +55,7 @@ def _default_pool() -> DescriptorPool:
 
 
 def _make_pool(files: Iterable[FileDescriptor]) -> DescriptorPool:
-    """Create a pool with the given files and the files of the descriptor set that are not given."""
+    """Create a pool of these .proto files, and of our descriptor set's files with other names."""
     pool = DescriptorPool()
     names = set()
     for file in files:
@@ -68,7 +69,7 @@ def _make_pool(files: Iterable[FileDescriptor]) -> DescriptorPool:
 
 
 def _tensorflow_files() -> Iterator[FileDescriptor]:
-    """Yield TensorFlow's files that declare ConfigProto and NamedTensorProto, imports first."""
+    """Yield TensorFlow's .proto files for two messages, each file after its imports."""
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()

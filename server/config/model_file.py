@@ -41,7 +41,8 @@ def parse_model_config(text: str, path: Path) -> ModelServerConfig:
     Raises:
       InvalidConfig: the text cannot be parsed, or a model's configuration is invalid.
     """
-    # The messages are imported here, because they import TensorFlow.
+    # Imported here and not at the top of the file, because these messages import TensorFlow, which
+    # takes seconds.
     from tensorflow_serving.config import model_server_config_pb2 as pb
 
     message = textproto.parse_text(text, pb.ModelServerConfig(), path)
@@ -66,8 +67,8 @@ def from_reload_request(message: Any) -> ModelServerConfig:
             "ModelConfigList is currently supported"
         )
     config = _from_list(message.model_config_list)
-    # Otherwise a client with access to the reload method could choose the files that the server
-    # writes.
+    # Refuse request logs in a reload request. Otherwise a client with access to the reload method
+    # could choose the files that the server writes.
     for model in config.models:
         if model.logging is not None:
             raise InvalidConfig(
@@ -120,7 +121,7 @@ def _version_policy(message: Any) -> VersionPolicy:
         return AllPolicy()
     if choice == "specific":
         return SpecificPolicy(tuple(policy.specific.versions))
-    # 0 versions mean 1 version, as in TensorFlow Serving.
+    # A num_versions of 0, or none, means 1 version, as in TensorFlow Serving.
     return LatestPolicy(policy.latest.num_versions or 1)
 
 

@@ -17,7 +17,8 @@ from tpuserve.errors import InvalidConfig
 
 _DEFAULTS = {setting.name: setting.default for setting in dataclasses.fields(Settings)}
 
-# Flags that the file replaces, in addition to the flags in `PlatformConfig.flags`.
+# Flags that have no effect with a platform config file, besides the flags in
+# `PlatformConfig.flags`.
 _REPLACED_FLAGS = (
     "batching_parameters_file",
     "tensorflow_session_parallelism",
@@ -55,7 +56,7 @@ class PlatformConfig:
     fields_without_effect: tuple[str, ...] = ()
 
     def apply_to(self, settings: Settings) -> Settings:
-        """Return the settings with the file's values in the place of the flags it replaces."""
+        """Return the settings with the file's values in the place of the flags' values."""
         defaults = {name: _DEFAULTS[name] for name in _REPLACED_FLAGS}
         return dataclasses.replace(settings, **{**defaults, **self.flags})
 
@@ -107,7 +108,7 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
                 f"line {_line_of(text, entry.key)}: the platform is {entry.key!r}, and only "
                 f'"{PLATFORM}" can be served. Leave the other out.'
             )
-        # If a key has several entries, the last entry counts, as in any protobuf map.
+        # Keep the last entry: in a protobuf map, the last of several entries with one key counts.
         packed = entry.value.source_adapter_config
     if packed is None:
         raise InvalidConfig(
@@ -132,7 +133,8 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
 def _from_message(config: Any) -> PlatformConfig:
     """Convert a SessionBundleConfig message."""
     if config.experimental_fixed_input_tensors:
-        # Refuse this field: ignoring the fixed input tensors would change the model's answers.
+        # Refuse this field and do not ignore it: without the fixed input tensors the model would
+        # answer differently.
         raise InvalidConfig(
             "experimental_fixed_input_tensors are set, and this server does not support them. "
             "Export the model with these inputs as constants, or remove the field."

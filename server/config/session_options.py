@@ -11,7 +11,7 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     """Build the serialised ConfigProto of every session.
 
     The options start from --tensorflow_session_config_file, or from `base_config` where there is
-    no such file. The parallelism flags that are set override them.
+    no such file. The parallelism flags that are set override these options.
 
     Args:
       settings: the settings of the server.
@@ -23,7 +23,8 @@ def build_session_config(settings: Settings, base_config: bytes = b"") -> bytes:
     Raises:
       InvalidConfig: the file cannot be read or parsed.
     """
-    # The messages are imported here, because they import TensorFlow.
+    # Imported here and not at the top of the file, because these messages import TensorFlow, which
+    # takes seconds.
     from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
     config: Any = config_pb2.ConfigProto.FromString(base_config)

@@ -12,8 +12,8 @@ DEFAULT_REST_API_PORT = 8501
 DEFAULT_HOST = "0.0.0.0"
 DEFAULT_MODEL_NAME = "default"
 
-# With two threads, a slow load does not delay the next model, and enough processor time remains for
-# requests.
+# The default number of threads that load models. With two threads, a slow load does not delay the
+# next model, and enough processor time remains for requests.
 LOAD_THREADS = 2
 
 _MAX_PORT = 65535
@@ -140,7 +140,7 @@ class Settings:
 
     def _check_batching(self) -> None:
         if self.platform_config_file:
-            return  # The platform config file replaces these flags.
+            return  # The platform config file replaces these flags, so their values do not matter.
         if self.batching_parameters_file and not self.enable_batching:
             raise InvalidSetting(
                 "--batching_parameters_file supplied without specifying --enable_batching"
@@ -153,7 +153,7 @@ class Settings:
 
     def _check_parallelism(self) -> None:
         if self.platform_config_file:
-            return  # The platform config file replaces these flags.
+            return  # The platform config file replaces these flags, so their values do not matter.
         thread_counts = (
             self.tensorflow_session_parallelism,
             self.tensorflow_intra_op_parallelism,
@@ -196,5 +196,5 @@ def _same_ports_message(port: int) -> str:
 
 
 def _format_path(path: Path) -> str:
-    # An empty path is printed as "empty": Path("") prints as ".", which the user did not type.
+    # Print an empty path as "empty": str(Path("")) is ".", which the user did not type.
     return "empty" if path == Path() else repr(str(path))

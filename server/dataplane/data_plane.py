@@ -80,8 +80,9 @@ class DataPlane:
 
         Args:
           spec: the model, version and signature.
-          read_inputs: signature → alias → array of the request. Called once the signature is
-            known, because the signature determines how a request is parsed.
+          read_inputs: takes the signature and returns the request's inputs, alias → array. It is
+            called once the signature is known, because the signature determines how a request
+            is parsed.
           output_filter: the aliases of the requested outputs; empty for all outputs.
           timeout_ms: the time limit in milliseconds; None for no limit.
 
@@ -98,8 +99,8 @@ class DataPlane:
             if self._check_method_names:
                 method_names.check_predict(signature)
             request_inputs = read_inputs(signature)
-            # Compare the names first: nearly all requests have every input, and `complete` takes
-            # longer.
+            # Call `complete`, which adds the defaults of omitted inputs, only where inputs are
+            # missing or unknown: nearly all requests have every input, and the comparison is fast.
             is_complete = request_inputs.keys() == signature.inputs.keys()
             inputs = request_inputs if is_complete else signature.complete(request_inputs)
             output_names = list(output_filter) or None
@@ -268,7 +269,7 @@ class DataPlane:
         try:
             outputs = servable.runner.run(name, inputs, output_names, timeout_ms=timeout_ms)
         except ModelExecutionError as error:
-            # The client is not at fault: log the error for the operator.
+            # Log the error for the operator, because the model is at fault and not the client.
             logger.error("%s: signature %s failed: %s", servable, name, error)
             raise
         self._record_runtime(servable.name, api, started)

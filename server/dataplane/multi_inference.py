@@ -47,7 +47,7 @@ def model_spec_of_request(tasks: Sequence[Task]) -> ModelSpec:
 def make_plan(
     tasks: Sequence[Task], signatures: Mapping[str, Signature], check_method_names: bool
 ) -> MultiInferencePlan:
-    """Plan the run of a request's tasks.
+    """Check the tasks of a request, and return the signatures and outputs that answer them.
 
     Args:
       tasks: the tasks of the request.
@@ -90,7 +90,7 @@ def make_plan(
 def run_plan(
     runner: InferenceRunner, plan: MultiInferencePlan, serialized: Array, timeout_ms: float | None
 ) -> Mapping[str, Mapping[str, Array]]:
-    """Compute the outputs of a plan, in one session run where the runner supports that.
+    """Compute the outputs that a plan lists, in one session run where the runner supports that.
 
     Args:
       runner: runs the model.

@@ -63,7 +63,7 @@ def read_regression(outputs: Mapping[str, Array], count: int) -> Array:
             f"Input batch size did not match output batch size: {count} vs. {len(values)}"
         )
     if values.dtype != np.float32:
-        # The two spaces in this error text are TensorFlow Serving's.
+        # Keep the two spaces in this error text, because TensorFlow Serving's text has them.
         raise InvalidInput(
             f"Expected output Tensor of DT_FLOAT.  Got: {examples.format_type(values)}"
         )

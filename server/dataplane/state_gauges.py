@@ -19,14 +19,14 @@ Values: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 def register_state_gauges(metrics: Metrics, manager: Manager) -> None:
-    """Register gauges for the state, CPU fallback and ML Metadata identifier of each version."""
+    """Register gauges for each version: its state, CPU fallback and ML Metadata identifier."""
     metrics.watch_states(partial(_states, manager))
     metrics.watch_fallbacks(partial(_fallbacks, manager))
     metrics.watch_provenance(partial(_provenance, manager))
 
 
 def _states(manager: Manager) -> Values:
-    # Unloaded versions are left out: the number of series would grow with each new version.
+    # Leave unloaded versions out. Otherwise the number of series would grow with each new version.
     return {
         (name, str(status.version), status.state.name): 1
         for name, versions in statuses(manager, manager.names()).items()

@@ -10,8 +10,9 @@ from server.metrics import exposition
 
 Labels: TypeAlias = tuple[str, ...]
 
-# The largest number of series of a metric, because clients choose the model names in requests.
-# Further label values are counted in one common series.
+# The largest number of series of a metric. Further label values are counted in one common series.
+# Clients choose the model names in requests, and could fill the memory with series without this
+# limit.
 MAX_SERIES = 2000
 _OTHER_VALUES = "(others)"
 
@@ -145,5 +146,5 @@ class _Series:
 
 
 def _limit_series(series: Mapping[Labels, object], values: Labels) -> Labels:
-    """Return the label values of a new series; at the limit, those of the common series."""
+    """Return the label values of a new series; with MAX_SERIES series, those of the common one."""
     return values if len(series) < MAX_SERIES else (_OTHER_VALUES,) * len(values)

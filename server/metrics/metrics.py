@@ -9,7 +9,7 @@ _SERVING = "/tensorflow/serving/"
 _BATCHING = _SERVING + "batching_session/"
 _OURS = "/tpuserve/"
 
-# TensorFlow Serving's name for the runtime of a tf.Session.
+# The value of the label "runtime": TensorFlow Serving's name for models that a tf.Session runs.
 _RUNTIME = "TF1"
 
 
@@ -77,7 +77,7 @@ class Metrics:
             self._latencies.add((model, api, entrypoint), latency_us)
 
     def runtime(self, model: str, api: str, latency_us: float) -> None:
-        """Record a run's duration in microseconds; `api` is "Predict", "Classify" or "Regress"."""
+        """Record the duration of a model's run; `api` is "Predict", "Classify" or "Regress"."""
         self._runtimes.add((model, api, _RUNTIME), latency_us)
 
     def examples(self, model: str, count: int) -> None:
@@ -94,7 +94,7 @@ class Metrics:
         self._warm_ups.add((model_path, status_code_name), latency_us)
 
     def warm_up_record_read(self, model_path: str, status_code_name: str) -> None:
-        """Record that a record of a warm-up file was read."""
+        """Record that a record of a warm-up file was read, and whether that succeeded."""
         self._warm_up_records.add((model_path, status_code_name))
 
     def queued(self, thread_pool_name: str, latency_us: float) -> None:
@@ -112,25 +112,25 @@ class Metrics:
         self._paddings.add((str(size),), padding)
 
     def watch_states(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export the state of each version: (model, version, state) → 1."""
+        """Export the state of each version; `read` returns (model, version, state) → 1."""
         labels = ("model_name", "version", "state")
         self._registry.add(Gauge(_OURS + "version_state", labels, read))
 
     def watch_fallbacks(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export which versions fell back to the CPU metagraph: (model, version) → 1 or 0."""
+        """Export which versions fell back to the CPU; `read` returns (model, version) → 1 or 0."""
         self._registry.add(Gauge(_OURS + "fallback_to_cpu", ("model_name", "version"), read))
 
     def watch_provenance(self, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Export the ML Metadata identifier of each version: (model, version, uuid) → 1."""
+        """Export ML Metadata identifiers; `read` returns (model, version, uuid) → 1."""
         labels = ("model_name", "version", "uuid")
         self._registry.add(Gauge(_SERVING + "mlmd_map", labels, read))
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
-        """Export the number of requests in flight."""
+        """Export the number of requests in flight; `read` returns it at each export."""
         self._registry.add(Gauge(_OURS + "requests_in_flight", (), lambda: {(): read()}))
 
     def watch_queue(self, thread_pool_name: str, read: Callable[[], int]) -> None:
-        """Export the number of requests in a batching queue."""
+        """Export the number of requests in a batching queue; `read` returns it at each export."""
         self._registry.add(
             Gauge(
                 _OURS + "batching_queue_length",

@@ -103,15 +103,15 @@ class ModelConfigManager:
             self._apply(config)
         if not wait:
             return
-        # The lock is not held here: a load may be retried for minutes, and another reload may
-        # arrive.
+        # Wait without the lock: a load may be retried for minutes, and another reload must be able
+        # to start meanwhile.
         self._manager.wait(lambda: all(self._manager.is_converged(name) for name in new))
         failed = [name for name in new if not self._manager.matches_aspired(name)]
         if failed:
             raise self._failure(failed, "model")
 
     def _apply(self, config: ModelServerConfig) -> None:
-        # The checks come first, so that a refused configuration changes nothing.
+        # Check everything before the first change, so that a refused configuration changes nothing.
         for model in config.models:
             self._check_labels(model)
         self._on_config(config)
@@ -152,15 +152,20 @@ class ModelConfigManager:
             return []
 
     def _first_failure(self, names: Sequence[str]) -> TpuserveError:
-        """Create the error for models that are not available at the start."""
+        """Create the error for models that are not available at the start of the server."""
         reason = self._manager.unavailable_reason(names[0])
         if len(names) == 1 and reason is not None and not self._has_failed(names[0]):
-            # The model was not found: this error states the reason.
+            # No version was found on disk. The recorded reason is a complete error of its own.
             return reason
         return self._failure(names, "servable")
 
     def _failure(self, names: Sequence[str], kind: str) -> ModelsNotAvailable:
-        """Create the error for models that are not available, in TensorFlow Serving's words."""
+        """Create the error for models that are not available, in TensorFlow Serving's words.
+
+        Args:
+          names: the names of the models.
+          kind: the word for a model in the text, "model" or "servable".
+        """
         causes: list[tuple[str, TpuserveError]] = []
         for name in names:
             reason = self._manager.unavailable_reason(name)
@@ -172,7 +177,7 @@ class ModelConfigManager:
                 if status.error is not None
             ]
         if not causes:
-            # Without a failed load, a later reload has cancelled the loads.
+            # No load has failed, so a later reload must have cancelled the loads.
             superseded = Unavailable(
                 "another reload has replaced this configuration. Ask for the model's status."
             )

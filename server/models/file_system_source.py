@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileSystemSource:
-    """Polls the base paths of models and aspires the versions that exist there.
+    """Polls the base paths of models and tells the manager which versions to serve.
 
     A base path that cannot be read does not affect other models, and its model keeps the loaded
     versions. A model whose base path has no versions left is unloaded.
@@ -35,7 +35,7 @@ class FileSystemSource:
                 self._last_warnings.pop(name, None)
                 self._manager.set_aspired_versions(name, {})
             for model in models:
-                # Log no errors of this poll, because the caller reports them.
+                # Log no warning of this poll, because the caller reports the errors.
                 self._poll_model(model, lambda name, text: None)
 
     def poll_once(self) -> None:
@@ -63,7 +63,7 @@ class FileSystemSource:
             self._manager.set_aspired_versions(model.name, versions)
 
     def _log_warning(self, name: str, text: str) -> None:
-        # Log a warning once, and not at every poll.
+        # Log a warning that recurs at every poll only once.
         if self._last_warnings.get(name) != text:
             self._last_warnings[name] = text
             logger.warning("%s", text)

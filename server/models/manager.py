@@ -90,8 +90,8 @@ class Manager:
         self._during_move = during_move
         self._after_unload = after_unload
         self._aspired: dict[str, dict[int, Path]] = {}
-        # Model name → servables, newest version first. The tuples are replaced as a whole, so that
-        # requests need no lock.
+        # Model name → servables, newest version first. A tuple is never changed but replaced, so
+        # that requests can read it without a lock.
         self._servables: dict[str, tuple[Servable, ...]] = {}
         self._labels: dict[str, Mapping[str, int]] = {}
         self._unavailable_reasons: dict[str, TpuserveError] = {}
@@ -200,12 +200,20 @@ class Manager:
         )
 
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float | None = None) -> bool:
-        """Block until a condition on the versions' states holds; return whether it holds."""
+        """Block until a condition on the versions' states holds, or the timeout passes.
+
+        Args:
+          is_done: evaluates the condition; called after each change of a state.
+          timeout_seconds: how long to wait; None for no limit.
+
+        Returns:
+          Whether the condition holds.
+        """
         with self._condition:
             return self._condition.wait_for(is_done, timeout_seconds)
 
     def matches_aspired(self, name: str) -> bool:
-        """Return whether an aspired version is available and no unavailable reason is set."""
+        """Return whether an aspired version is available and the base path has no error."""
         with self._condition:
             return name not in self._unavailable_reasons and any(
                 servable.state is State.AVAILABLE and self._is_aspired(servable)
@@ -213,7 +221,7 @@ class Manager:
             )
 
     def is_converged(self, name: str) -> bool:
-        """Return whether each aspired version is available or has failed for good."""
+        """Return whether no version of a model is loading or waits for a retry of its load."""
         with self._condition:
             return self._is_converged(name)
 
@@ -246,8 +254,9 @@ class Manager:
         assert servable.directory is not None
         fingerprint = directory_fingerprint.directory_fingerprint(servable.directory)
         with self._condition:
-            # The check and the new state need one lock. Otherwise `set_aspired_versions` could
-            # mistake a version that is about to end for a version that is loading.
+            # Hold the lock from the check until the new state is set. Otherwise
+            # `set_aspired_versions` could mistake a version that is about to end for a version
+            # that is loading.
             if not self._is_aspired(servable):
                 servable.mark_cancelled()
                 return
@@ -275,7 +284,8 @@ class Manager:
     def _handle_failure(
         self, servable: Servable, error: TpuserveError, fingerprint: Fingerprint, tries_left: int
     ) -> None:
-        # Drop the traceback, whose frames would keep the data of the failed load in memory.
+        # Drop the traceback, because the error is kept and the traceback's frames would keep the
+        # data of the failed load in memory.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         logger.error("%s: cannot be loaded: %s", servable, error)
 
@@ -307,8 +317,8 @@ class Manager:
                 continue
             at_failure, at_last_poll = fingerprints
             now = directory_fingerprint.directory_fingerprint(servable.directory)
-            # The files must be the same at two polls, so that a directory that is being copied is
-            # not read.
+            # Retry only when the files are the same at two polls, because a directory that is still
+            # being copied would fail again.
             if now != at_failure and now == at_last_poll:
                 changed.append(servable)
             self._fingerprints[servable] = (at_failure, now)
@@ -323,7 +333,10 @@ class Manager:
             self._begin_unload(servable)
 
     def _superseded(self, name: str) -> list[Servable]:
-        """Return available versions that are not aspired, once an aspired version is available."""
+        """Return the available versions to unload: those that are no longer aspired.
+
+        A model with aspired versions keeps the old versions until an aspired version is available.
+        """
         aspired = self._aspired.get(name, {})
         available = [
             servable
@@ -372,7 +385,7 @@ class Manager:
         ]
         for replaced in set(self._servables.get(name, ())) - set(others):
             self._fingerprints.pop(replaced, None)
-        # Of two servables with the same version number the newer comes first.
+        # The sort is stable, so of two servables with the same version the newer comes first.
         newest_first = sorted([servable, *others], key=lambda one: -one.version)
         self._servables[name] = tuple(newest_first)
         self._note_change(servable, State.START)
@@ -396,8 +409,8 @@ class Manager:
             for servable in servables:
                 if (version is None or version == servable.version) and servable.try_acquire():
                     return servable
-            # Try again if the list has changed or a version is available: a version may have become
-            # available after the loop has checked it.
+            # A version may have become available after the loop checked it. So try again if the
+            # list of servables has changed, or if a version is available now.
             if servables is self._servables.get(name, ()) and not self.is_available(name, version):
                 break
         request = f"Latest({name})" if version is None else f"Specific({name}, {version})"

@@ -12,7 +12,8 @@ from tpuserve.errors import Code, ModelLoadError, TpuserveError
 MakeRunner: TypeAlias = Callable[[Model, Path, str], InferenceRunner]
 WarmUp: TypeAlias = Callable[[Model, Path], None]
 
-# Errors with these codes recur on every load of the same files; other errors may be transient.
+# The codes of errors that recur on every load of the same files, so that a retry is useless. Other
+# errors may be transient.
 _PERMANENT = frozenset(
     {
         Code.INVALID_ARGUMENT,
@@ -81,7 +82,8 @@ class ServableLoader:
     def _warm_up_and_make_runner(
         self, servable: Servable, model: Model, directory: Path
     ) -> InferenceRunner:
-        # The warm-up comes before the version is available, so that no request meets a cold model.
+        # Warm the model up before the version becomes available, so that no request is slow because
+        # the model is cold.
         if self.warm_up is not None:
             self.warm_up(model, directory)
         return self.make_runner(model, directory, str(servable))

@@ -14,8 +14,8 @@ def configure_logging() -> None:
             "disable_existing_loggers": False,
             "formatters": {
                 "line": {"format": "%(asctime)s %(levelname).1s %(name)s: %(message)s"},
-                # The access log's lines have no time in front, because their JSON contains the
-                # time.
+                # The format of the access log has no time in front, because the JSON of each line
+                # contains the time.
                 "bare": {"format": "%(message)s"},
             },
             "handlers": {
@@ -23,7 +23,8 @@ def configure_logging() -> None:
                 "access": {"class": "logging.StreamHandler", "formatter": "bare"},
             },
             "root": {"level": "INFO", "handlers": ["stderr"]},
-            # uvicorn logs only warnings, because the server itself logs its start and stop.
+            # Leave out uvicorn's lines below WARNING, because the server logs its own start and
+            # stop.
             "loggers": {
                 "uvicorn": {"level": "WARNING"},
                 "tensorflow": {"level": "WARNING"},

@@ -9,20 +9,21 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-# An environment variable that TensorFlow reads. Without it, oneDNN keeps the memory of unloaded
-# models in a pool.
+# An environment variable that TensorFlow reads. If it is not set, oneDNN keeps the memory of
+# unloaded models in a pool.
 _SYSTEM_ALLOCATOR = "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"
 
 # Parameters of mallopt. Source: malloc.h of glibc.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# The largest mmap threshold that glibc accepts. Blocks above the threshold get new pages for each
-# allocation, which cost more time than a request's tensors cost to fill.
+# The mmap threshold for serving: the largest that glibc accepts. A block above the threshold gets
+# new pages at each allocation, which takes longer than to fill a request's tensors.
 _MMAP_THRESHOLD_BYTES = 32 << 20
-# The free memory that a heap keeps, so that a request reuses the memory of the previous request's
-# tensors.
+# The trim threshold for serving: how much free memory a heap keeps, so that a request reuses the
+# memory of the previous request's tensors.
 _TRIM_THRESHOLD_BYTES = 256 << 20
-# Both thresholds while models load or unload. glibc takes blocks below the mmap threshold from any
-# heap, and every heap keeps free memory below the trim threshold, even after malloc_trim.
+# The value of both thresholds while models load or unload. It is small, so that a model's tensors
+# get pages of their own, which return to the operating system when they are freed. Smaller blocks
+# come from a heap, and a heap keeps free memory below the trim threshold, even after malloc_trim.
 _MODEL_THRESHOLD_BYTES = 1 << 20
 
 _lock = threading.Lock()
@@ -43,8 +44,8 @@ def large_tensor_allocation() -> Iterator[None]:
     """Give large tensors pages of their own while a model is loaded or unloaded.
 
     The operating system gets these pages back as soon as a tensor is freed. Requests during this
-    time also get new pages, which is slower; the thresholds of `configure_malloc` return when the
-    last load or unload leaves the context.
+    time also get new pages, which is slower. When the last of several simultaneous loads and
+    unloads leaves the context, the thresholds of `configure_malloc` apply again.
     """
     global _num_active_moves
     with _lock:

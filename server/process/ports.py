@@ -37,7 +37,7 @@ def bind_port(host: str, port: int, flag: str) -> socket.socket:
 def check_unix_socket_is_free(path: str, flag: str) -> None:
     """Check that no process listens on a UNIX socket; gRPC would silently replace the socket.
 
-    A socket file left by a server that was killed is no hindrance.
+    A socket file that a killed server has left behind raises no error.
 
     Args:
       path: the path of the UNIX socket.
@@ -51,7 +51,8 @@ def check_unix_socket_is_free(path: str, flag: str) -> None:
         try:
             probe.connect(path)
         except TimeoutError:
-            # A timeout means that a process listens, and that its queue of connections is full.
+            # A process listens on the socket: the timeout means that its queue of connections is
+            # full.
             pass
         except OSError:
             return
@@ -98,8 +99,8 @@ def _bind(family: int, host: str, port: int) -> socket.socket:
     try:
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        # Without this option, a restarted server must wait until its predecessor's connections
-        # expire.
+        # Set this option so that a restarted server can bind the port at once, and need not wait
+        # until the old process's connections expire.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except OSError:

@@ -15,18 +15,20 @@ logger = logging.getLogger(__name__)
 class StopSignals:
     """Collects requests to stop the process, from signals and from other threads.
 
-    Before `mark_serving` no request can be lost: the first signal exits the process with status 0
-    as soon as Python code runs again. Afterwards the first signal ends `wait`, and a second signal
-    exits the process at once.
+    Before `mark_serving`, no client's request can be lost by a stop: the first signal exits the
+    process with status 0 as soon as Python code runs again. After `mark_serving`, the first signal
+    ends `wait`, and a second signal exits the process at once.
     """
 
     def __init__(self) -> None:
         """Create an object that handles no signals until `install`."""
-        # SimpleQueue.put is reentrant: a signal handler may interrupt a reader of this queue.
+        # A SimpleQueue, because its put is reentrant: a signal handler calls put, and may interrupt
+        # a thread that uses the queue.
         self._reasons: SimpleQueue[str] = SimpleQueue()
-        # The kernel may deliver a signal to any thread, and Python runs the handler in the main
-        # thread only, once that thread runs Python code. Python writes a byte to the wake-up file
-        # descriptor whichever thread the signal interrupts, so the main thread waits for the byte.
+        # The main thread waits for a byte from this socket pair, and not for the queue. Python runs
+        # a signal handler only once the main thread runs Python code, but the kernel may deliver
+        # the signal to another thread, which does not wake the main thread up. In any thread,
+        # Python writes a byte to the wake-up file descriptor.
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         self._wakeup_writer.setblocking(False)
         self._is_serving = False
@@ -48,7 +50,7 @@ class StopSignals:
         self._wakeup_writer.close()
 
     def mark_serving(self) -> None:
-        """Declare that requests may be in flight: from now on a signal ends `wait` only."""
+        """Declare that clients' requests may be in flight: a first signal now only ends `wait`."""
         self._is_serving = True
 
     def wait(self) -> str:

@@ -10,23 +10,25 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-# At this nice value, a thread that competes with a request's thread gets a tenth of the request's
-# processor time.
+# The nice value of the executor's threads. A thread with this value that competes with a request's
+# thread gets a tenth of the processor time of the request's thread.
 _NICE = 10
-# The share of all processors that background work uses at most. Priorities alone do not keep the
-# work off the processor on which a request is about to continue.
+# The largest share of the time of all processors that background work uses. The rest are pauses,
+# because a low priority alone does not keep the work off the processor on which a request is about
+# to continue.
 _PROCESSOR_SHARE = 1 / 8
-# The longest pause after a function, however long the function took.
+# The longest pause after a function. Without this limit, a function of several seconds would be
+# followed by a pause of many seconds.
 _LONGEST_PAUSE_SECONDS = 0.1
 
 _PROCESSORS = os.cpu_count() or 1
 
 
 class ThrottledExecutor:
-    """Runs work in threads of low priority, with pauses; runs work inline until `enable`.
+    """Runs work in threads of low priority, with pauses; until `enable`, in the calling thread.
 
-    Use the executor for work that computes outside of Python. A thread of low priority that holds
-    the GIL would delay every other thread.
+    Use the executor for work that computes outside of Python. Otherwise a thread of low priority
+    could hold the GIL for long and delay every other thread.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class ThrottledExecutor:
         self._threads = ThreadPoolExecutor(threads, "background", initializer=_lower_priority)
         self._is_enabled = False
         self._clock, self._sleep = clock, sleep
-        # The number of seconds of pause for each second of work.
+        # The seconds of pause for each second of work that limit the work to _PROCESSOR_SHARE.
         self._pause_per_second = max(0.0, 1 / (_PROCESSOR_SHARE * processors) - 1)
 
     def enable(self) -> None:

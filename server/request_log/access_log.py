@@ -65,7 +65,8 @@ def _dump(line: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(line)
     except TypeError:
-        # orjson refuses a lone surrogate, which a name from a client may contain.
+        # A name from a client may contain a lone surrogate, which orjson refuses. Write "?"
+        # instead.
         return orjson.dumps({key: _replace_surrogates(value) for key, value in line.items()})
 
 

@@ -157,7 +157,7 @@ class RequestLog:
         with self._condition:
             config = self._models.get(model)
             if config is None:
-                return  # A reload has turned off the model's log.
+                return  # A reload has turned the model's log off since the request was sampled.
             if (
                 self._is_closing
                 or len(self._queue) >= MAX_QUEUED
@@ -189,7 +189,8 @@ class RequestLog:
                 model, config, entry, time_seconds, size = self._queue.popleft()
             self._write_entry(model, config, entry, time_seconds)
             del entry
-            # Subtract the size only now, because the entry was in memory while it was written.
+            # Subtract the entry's size only after the write, because the entry stays in memory
+            # until then.
             with self._condition:
                 self._queued_bytes -= size
         self._files.close()
@@ -203,7 +204,7 @@ class RequestLog:
             self._files.write(model, config.filename_prefix, record)
         except Exception as error:
             self._metrics.request_logged(model, Code.UNKNOWN.name)
-            # Log the error once until a write succeeds again: with a full disk, every write fails.
+            # Log only the first of several errors in a row: with a full disk, every write fails.
             if not self._is_failing:
                 logger.error("request log of %s: cannot write: %s", model, error)
             self._is_failing = True
@@ -213,7 +214,8 @@ class RequestLog:
 
 
 def _import_encode() -> Encode:
-    # TensorFlow is imported here because the first logged request would wait for the import.
+    # Import TensorFlow when the log is configured. Otherwise the first logged request would wait
+    # for the import.
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()

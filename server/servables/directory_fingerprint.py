@@ -22,7 +22,7 @@ def directory_fingerprint(directory: Path) -> Fingerprint:
             try:
                 status = os.stat(path)
             except OSError:
-                # Skip a file that was removed after it was listed, or that is a broken link.
+                # Do not fail on a broken link, or on a file that was removed after it was listed.
                 entries.append((path, -1, -1))
             else:
                 entries.append((path, status.st_size, status.st_mtime_ns))

@@ -21,7 +21,7 @@ class SavedModelLoader:
     """Loads versions. The first load imports TensorFlow and initialises a TPU system, if any.
 
     Attributes:
-      executor: runs the parts of loads and warm-ups that can wait for requests.
+      executor: runs the parts of loads and warm-ups that may be slowed down to favour requests.
     """
 
     def __init__(self, settings: Settings, session_config: bytes = b"") -> None:
@@ -40,7 +40,7 @@ class SavedModelLoader:
         self._runtime_lock = threading.Lock()
 
     def mark_serving(self) -> None:
-        """Declare that the server answers requests: later loads leave processor time to them."""
+        """Declare that the server answers requests: later loads leave them processor time."""
         self._is_serving = True
         self.executor.enable()
 
@@ -69,8 +69,9 @@ class SavedModelLoader:
         from tpuserve import devices
         from tpuserve.runtime import load_plan, loader, subprocess_prepare
 
-        # The first model runs inline: TensorFlow creates its thread pools with the first model, and
-        # their threads inherit the priority of the thread that loads the model.
+        # Load the first model in this thread and not in the executor, whose threads have a low
+        # priority. TensorFlow creates its thread pools during the first load, and the threads of
+        # the pools inherit the priority of the thread that loads.
         executor = self.executor if self._has_loaded else _run_inline
         model = loader.load(
             directory,
@@ -89,12 +90,12 @@ class SavedModelLoader:
         return model
 
     def _prepare_runtime(self) -> None:
-        # The lock makes other loads wait until the TPU system is initialised.
+        # Hold the lock, so that other loads wait until the TPU system is initialised.
         with self._runtime_lock:
             if self._is_runtime_ready:
                 return
-            # TensorFlow is imported here, so that a server that cannot start fails without the slow
-            # import.
+            # Import TensorFlow only for the first load. So a server that cannot start, for example
+            # because its port is in use, reports the error without waiting for the slow import.
             from tpuserve import devices
             from tpuserve.runtime import gc_control, tf_logging
 

@@ -47,9 +47,10 @@ class Model(InferenceRunner, Protocol):
 
     @property
     def choice(self) -> object:
-        """The selected metagraph, its device and the reason; `str` formats the selection.
+        """The metagraph that runs, its device and the reason for this choice; `str` formats them.
 
-        A selection that is not the requested one has an attribute `fallback` with the reason.
+        If another metagraph was requested, the object has an attribute `fallback` with the reason
+        why that metagraph does not run.
         """
 
     @property
@@ -128,7 +129,8 @@ class Servable:
         self._model: Model | None = None
         self._runner: InferenceRunner | None = None
         self._num_users = 0
-        # Requests acquire the lock itself: acquiring the condition takes twice as long.
+        # The threads of requests acquire `_lock` directly: to acquire the same lock through
+        # `_condition` takes twice as long.
         self._lock = threading.Lock()
         self._condition = threading.Condition(self._lock)
 
@@ -148,7 +150,7 @@ class Servable:
 
     @property
     def model(self) -> Model:
-        """The loaded model; only for callers that hold the version by `try_acquire`."""
+        """The loaded model; may be used only between `try_acquire` and `release`."""
         assert self._model is not None, f"{self} is used without try_acquire"
         return self._model
 
@@ -221,12 +223,14 @@ class Servable:
             if self._state is not State.UNLOADING or model is None:
                 return
             self._model = self._runner = None
-        # Close a batching runner before its model.
+        # Close a batching runner before its model, because the runner runs its waiting requests
+        # when it closes.
         close = getattr(runner, "close", None)
         if runner is not model and close is not None:
             close()
         model.close()
-        # Drop the references, so that the memory is free before the state END is reported.
+        # Delete the references, so that the model's memory is free before the state END is
+        # reported.
         del model, runner, close
         self._enter(State.END)
         logger.info("%s: unloaded", self)

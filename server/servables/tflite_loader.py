@@ -22,7 +22,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Si
 
 # The name of the metadata entry with a flexbuffer map: signature name → serialised SignatureDef.
 SIGNATURE_METADATA = b"signature_defs_metadata"
-# The words for TensorFlow ops in the interpreter's error messages.
+# The words in the interpreter's error message about a model that needs ops of TensorFlow.
 _SELECT_OPS = "Select TensorFlow op"
 _SELECT_OP = re.compile(r"\(Flex(\w+)\)")
 
@@ -80,8 +80,9 @@ class TfLiteModel:
         try:
             return self._invoke(interpreter, feeds, signature, aliases)
         except (ValueError, RuntimeError) as error:
-            # The interpreter's errors have no code. Names and types are already checked, so the
-            # shapes of the request are the cause.
+            # Report every error as InvalidTensor, because the interpreter's errors have no code.
+            # The names and types of the inputs are already checked, so their shapes must be the
+            # cause.
             raise InvalidTensor(" ".join(str(error).split())) from error
         finally:
             self._idle.put(interpreter)
@@ -168,7 +169,7 @@ def _signatures_from_metadata(content: bytes) -> dict[str, Any]:
             continue
         data = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
         entries = flexbuffers.GetRoot(data).AsMap
-        # Read the values as bytes, because they are serialised messages and not text.
+        # Read the values as bytes even if their type is string: they are serialised messages.
         return {
             key.AsKey: meta_graph_pb2.SignatureDef.FromString(_flexbuffer_bytes(value))
             for key, value in zip(entries.Keys, entries.Values, strict=True)

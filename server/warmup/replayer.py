@@ -100,7 +100,8 @@ def _examples(message: Any) -> list[bytes]:
     """Return the serialised examples of an Input message."""
     kind = message.WhichOneof("kind")
     if kind == "example_list_with_context":
-        # If the context and the example have the same feature, the later one counts: the example's.
+        # Concatenated messages are merged when they are parsed. If the context and the example have
+        # the same feature, the later one counts, which is the example's.
         context = message.example_list_with_context.context.SerializeToString()
         examples_of_list = message.example_list_with_context.examples
         return [context + example.SerializeToString() for example in examples_of_list]

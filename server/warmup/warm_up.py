@@ -122,7 +122,8 @@ class WarmUp:
 
     def _find_run_record(self) -> RunRecord:
         if self._run_record is None:
-            # The replayer is imported here, because it imports TensorFlow.
+            # Imported here and not at the top of the file, because the replayer imports TensorFlow,
+            # which takes seconds.
             from server.warmup.replayer import WarmupReplayer
 
             self._run_record = WarmupReplayer(self._check_method_names)
@@ -130,7 +131,7 @@ class WarmUp:
 
 
 def _read_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a file; raise an error after the last readable record."""
+    """Yield the records of a warm-up file; raise an error if it is damaged or has too many."""
     try:
         for count, record in enumerate(warm_up_file.read_warm_up_records(path)):
             if count == MAX_RECORDS:
