@@ -1,6 +1,7 @@
 """tf.keras.estimator.model_to_estimator, which makes an Estimator of a Keras model.
 
-tf_keras imports the function from the module keras_lib of tensorflow_estimator.
+tf_keras imports this function from the module keras_lib of tensorflow_estimator. tpuserve supplies
+that module, with the function of this file.
 """
 
 from collections.abc import Mapping

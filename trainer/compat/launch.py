@@ -75,7 +75,7 @@ def _make_main_module(program: Program) -> ModuleType:
 
 
 def _exit_with_error(error: BaseException) -> NoReturn:
-    """Print an uncaught error as Python does, with our advice if there is any, and exit."""
+    """Print an uncaught error as Python does, followed by advice if there is any, and exit."""
     global _is_interrupted
     _strip_our_frames(error, set())
     sys.excepthook(type(error), error, error.__traceback__)
@@ -103,7 +103,8 @@ def _strip_our_frames(error: BaseException | None, stripped: set[int]) -> None:
 
     Args:
       error: the error.
-      stripped: the ids of the errors that have been handled; updated.
+      stripped: the ids of the errors that have been handled, so that none is handled twice;
+        updated.
     """
     if error is None or id(error) in stripped:
         return

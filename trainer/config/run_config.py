@@ -71,7 +71,8 @@ class RunConfig:
       train_distribute: must be None; distribution strategies are not supported.
       eval_distribute: must be None.
       experimental_distribute: must be None.
-      device_fn: takes an argument "op" and returns the device of the op; used on the CPU and GPU.
+      device_fn: a function of an argument `op` that returns the device of the op; used on the CPU
+        and GPU.
       protocol: the protocol of the cluster: None, 'grpc' or 'grpc+verbs'.
       experimental_max_worker_delay_secs: the maximum time that a worker waits before it starts,
         in seconds; None for 60.

@@ -42,8 +42,8 @@ class TPUConfig(NamedTupleMixin):
 
     Attributes:
       iterations_per_loop: the number of steps of one `session.run`, on every device. Hooks,
-        checkpoints and summaries run between loops, so their intervals are at least one loop.
-        '30s', '5m' or '1h' adapts the number of steps to that time.
+        checkpoints and summaries run between loops, so their intervals are at least one loop. With
+        '30s', '5m' or '1h', the number of steps is adapted so that a loop takes that time.
       num_shards: the number of replicas to train on, which must be the number that the TPU
         offers; None takes all. 1 without num_cores_per_replica takes one core. Ignored on the
         CPU.

@@ -141,7 +141,7 @@ def _convert_keras_estimator(
       InvalidType: the estimator is not of a Keras model, or runs on a TPU already.
       InvalidSetting: there is no batch size, or the model cannot run on a TPU.
     """
-    # The converter is imported here, because importing Keras takes seconds.
+    # Import the converter here and not at the top, because it imports Keras, which takes seconds.
     from trainer.keras.estimator import KerasTPUEstimator
 
     if not isinstance(estimator, KerasTPUEstimator) or estimator.uses_tpu:

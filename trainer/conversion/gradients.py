@@ -113,7 +113,7 @@ class _OptimizerPatch:
 
 
 def _average_unsummed(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Average the gradients that are not computed from a sum over the replicas.
+    """Average the gradients that have not been summed over the replicas yet.
 
     Args:
       pairs: (gradient, variable).
@@ -146,13 +146,13 @@ def _average(gradient: Any) -> Any:
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     if gradient is None or replicas == 1:
         return gradient
-    # Convert to a dense tensor, as CrossShardOptimizer does: CrossReplicaSum accepts no other
-    # tensors.
+    # Convert IndexedSlices to a dense tensor, as CrossShardOptimizer does, because CrossReplicaSum
+    # accepts dense tensors only.
     return cross_replica_sum(tf.convert_to_tensor(gradient)) * (1.0 / replicas)
 
 
 def _is_summed(gradient: Any) -> bool:
-    """Return whether a gradient is computed from a sum over the replicas."""
+    """Return whether a gradient has been computed from a sum over the replicas."""
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     pending = [values.op]
     seen = set(pending)

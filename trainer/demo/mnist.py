@@ -8,7 +8,7 @@ DATA holds train.tfrecord and test.tfrecord, tf.Examples with `image_raw` (784 b
 import argparse
 import os
 
-# tf.layers needs legacy Keras, which must be selected before TensorFlow is imported.
+# Select legacy Keras, which tf.layers needs, before TensorFlow is imported.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 import tensorflow.compat.v1 as tf

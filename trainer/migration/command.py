@@ -47,7 +47,8 @@ def migrate(scripts: tuple[Path, ...], only_this_file: bool, as_json: bool) -> i
     if as_json:
         click.echo(json_report.format_reports(reports))
     else:
-        # Imported only for text reports, because importing rich takes longer than printing JSON.
+        # Import rich, which text_report uses, for text reports only: the import takes longer than
+        # printing JSON.
         from trainer.migration import text_report
 
         text_report.print_reports(reports)

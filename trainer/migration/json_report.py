@@ -1,6 +1,7 @@
 """Program reports as JSON.
 
-{"version": 1, "runs": true, "programs": [PROGRAM, ...]}, and a PROGRAM is
+The format is
+{"version": 1, "runs": true, "programs": [PROGRAM, ...]}, where each PROGRAM is
 {"script": "mnist.py", "files": ["mnist.py"], "runs": true,
  "tf1": "mnist.py:5 names tf.flags" or null, "command": "tpuserve run mnist.py" or null,
  "counts": {"works": 40, "supplied": 9, "gone": 0, "unknown": 0, "missing": 0},

@@ -55,7 +55,8 @@ def _format_title(report: ProgramReport) -> str:
 
 def _format_table(findings: Sequence[Finding]) -> Iterator[Text]:
     places = [f"{finding.file}:{', '.join(map(str, finding.lines))}" for finding in findings]
-    # The limit keeps a name with very many lines from widening the column for all names.
+    # Limit the width of the first column, so that a name with very many lines does not widen the
+    # column for all names.
     width = min(max(map(len, places)), 40)
     name_width = max(len(finding.written) for finding in findings)
     for place, finding in zip(places, findings, strict=True):

@@ -112,7 +112,7 @@ class CheckpointEvaluator:
         """Call the exporters that have not exported the checkpoint yet."""
         earlier = [None] * len(get_exporters(self.spec)) if is_new else self.export_results
         self.export_results = [
-            # An exporter that has already exported this checkpoint is not called again.
+            # Do not call an exporter again that has already exported this checkpoint.
             result or self._export_with(exporter, checkpoint, is_final)
             for exporter, result in zip(get_exporters(self.spec), earlier, strict=True)
         ]

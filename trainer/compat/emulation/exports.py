@@ -40,10 +40,10 @@ def patch_saved_model_builder() -> None:
 
 
 def _check_not_lowered_for_tpu(graph: Any, tags: Any) -> None:
-    """Check that a graph may be written as a metagraph with some tags.
+    """Check that a graph lowered for an emulated TPU is not written as a TPU metagraph.
 
     Raises:
-      ExportError: the tags are those of a TPU metagraph, and the graph has been lowered.
+      ExportError: the tags contain the TPU tag, and the graph has been lowered.
     """
     tpu_tags = tag_sets.SERVE_TPU - tag_sets.SERVE
     if tpu_tags & set(tags or ()) and is_lowered(graph):

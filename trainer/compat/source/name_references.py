@@ -43,7 +43,7 @@ def find_name_references(tree: ast.Module) -> list[NameReference]:
 
 
 def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
-    """Yield each imported TensorFlow name with the variable that the import binds."""
+    """Yield (imported TensorFlow name, variable that the import binds) for each import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -58,7 +58,7 @@ def _find_imports(tree: ast.Module) -> Iterator[tuple[NameReference, str]]:
 
 
 def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameReference, str]]:
-    """Yield what `import MODULE` or `import MODULE as NAME` imports and binds."""
+    """Yield (imported name, bound variable) for `import MODULE` or `import MODULE as NAME`."""
     reference = NameReference(line, alias.name, alias.name, is_import=True)
     if alias.asname:
         yield reference, alias.asname

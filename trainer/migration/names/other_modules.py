@@ -93,7 +93,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _find_in_parents(name: str, directories: tuple[Path, ...]) -> Path | None:
-    """Return the parent directory of the program from which a module can be imported."""
+    """Return the directory above the program that contains a module, or None."""
     for directory in directories[:1]:
         for parent in directory.resolve().parents:
             if (parent / name / "__init__.py").is_file() or (parent / f"{name}.py").is_file():
@@ -150,7 +150,10 @@ def _python_2_names(tree: ast.Module) -> Iterator[tuple[int, str, Classification
 
 
 def _python_2_only_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield nodes that may run on Python 2 only: behind `sys.version_info`, `six.PY2`, or a try."""
+    """Yield nodes that Python 3 may never run.
+
+    They are in a try, or in an if that tests the version: `sys.version_info` or `six.PY2`.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp) and _tests_python_version(node.test):
             yield from ast.walk(node)

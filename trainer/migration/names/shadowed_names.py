@@ -7,7 +7,9 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
-    """Find attribute accesses on local variables, which are not names of TensorFlow.
+    """Find attributes of local variables, which are not TensorFlow names.
+
+    In `layers = []; layers.append(x)`, `layers` is not the module tf.layers.
 
     Returns:
       (line number, name as written) of each attribute: (12, "layers.append").
@@ -23,7 +25,11 @@ def find_shadowed_names(tree: ast.Module) -> set[tuple[int, str]]:
 
 
 def _local_names(function: _Function) -> Iterator[str]:
-    """Yield a function's parameters, and its variables that are not aliases of a dotted name."""
+    """Yield the names of a function's parameters and local variables.
+
+    A variable to which an attribute is assigned, as in `layers = tf.layers`, is left out, because
+    it may stand for a TensorFlow module.
+    """
     nodes = list(ast.walk(function))
     aliases = {
         target
