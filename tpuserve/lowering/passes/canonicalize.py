@@ -31,11 +31,12 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
 
     TensorFlow gives a gradient control inputs from dozens of other gradients, so that all gradients
     are complete together. Control inputs between pure nodes (nodes without an effect) order
-    nothing, but they split a computation into many clusters.
+    nothing, but they would split a computation into many clusters, which XLA compiles separately.
 
-    A control input from a pure node is replaced by control inputs from the effects that the node
-    depends on. A control input of a pure node moves to the nodes that use its output: TensorFlow
-    often gives the control input to a constant, and not to the update that adds the constant.
+    A control input from a pure node is replaced by control inputs from the nodes with effects that
+    the pure node depends on. A control input of a pure node moves to the nodes that use its output:
+    TensorFlow often gives the control input to a constant, and not to the update that adds the
+    constant.
     """
     # Node → the nodes with effects that replace the node as a control input.
     effects: dict[str, frozenset[str]] = {}

@@ -98,9 +98,9 @@ def partition_into_clusters(
         before = [assigned[name] for name in graph_ir.predecessors(node) if name in assigned]
         level = _least_level(kind, before)
         if kind is ClusterKind.INVARIANT and _least_level(ClusterKind.PER_REPLICA, before) < level:
-            # Repeat an invariant node on each replica if a cluster of its own would be on a later
-            # level. The later level would separate the nodes before it from the nodes after it, for
-            # example activations from their gradients.
+            # Let each replica compute the value, although it is the same on all replicas: an
+            # INVARIANT cluster would be on a later level, and would separate the nodes before it
+            # from the nodes after it, for example activations from their gradients.
             kind = ClusterKind.PER_REPLICA
             level = _least_level(kind, before)
         assigned[node.name] = (level, kind)
@@ -160,7 +160,8 @@ def close_over_shapes(
     """Return a cluster's nodes together with the nodes from which XLA infers their shapes.
 
     A shape is a value that other nodes compute. XLA must see that computation, so its nodes are
-    repeated inside of the cluster. Invariant values are repeated too, as on each core of a TPU.
+    repeated inside of the cluster. So are nodes whose values are the same on all replicas, as on
+    each core of a TPU.
 
     Args:
       cluster: a cluster of several nodes.

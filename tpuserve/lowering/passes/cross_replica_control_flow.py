@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from tpuserve.lowering.ir.op_defs import Library
 
-    # A function that takes the name of one replica's function, whether each argument is invariant,
-    # and whether each result is invariant. It returns the name of the function of all replicas.
+    # A function that takes the name of one replica's function, and whether each argument and each
+    # result is the same on all replicas. It returns the name of the function of all replicas.
     UnrollFunction = Callable[[str, Sequence[bool], Sequence[bool]], str]
 
 
@@ -36,9 +36,9 @@ def fuse_replicas(
       unroll_function: turns a function of one replica into a function of all replicas.
 
     Returns:
-      The new node's definition; its inputs; and for each output of the original node whether it
-      is invariant. An invariant output is one output of the new node; any other output is one
-      output per replica.
+      The new node's definition; its inputs; and for each output of the original node whether it is
+      the same on all replicas. Such an output is one output of the new node; any other output is
+      one output per replica.
 
     Raises:
       LoweringError: the node is another op, or replicas may disagree on its condition.
@@ -126,7 +126,7 @@ def _copy_definition(node: Node) -> "NodeDef":
 def _flatten_operands(
     operands: Sequence[Sequence[Value]], is_invariant: Sequence[bool]
 ) -> list[Value]:
-    """Return one value for each invariant operand, and one per replica for each other operand."""
+    """Return one value of each operand that all replicas share, and all values of the others."""
     return [
         value
         for values, is_single in zip(operands, is_invariant, strict=True)
@@ -135,7 +135,7 @@ def _flatten_operands(
 
 
 def _repeat(items: Sequence[Any], is_invariant: Sequence[bool], num_replicas: int) -> list[Any]:
-    """Return each item once if it is invariant, else once per replica."""
+    """Return each item once if it is the same on all replicas, else once per replica."""
     return [
         item
         for item, is_single in zip(items, is_invariant, strict=True)

@@ -92,7 +92,7 @@ class _ReplicaUnroller:
     def _bind_results(self) -> None:
         """Record what replaces the results and control outputs of the original graph.
 
-        The canonical graph may compute them by other nodes.
+        The graph from `canonicalize_graph` may compute them by other nodes.
         """
         for original, result in zip(self._original.results, self._graph.results, strict=True):
             node = self._graph.nodes.get(result.producer)
@@ -113,10 +113,10 @@ class _ReplicaUnroller:
             else:
                 self._out.awaited[original_name] = self._out.awaited.get(name, [])
 
-    # Methods that emit single ops.
+    # Methods that add the replacement of a single op.
 
     def _emit_op(self, node: Node, before: list[str]) -> list[str]:
-        """Emit the replacement of one op; return the names of the new nodes."""
+        """Add the nodes that replace one op; return their names."""
         controls = [*before, *self._awaited(node.controls)]
         num_nodes_before = len(self._out.nodes)
         lower_replicated = op_spec(node.op).lower_replicated
@@ -137,7 +137,7 @@ class _ReplicaUnroller:
     def _emit_by_rule(
         self, node: Node, lower_replicated: ReplicatedLowering, controls: list[str]
     ) -> None:
-        """Emit the replacement of an op by the rule in the op's record."""
+        """Add the nodes that replace an op by the rule in its record, an `OpSpec`."""
         results = lower_replicated(
             ReplicatedOp(
                 node,
@@ -151,7 +151,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = copies
 
     def _emit_per_replica(self, node: Node, controls: list[str]) -> None:
-        """Emit a copy of the op for each replica, or a single copy if its inputs are invariant."""
+        """Add a copy of the op for each replica, or only one if all replicas compute the same."""
         num_outputs = len(op_defs.node_outputs(node.definition, self._library))
         is_single = all(value in self._invariant for value in node.inputs) and (
             not op_traits.is_random(node.definition, self._library)
@@ -167,7 +167,7 @@ class _ReplicaUnroller:
             self._out.values[Value(node.name, index)] = [Value(name, index) for name in names]
 
     def _emit_joint(self, node: Node, controls: list[str]) -> None:
-        """Emit a single loop or branch that does the work of all replicas."""
+        """Add a single loop or branch that does the work of all replicas."""
         definition, inputs, is_invariant = cross_replica_control_flow.fuse_replicas(
             node,
             [self._replica_values(value) for value in node.inputs],
@@ -193,9 +193,9 @@ class _ReplicaUnroller:
 
         Args:
           name: the function of one replica.
-          invariant_arguments: for each argument whether it is invariant. An invariant argument
-            stays one argument; another becomes one argument per replica.
-          invariant_results: for each result whether it is invariant.
+          invariant_arguments: for each argument whether it is the same on all replicas. Such an
+            argument stays one argument; another becomes one argument per replica.
+          invariant_results: for each result whether it is the same on all replicas.
 
         Returns:
           The new function's name.
@@ -230,12 +230,12 @@ class _ReplicaUnroller:
         )
         return self._context.add_function(unrolled_body, f"{name}_replicated")
 
-    # Methods that emit the calls of clusters.
+    # Methods that add the calls that do the work of a cluster.
 
     def _emit_cluster(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value], before: list[str]
     ) -> list[str]:
-        """Emit the calls of a cluster's function; return the names of the calls."""
+        """Add the calls of a cluster's function; return the names of the calls."""
         members = {node.name for node in cluster.nodes}
         controls = [
             *before,
@@ -259,7 +259,7 @@ class _ReplicaUnroller:
     def _cluster_body(
         self, cluster: Cluster, closure: ClusterClosure, live_out: list[Value]
     ) -> GraphIR:
-        """Return the body of a cluster's function: one argument for each input of the closure."""
+        """Return the body of a cluster's function; its arguments are the inputs of the closure."""
         arguments = {value: f"input_{index}" for index, value in enumerate(closure.inputs)}
         nodes = {
             node.name: Node(
@@ -297,7 +297,7 @@ class _ReplicaUnroller:
     def _emit_calls(
         self, cluster: Cluster, closure: ClusterClosure, body: GraphIR, controls: list[str]
     ) -> list[str]:
-        """Emit one call of a cluster's function, or a call per replica; return the calls' names."""
+        """Add one call of a cluster's function, or a call per replica; return the calls' names."""
         must_compile = self._context.compiled and self._is_worth_compiling(closure, body)
         # XLA ignores the seeds of random ops. Without XLA, each replica needs its own seeds.
         needs_reseeding = not must_compile and any(
@@ -332,7 +332,7 @@ class _ReplicaUnroller:
     # Methods that translate values and control inputs of the original graph.
 
     def _replica_values(self, value: Value) -> list[Value]:
-        """Return the value of each replica; emit it first if it is a constant."""
+        """Return the values that replace a value, one per replica; add a constant if necessary."""
         if value not in self._out.values:
             node = self._graph.nodes.get(value.producer)
             if node is None or not op_traits.is_constant(node.definition):

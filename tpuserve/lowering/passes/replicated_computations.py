@@ -1,4 +1,4 @@
-"""Finds the replicated computations of a graph by their marks, and unrolls them.
+"""Finds the TPU computations of a graph by the marks on their nodes, and unrolls them.
 
 tensorflow.python.tpu marks each node between the TPUReplicatedInputs and TPUReplicatedOutputs of a
 computation: one attribute holds the computation's name.
@@ -25,7 +25,7 @@ _INPUT, _OUTPUT = "TPUReplicatedInput", "TPUReplicatedOutput"
 def lower_computations(
     graph: GraphIR, library: "dict[str, FunctionDef]", *, compiled: bool
 ) -> GraphIR:
-    """Replace each TPU computation of a graph by the unrolled work of its replicas.
+    """Replace each TPU computation of a graph by nodes that do the work of all its replicas.
 
     Args:
       graph: may hold any number of computations.

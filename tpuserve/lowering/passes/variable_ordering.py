@@ -25,11 +25,11 @@ class VariableOrdering:
         types = graph_ir.value_types(graph, library)
         self._handles = {value for value, dtype in types.items() if op_defs.is_handle(dtype)}
         self._library = library
-        # For each emitted cluster: its variables, whether it updates them, and its nodes.
+        # For each recorded cluster: its variables, whether it updates them, and its new nodes.
         self._emitted: list[tuple[set[Value], bool, list[str]]] = []
 
     def nodes_before(self, cluster: Cluster, closure: ClusterClosure) -> list[str]:
-        """Return the emitted nodes that a cluster must wait for because of shared variables."""
+        """Return the new nodes that a cluster must wait for because of shared variables."""
         variables, has_update = self._accesses(cluster, closure)
         return [
             name
@@ -39,7 +39,7 @@ class VariableOrdering:
         ]
 
     def record(self, cluster: Cluster, closure: ClusterClosure, names: list[str]) -> None:
-        """Record the nodes that were emitted for a cluster."""
+        """Record the new nodes that do the work of a cluster."""
         variables, has_update = self._accesses(cluster, closure)
         if variables and names:
             self._emitted.append((variables, has_update, names))
