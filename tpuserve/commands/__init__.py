@@ -1,1 +1,1 @@
-"""The commands of `tpuserve`: one file declares a command's options and prints its result."""
+"""The commands of `tpuserve`. The file of a command declares its options and prints its result."""

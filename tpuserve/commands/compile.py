@@ -22,7 +22,7 @@ def _parse_load(text: str) -> tuple[int, float]:
     return int(rows), float(weight or 1)
 
 
-# No dimension may be 0, because libtpu divides by the number of chips.
+# Refuse a dimension of 0: libtpu, which divides by the number of chips, would crash.
 _TOPOLOGY = r"[a-z]\w*:[1-9]\d*(x[1-9]\d*)*(_(un)?twisted)?"
 
 
@@ -123,7 +123,7 @@ def compile(
     from tpuserve.runtime import tf_logging
     from tpuserve.saved_model import metagraph
 
-    # Errors of the directory are reported before the slow import of TensorFlow.
+    # Read the SavedModel first, to report an error in it before the slow import of TensorFlow.
     metagraph.read_metagraphs(directory)
     with exit_on_sigterm(), progress_bar() as progress:
         progress(0, 0, "importing TensorFlow")

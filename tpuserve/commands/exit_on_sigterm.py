@@ -30,7 +30,8 @@ def exit_on_sigterm() -> Iterator[None]:
             previous_hook(unraisable)
             return
         discarded = _SIGNAL_OF_EXCEPTION[unraisable.exc_type]
-        # Python discards exceptions of this hook as well, so a timer raises the signal again.
+        # Set a timer that raises the signal again. This hook cannot raise the exception itself,
+        # because Python discards exceptions of sys.unraisablehook as well.
         signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)
 
     previous_sigterm = signal.signal(signal.SIGTERM, _exit_with_signal)

@@ -15,7 +15,7 @@ class MultiValueCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments after repeating the option name before each further value."""
+        """Repeat an option's name before each of its further values, then parse the arguments."""
         options = {
             name: parameter
             for parameter in self.get_params(ctx)

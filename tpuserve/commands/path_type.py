@@ -9,7 +9,7 @@ from tpuserve.errors import InvalidSetting
 
 
 class SavedModelPath(click.Path):
-    """A path that must not be empty; the operating system reads "" as the working directory."""
+    """A path that must not be empty, because pathlib would read "" as the working directory."""
 
     def __init__(self) -> None:
         """Define the type, which does not check whether the directory exists."""

@@ -85,8 +85,8 @@ def verify(
 
     The exit status is 0 if all signatures pass and nothing is known to fail on a TPU, else 1.
     """
-    # TensorFlow is imported only now, because it reads its log level from the environment during
-    # the import.
+    # Import TensorFlow here, after `tpuserve.cli` has set the log level in the environment, because
+    # TensorFlow reads the level during the import.
     from tpuserve.runtime import tf_logging
 
     tf_logging.import_tensorflow()

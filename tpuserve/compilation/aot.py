@@ -122,10 +122,10 @@ def _check_numbers(
 
 @dataclass
 class _JobList:
-    """The jobs of a plan: jobs with a known result, and jobs left to compile.
+    """The jobs of a `CompilePlan`: jobs with a known result, and jobs left to compile.
 
     Attributes:
-      fingerprints: Request → the fingerprints of its clusters' modules.
+      fingerprints: `CompileRequest` → the fingerprints of its clusters' modules.
       results: Job → its result, for jobs that need no compilation.
       modules: Fingerprint → serialized StableHLO, for the jobs to compile.
       pending: The jobs to compile.
@@ -144,7 +144,7 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Compile each request of a plan for each target, or take the result from the cache."""
+    """Return the result of each request for each target, from the cache or by compiling."""
     jobs = _collect_jobs(plan, translator, targets, compiler, progress)
     results = dict(jobs.results)
     done = 0
@@ -209,9 +209,9 @@ def _summarize(
     Args:
       request: A signature at a batch size.
       target: The TPU compiled for.
-      fingerprints: Fingerprints of the request's modules.
+      fingerprints: Fingerprints of the modules of the request's clusters.
       results: Job → its result.
-      settled: The jobs whose results were known before this call compiled anything.
+      settled: The jobs whose results did not have to be compiled in this run.
     """
     jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
     job_results = [results[job] for job in jobs]

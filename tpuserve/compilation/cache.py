@@ -46,8 +46,8 @@ class CompileCache:
             stats = data["figures"]
             return CompileResult(None if stats is None else CompileStats(**stats), data["error"])
         except (OSError, ValueError, KeyError, TypeError):
-            # Treat a file that is missing, truncated or of another version as no result; `store`
-            # replaces the file.
+            # A file that is missing, truncated or of another version counts as no result, so that
+            # the caller compiles again and `store` replaces the file.
             return None
 
     def store(self, result: CompileResult, *content: str) -> None:

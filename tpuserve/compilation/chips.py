@@ -18,7 +18,7 @@ class TpuGeneration:
 
     Attributes:
       generation: Name in a topology, such as "v5e".
-      topology: Its smallest topology that every libtpu compiles for.
+      topology: The generation's smallest topology that all versions of libtpu compile for.
       hbm_bytes: Memory of a chip.
       hbm_bytes_per_second: Memory bandwidth of a chip.
       peak_flops: Peak bfloat16 operations of a chip per second.

@@ -134,7 +134,8 @@ class Compiler:
 
         results: dict[tuple[str, str], CompileResult] = {}
         futures = {}
-        # A worker may die while jobs are submitted; the remaining jobs then count as lost.
+        # If a worker dies while jobs are submitted, stop submitting; the jobs without a result are
+        # repeated below.
         with suppress(BrokenProcessPool):
             for job in jobs:
                 future = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
@@ -148,8 +149,8 @@ class Compiler:
             on_done()
         if len(results) < len(jobs):
             self._restart_pool()
-        # When a worker dies, all unfinished jobs are lost. Each lost job is repeated in a pool of
-        # its own, so that only the job that kills its worker fails.
+        # When a worker dies, all unfinished jobs of the pool are lost. Repeat each lost job in a
+        # pool of its own, so that only a job that itself kills its worker fails.
         for job in jobs:
             if job not in results:
                 results[job] = self._compile_isolated(modules[job[0]], job)
@@ -157,14 +158,14 @@ class Compiler:
         return results
 
     def _compile_isolated(self, module: bytes, job: tuple[str, str]) -> CompileResult:
-        """Compile a module in a worker process of its own, which may die."""
+        """Compile a module in a worker process of its own; a crash becomes the job's error."""
         from loky.process_executor import BrokenProcessPool
 
         pool = _start_pool(1)
         try:
             result = pool.submit(worker.compile_module, module, job[1]).result()
         except BrokenProcessPool:
-            # This result is not cached: the cause may be a lack of memory on this machine.
+            # Do not cache this result: the worker may have died for lack of memory on this machine.
             return CompileResult(error=_WORKER_DIED)
         finally:
             pool.shutdown(wait=True, kill_workers=True)

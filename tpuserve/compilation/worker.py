@@ -40,8 +40,8 @@ _MOST_MESSAGE_CHARACTERS = 4000
 
 
 def init_worker() -> None:
-    """Prepare a worker process: print no stacks after a crash, and end with the parent process."""
-    # The compiler may abort the process. The parent reports that, so no stacks are printed.
+    """Make a worker process print no stacks at a crash, and end when its parent process ends."""
+    # Print no stacks if the compiler aborts the process, because the parent reports the abort.
     faulthandler.disable()
     # The kernel kills the worker when its parent ends, even if the parent is killed.
     with contextlib.suppress(OSError, AttributeError):
@@ -49,7 +49,7 @@ def init_worker() -> None:
 
 
 def find_missing_jax_parts() -> list[str]:
-    """Return the names of jax that compilation needs and the installed version lacks."""
+    """Return the names in jax's modules that compilation needs but the installed jax lacks."""
     _set_environment()
     return jax_internals.find_missing_parts()
 

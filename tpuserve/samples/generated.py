@@ -10,7 +10,7 @@ from tpuserve.errors import InvalidInput, SignatureNotFound
 from tpuserve.samples import examples, parsing, values
 
 # The size of an unknown dimension other than the batch, such as the side of an image or the length
-# of a text. A few strided layers would reduce a smaller size to 0.
+# of a text. It is not smaller, because a few strided layers would reduce a smaller size to 0.
 OPEN_DIMENSION = 8
 
 
@@ -72,8 +72,8 @@ def _is_open(info: Any) -> bool:
 def _check_rows(signature: Any, name: str, batch_size: int) -> None:
     inputs = signature.inputs.values()
     fixed = {info.tensor_shape.dim[0].size for info in inputs if info.tensor_shape.dim}
-    # If one input has an open batch dimension, the fixed first dimension of another input is not
-    # the batch dimension.
+    # Accept any number of rows if some input has an open batch dimension: a fixed first dimension
+    # of another input is then not the batch dimension.
     if not fixed or batch_size in fixed or any(_is_open(info) for info in inputs):
         return
     rows = " or ".join(str(size) for size in sorted(fixed))

@@ -67,7 +67,8 @@ def infer_string_input(graph_def: Any, tensor_name: str) -> StringInputUse:
     features: dict[str, ExampleFeature] = {}
     is_number = False
     pending = deque([(_scope(graph_def.node), tensor_name.partition(":")[0])])
-    # Each argument of a function is followed only once, so that recursive calls end.
+    # Follow each argument of a function only once, so that recursive functions do not loop
+    # forever.
     seen: set[tuple[_Scope, str]] = set()
     entered: set[tuple[str, str]] = set()
     while pending:
@@ -108,7 +109,7 @@ def _data_inputs(node: Any) -> list[str]:
 
 
 def _calls(node: Any, position: int, functions: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Return the functions that a node calls, and the argument that takes this input."""
+    """Return the functions that a node calls, each with its argument for input `position`."""
     index = position - 1 if node.op in _BRANCHES else position
     names = (*called_functions(node), node.op)
     called = [functions[name] for name in names if name in functions]
@@ -129,7 +130,10 @@ def _called(function: Any, node: Any, scope: _Scope) -> _Scope:
 
 
 def _constant(reference: str, scope: _Scope) -> list[str]:
-    """Follow arguments and Identity ops to a constant; return its strings, or an empty list."""
+    """Return the strings of the constant that an input comes from; an empty list without one.
+
+    Arguments and Identity ops between the constant and the input are followed.
+    """
     name = reference.partition(":")[0]
     while True:
         if name in scope.arguments:

@@ -28,7 +28,7 @@ def random_array(
     if dtype.is_bool:
         return random.integers(0, 2, shape).astype(np.bool_)
     if dtype.is_floating or dtype.is_complex:
-        # Draw the values as float32, because the conversion of a float64 close to 1 could give 1.
+        # Draw float32 values in [0, 1): converting a float64 value close to 1 could give 1 itself.
         return random.random(shape, np.float32).astype(dtype.as_numpy_dtype)
     if dtype.is_integer and not dtype.is_quantized:
         return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)

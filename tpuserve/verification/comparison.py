@@ -61,7 +61,7 @@ def _compare_floats(
     wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
     baseline, candidate = baseline.astype(wide), candidate.astype(wide)
     is_finite = np.isfinite(baseline) & np.isfinite(candidate)
-    # The difference of two infinities is NaN; these differences are masked out below.
+    # Ignore NumPy's warning: the difference of two infinities is NaN, and is masked out below.
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         difference = np.abs(baseline - candidate)
         relative = (difference / np.abs(baseline))[is_finite & (baseline != 0)]
@@ -118,7 +118,7 @@ def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
 
 
 def _is_float(array: Array) -> bool:
-    # Types from ml_dtypes, such as bfloat16, have the numpy kind V.
+    # Look at the name of a type of NumPy's kind V: ml_dtypes' bfloat16 and float8 have this kind.
     return array.dtype.kind in "fc" or (array.dtype.kind == "V" and "float" in array.dtype.name)
 
 

@@ -26,7 +26,8 @@ from tpuserve.tensorflow_internals import saved_model_loader
 
 Shape: TypeAlias = tuple[int | None, ...] | None
 
-# The hardware that each metagraph is loaded for: no TPU, and one emulated core.
+# The hardware that each metagraph is loaded for: no TPU for {serve}, and one emulated TPU core for
+# {serve, tpu}.
 _SYSTEMS: Mapping[TagSet, TpuSystem] = {
     tag_sets.SERVE: TpuSystem(),
     tag_sets.SERVE_TPU: TpuSystem(
@@ -40,7 +41,7 @@ class MetaGraphSide:
     """One of the two metagraphs that a verification compares.
 
     Attributes:
-      described: Signatures and contents, as read without TensorFlow.
+      described: The metagraph's signatures and contents, as read without TensorFlow.
       meta_graph_def: The same metagraph as TensorFlow's MetaGraphDef.
     """
 
@@ -191,7 +192,7 @@ def describe_difference(name: str, pair: MetaGraphPair) -> str | None:
 
 
 def _are_compatible(first: Shape, second: Shape) -> bool:
-    """Return whether some tensor can have both shapes."""
+    """Return whether some tensor can match both shapes, which may have unknown dimensions."""
     if first is None or second is None:
         return True
     return len(first) == len(second) and all(

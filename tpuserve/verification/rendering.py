@@ -65,7 +65,7 @@ def _to_plain(value: Any) -> Any:
         return {name: _to_plain(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return [_to_plain(member) for member in value]
-    # JSON has no infinity, which a difference beyond the range of float64 becomes.
+    # Replace infinities, which JSON lacks: a difference beyond the range of float64 becomes one.
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
@@ -199,7 +199,7 @@ def _format_mismatches(output: Comparison) -> str:
 
 
 def _format_timing(timing: Timing | None) -> tuple[str, str]:
-    """Return the time of the first run and the median of the later ones; "-" for none."""
+    """Format the time of the first run and the median time of later runs; "-" if unknown."""
     if timing is None:
         return "-", "-"
     median = "-" if timing.median is None else _format_seconds(timing.median)

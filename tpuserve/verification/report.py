@@ -22,7 +22,7 @@ class Comparison:
       num_out_of_tolerance: Number of values that are not equal within the tolerances.
       num_mismatched: For floats with classes in their last axis, the number of rows whose argmax
         differs. For integers, bools and strings, the number of values that are not equal.
-      compared: Number of rows or values among which `num_mismatched` counts.
+      compared: Number of all rows or values that were compared to count `num_mismatched`.
       failure: Description of a difference in dtype or shape, or of a NaN or infinity that only one
         of the two has. None if there is no such difference.
       nan: Number of values that are NaN in both.

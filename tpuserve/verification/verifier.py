@@ -107,7 +107,7 @@ def _find_hazards(
     refusals: XlaRefusals,
     verified: Sequence[VerifiedSignature],
 ) -> tuple[Hazard, ...]:
-    """Find the hazards of the candidate's signatures that were selected."""
+    """Find the hazards of the selected signatures in the {serve, tpu} metagraph."""
     available = pair.candidate.described.signatures
     signatures = {name: available[name] for name in selected if name in available}
     return metagraph_hazards.find_hazards(

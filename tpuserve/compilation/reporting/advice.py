@@ -41,11 +41,14 @@ def choose_batch_buckets(
 
     @cache
     def best_plan(count: int, last: int) -> tuple[float, tuple[int, ...]]:
-        """Return the fewest rows computed for requests up to sizes[last], and the sizes chosen.
+        """Choose batch sizes for requests of up to sizes[last] rows.
 
         Args:
           count: Most sizes to choose.
-          last: Index of the largest size, which is chosen.
+          last: Index of the largest size, which is always chosen.
+
+        Returns:
+          The number of rows computed, weighted by the load, and the chosen batch sizes.
         """
         size = sizes[last]
         plans: list[tuple[float, tuple[int, ...]]] = [(_padded_rows(split_load, 0, size), (size,))]
@@ -54,7 +57,8 @@ def choose_batch_buckets(
                 rows, chosen = best_plan(count - 1, previous)
                 rows += _padded_rows(split_load, sizes[previous], size)
                 plans.append((rows, (*chosen, size)))
-        # Among equal plans prefer fewer sizes: each is a compilation and a program in memory.
+        # Among plans with equal rows take the one with the fewest sizes, because each size costs a
+        # compilation and the memory of a program.
         return min(plans, key=lambda plan: (plan[0], len(plan[1])))
 
     computed_rows, batch_sizes = best_plan(most, len(sizes) - 1)
@@ -64,7 +68,7 @@ def choose_batch_buckets(
 
 
 def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float]:
-    """Split requests above the largest batch size; return rows → weight of the parts."""
+    """Split requests above the largest batch size; return the resulting rows → weight."""
     split_load: dict[int, float] = {}
     for rows, weight in load.items():
         full_batches, remainder = divmod(rows, largest)
@@ -75,5 +79,5 @@ def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """Return the weighted rows computed for requests of more than `above` rows padded to `size`."""
+    """Return the weighted rows computed if requests of above + 1 to size rows are padded to size."""
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

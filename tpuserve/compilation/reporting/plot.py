@@ -35,7 +35,7 @@ def plot(report: CompileReport, path: Path) -> None:
 
     check_plot_path(path)
     names = [advice.signature for advice in report.advice]
-    # pyplot is avoided: it needs a display and keeps figures in memory.
+    # Use matplotlib's Figure without pyplot, which needs a display and keeps figures in memory.
     figure = Figure(figsize=(11, 4.2 * len(names)), layout="constrained")
     rows: Any = figure.subplots(len(names), 2, squeeze=False)
     for name, (time_axes, rows_axes) in zip(names, rows, strict=True):

@@ -41,7 +41,7 @@ class Compilation:
 
     @property
     def bound(self) -> str | None:
-        """The limit of the speed, "compute" or "memory", by the chip's published peaks."""
+        """What limits the speed by the chip's published peaks: "compute" or "memory"; else None."""
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:
             return None

@@ -85,7 +85,7 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
 
 
 def _figure_cells(compilation: Compilation) -> list[Text | str]:
-    """Return the cells of a row from the estimated time on; one cell if compilation failed."""
+    """Return a row's cells from the column of the estimated time on; "fails" if it has no stats."""
     stats = compilation.stats
     if stats is None:
         return [Text("fails", style="red")]
@@ -103,7 +103,7 @@ def _figure_cells(compilation: Compilation) -> list[Text | str]:
 
 
 def _print_errors(console: Console, compilations: list[Compilation]) -> None:
-    """Print each error once, after the topologies and batch sizes that it occurs for."""
+    """Print each error once, with the topologies and batch sizes that it occurs for."""
     cases_by_error: dict[str, list[str]] = {}
     for compilation in compilations:
         if compilation.error is not None:

@@ -43,7 +43,7 @@ class AbstractTensor:
     variable: VariableSpec | None = None
 
     def refine(self, shape: Shape) -> "AbstractTensor":
-        """Return the tensor with its unknown dimensions taken from another shape of its rank."""
+        """Return the tensor with unknown dimensions from another shape; unchanged if ranks differ."""
         if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
             return self
         known = self.shape or (None,) * len(shape)
@@ -82,7 +82,7 @@ def make_placeholder(argument: AbstractTensor) -> Any:
 def merge(
     first: Sequence[AbstractTensor], second: Sequence[AbstractTensor]
 ) -> list[AbstractTensor]:
-    """Merge each pair of tensors, such as the results of two branches, into their common part."""
+    """Merge pairs of tensors, such as the results of two branches; keep what both agree on."""
     return [
         tensor
         if tensor == other
@@ -106,7 +106,7 @@ def _merge_shapes(first: Shape, second: Shape) -> Shape:
 
 
 def _find_variable(tensor: Any) -> VariableSpec | None:
-    """Return the variable whose handle a tensor is; None for any other tensor."""
+    """Return the variable that a tensor is the resource handle of; None for any other tensor."""
     if tensor.dtype != tf.resource:
         return None
     while tensor.op.type == "Identity":

@@ -81,7 +81,7 @@ class ClusterFinder:
         fetches: Sequence[str],
         control_outputs: Sequence[str],
     ) -> list[AbstractTensor]:
-        """Trace the main graph or the body of one call.
+        """Propagate shapes through the main graph or through the body of one called function.
 
         Args:
           nodes: The nodes of the graph.
@@ -97,7 +97,7 @@ class ClusterFinder:
         return scope.lookup(fetches)
 
     def _trace_call(self, node: NodeDef, inputs: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-        """Trace the functions that a node calls; return the abstract outputs of the node."""
+        """Propagate shapes through the functions that a node calls; return the node's outputs."""
         if node.op in _CALLS:
             is_cluster = node.attr[MUST_COMPILE].b
             return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
@@ -118,7 +118,7 @@ class ClusterFinder:
     def _trace_batch_function(
         self, node: NodeDef, inputs: Sequence[AbstractTensor]
     ) -> list[AbstractTensor]:
-        """Trace a BatchFunction, which pads the rows of a batch to an allowed size."""
+        """Propagate shapes through a BatchFunction, which pads a batch to an allowed size."""
         function = node.attr["f"].func.name
         count = len(node.attr["Tin"].list.type)
         rows = next((tensor.shape[0] for tensor in inputs[:count] if tensor.shape), None)
@@ -142,10 +142,10 @@ class ClusterFinder:
     def _trace_function(
         self, name: str, inputs: Sequence[AbstractTensor], *, is_cluster: bool = False
     ) -> list[AbstractTensor]:
-        """Trace the body of a function; add the function to `clusters` if it is a cluster."""
+        """Propagate shapes through a function's body; add a cluster's function to `clusters`."""
         body = self._functions.body(name)
-        # The function's definition may have more exact shapes than the call, for example of the
-        # result of a table lookup.
+        # Complete the shapes of the call by those in the function's definition, which may be more
+        # exact, for example for the result of a table lookup.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))
@@ -188,7 +188,7 @@ class _GraphScope:
         return [known[name] for name in names]
 
     def _infer(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Infer abstract tensors by importing nodes into a new graph, back to recorded tensors."""
+        """Infer abstract tensors from recorded ones by importing the nodes between them."""
         graph_def = self._functions.new_graph_def()
         inputs_used: dict[str, AbstractTensor] = {}
         order = _topological_order(
@@ -229,7 +229,11 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Return the recorded tensor that an imported tensor forwards; None for a new tensor."""
+        """Follow Identity ops back to a placeholder; return the recorded tensor that it replaced.
+
+        Returns:
+          The recorded tensor; None if a node other than Identity computes the tensor.
+        """
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]
         for name, placeholder in placeholders.items():
@@ -271,5 +275,5 @@ def _producer(tensor: str) -> str:
 
 
 def _full_name(tensor: str) -> str:
-    """Return a tensor name with its output index: "x:0" for "x"."""
+    """Return a tensor's name with the output index: "x:0" for "x" or "x:0"."""
     return tensor if ":" in tensor else f"{tensor}:0"

@@ -48,8 +48,8 @@ class FunctionLibrary:
         self._by_name: Mapping[str, FunctionDef] = {
             function.signature.name: function for function in graph.library.function
         }
-        # This graph holds the functions, because TensorFlow looks up called functions in the
-        # default graph when it converts a function to a graph.
+        # Import the functions into a graph of their own. `body` makes it the default graph,
+        # because TensorFlow looks up called functions there when it converts a function to a graph.
         self._graph = tf.Graph()
         with self._graph.as_default():
             tf.import_graph_def(self.new_graph_def(), name="")

@@ -159,7 +159,7 @@ def _select_batch_sizes(
 def _find_clusters(
     graph: Any, name: str, signature: Signature, batch_size: int, notes: dict[str, None]
 ) -> CompileRequest:
-    """Find the clusters of a signature at a batch size; note where the model pads."""
+    """Find the clusters of a signature at a batch size; add to `notes` where the model pads."""
     feeds = {
         spec.name: AbstractTensor(tf.as_dtype(spec.dtype), spec.shape).with_rows(batch_size)
         for spec in signature.inputs.values()
@@ -176,7 +176,7 @@ def _find_clusters(
 def _close_shapes(
     request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
 ) -> CompileRequest:
-    """Replace the unknown dimensions of a request's arguments; note each replacement.
+    """Replace unknown dimensions of a request's arguments; add each replacement to `notes`.
 
     An unknown first dimension becomes the batch size; any other dimension becomes
     `unknown_dimension`. An argument of unknown rank turns the request into a request with an error.

@@ -130,7 +130,7 @@ class StableHloTranslator:
         return self._variables[spec]
 
     def _error_text(self, error: Exception, cluster: XlaCluster) -> str:
-        """Return the ops that an error of the bridge names, or the first line of the error."""
+        """Return a text about the ops that the bridge's error names, or else its first line."""
         text = getattr(error, "message", None) or str(error)
         ops = [
             *xla_errors.find_unsupported_ops(text),

@@ -113,7 +113,7 @@ def _find_in_computation(
 
 
 def _trace_to_sources(tensors: Sequence[str], nodes: Mapping[str, Any]) -> set[str]:
-    """Return the function arguments whose values the tensors depend on."""
+    """Return the arguments of the function whose values, not only shapes, determine the tensors."""
     visited: set[str] = set()
     sources: set[str] = set()
     pending = [tensor.partition(":")[0] for tensor in tensors]

@@ -33,7 +33,8 @@ def find_hazards(
       meta_graph_def: TensorFlow's MetaGraphDef of the candidate.
       placed: Signature name → the nodes that the signature runs.
       signatures: The selected signatures of the metagraph, by name.
-      allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
+      allowed_batch_sizes: The allowed sizes of the metagraph's batch functions; empty if there
+        are none.
       warm_up: The records of the warm-up file; empty without the file.
       refusals: The ops that XLA refused while the signatures ran.
       verified: The results of the runs of the signatures.

@@ -59,7 +59,8 @@ def find_uncompilable_ops(
             continue
         reported.add(node.name)
         if (placed.function, node.name) in compiled_names:
-            # XLA compiled the computation, so TensorFlow had folded or removed the op before.
+            # Only warn: XLA compiled the computation, so TensorFlow must have folded or removed the
+            # op before.
             yield _node_hazard(
                 placed,
                 "uncompilable",
@@ -109,7 +110,7 @@ def find_large_constants(
 
 
 def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the computations with ops on strings that XLA's kernel registry does not refuse."""
+    """Find the computations with ops that output strings although XLA has kernels for the ops."""
     string_nodes = (
         placed
         for placed in nodes
@@ -144,7 +145,7 @@ def find_random_ops(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def find_dynamic_shapes(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the ops on the TPU whose output shape depends on values."""
+    """Find the ops on the TPU whose output shape depends on the values of their inputs."""
     for placed in nodes:
         if placed.on_tpu and _DYNAMIC_SHAPE_OPS.fullmatch(placed.node.op):
             yield _node_hazard(
@@ -184,14 +185,14 @@ def find_64_bit_types(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def _is_compilable(node: Any) -> bool:
-    # If a node's op is the name of a function, the nodes in the function's body are looked up
-    # instead.
+    # Accept a node whose op is the name of a function: the nodes in the function's body are
+    # checked on their own.
     is_op = op_def_registry.get(node.op) is not None
     return not is_op or node.op in _PLACEHOLDERS or xla_kernels.has_xla_kernel(node)
 
 
 def _is_computation(node: Any) -> bool:
-    """Return whether a node computes something, so is no forwarding op and no TPU op."""
+    """Return whether a node computes something: it is no forwarding, TPU or internal op."""
     is_known = op_table.is_tpu_op(node.op) or node.op.startswith(_XLA_AND_INTERNAL_PREFIXES)
     return node.op not in _FORWARDING_OPS and not is_known
 

@@ -24,7 +24,8 @@ def find_recompilations(
     Args:
       placed: Signature name → the nodes that the signature runs.
       signatures: Signatures to look at, by name.
-      allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
+      allowed_batch_sizes: The allowed sizes of the metagraph's batch functions; empty if there
+        are none.
       warm_up: The records of the warm-up file; empty without the file.
     """
     by_warm_sizes: dict[Sizes, list[str]] = defaultdict(list)

@@ -15,7 +15,7 @@ _XLA_DEVICE = "XLA_CPU_JIT"
 def has_xla_kernel(node: Any) -> bool:
     """Return whether XLA has a kernel for the op of a NodeDef with the node's types.
 
-    A node whose op is the name of a function calls that function. Such a node has no kernel.
+    The result is False for a node whose op is the name of a function that the node calls.
     """
     return any(
         all(_satisfies(node, constraint) for constraint in kernel.constraint)
@@ -36,8 +36,8 @@ def _satisfies(node: Any, constraint: Any) -> bool:
 @functools.cache
 def _xla_kernels() -> Mapping[str, list[Any]]:
     """Return XLA's KernelDefs by op type."""
-    # Compile a small function first, because TensorFlow registers XLA's kernels at the first
-    # compilation.
+    # Compile a small function before reading the registry, because TensorFlow registers XLA's
+    # kernels at the first compilation.
     tf.function(lambda: tf.zeros([]), jit_compile=True)()
     by_op = defaultdict(list)
     for kernel in kernels.get_all_registered_kernels().kernel:

@@ -15,7 +15,7 @@ from tpuserve.verification.report import InputSource
 
 Array = np.ndarray[Any, Any]
 
-# One row, and the number of sublanes of a TPU's vector unit.
+# A single row, and 8 rows, the number of sublanes of a TPU's vector unit.
 DEFAULT_BATCH_SIZES = (1, 8)
 
 
@@ -67,7 +67,8 @@ def collect_cases(
       batch_sizes: The batch sizes that the user asked for. The rows from a file or record are
         repeated or cut to these sizes. Empty means the rows that the file or record has; generated
         inputs then have the allowed batch sizes.
-      allowed_batch_sizes: Of the metagraph's batch functions; empty without batch functions.
+      allowed_batch_sizes: The allowed sizes of the metagraph's batch functions; empty if there
+        are none.
       seed: Random seed for generated inputs.
 
     Raises:
@@ -126,7 +127,7 @@ def _resize_cases(
     source: InputSource,
     origin: str,
 ) -> list[InputCase]:
-    """Repeat or cut the rows of the inputs to each batch size; no sizes keep the rows."""
+    """Repeat or cut the rows of inputs to each batch size; keep the rows if `sizes` is empty."""
     batched = [alias for alias in arrays if input_casting.has_rows(signature, alias)]
     if not batched:
         return [InputCase(arrays, None, source)]
@@ -144,5 +145,5 @@ def _resize_cases(
 
 
 def _first_of_each_size(cases: Sequence[InputCase]) -> list[InputCase]:
-    """Keep one case of each batch size: records that are resized to one size rarely differ."""
+    """Keep one case of each batch size, because records resized to the same size rarely differ."""
     return list({case.batch_size: case for case in reversed(cases)}.values())[::-1]

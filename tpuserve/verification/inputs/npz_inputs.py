@@ -20,8 +20,8 @@ def read_npz(path: Path) -> dict[str, Array]:
       InvalidInput: The file is missing, is not an .npz file, or holds Python objects.
     """
     try:
-        # The file is opened here, because NumPy would leave a damaged file open. Pickled objects
-        # are refused, because unpickling runs code from the file.
+        # Open the file without NumPy, which would not close a damaged file. Refuse pickled
+        # objects, because unpickling runs code from the file.
         with path.open("rb") as opened:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.lib.npyio.NpzFile):
@@ -54,7 +54,7 @@ def assign_to_signatures(
     Args:
       arrays: Name → array.
       signatures: Signature name → signature.
-      origin: The file, for messages.
+      origin: The name of the file, for messages.
 
     Returns:
       Signature name → its inputs, for each signature whose inputs are all there.

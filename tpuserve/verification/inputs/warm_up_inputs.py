@@ -14,7 +14,7 @@ from tpuserve.saved_model.signature import DEFAULT_SIGNATURE, Signature
 
 Array = np.ndarray[Any, Any]
 
-# Stands in for the alias of the single input of a signature that takes serialized tf.Examples.
+# Key that stands for the alias of a signature's only input, which takes serialized tf.Examples.
 _EXAMPLES = ""
 
 
@@ -26,7 +26,8 @@ def read_warm_up_inputs(
     Args:
       directory: Directory of the SavedModel, with or without a warm-up file.
       signatures: The selected signatures, by name; records for others are ignored.
-      notes: Gets a sentence for each record that is not a Predict, Classify or Regress request.
+      notes: List to extend by a sentence for each record that is ignored because it is not a
+        Predict, Classify or Regress request.
 
     Returns:
       Signature name → the inputs of each of its records, alias → array.
@@ -77,7 +78,7 @@ def _to_array(proto: Any) -> Array:
 
 
 def _serialize_examples(proto: Any) -> Array:
-    """Return the tf.Examples of an Input message, serialized, with its context merged in.
+    """Serialize the tf.Examples of an Input message; merge the Input's context into each.
 
     Returns:
       An array of bytes, [number of examples].
