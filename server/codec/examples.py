@@ -8,7 +8,7 @@ from server.codec.json_to_array import decode_base64, is_base64
 from tpuserve.errors import InvalidJson
 
 _INT64_MAX = 2**63 - 1
-# Field numbers. Source: tensorflow/core/example/example.proto, feature.proto.
+# The numbers of the protobuf fields. Source: tensorflow/core/example/example.proto, feature.proto.
 _FEATURES = 1
 _KEY, _VALUE = 1, 2
 _LISTS = {"bytes": 1, "float": 2, "int64": 3}

@@ -74,7 +74,7 @@ def format_elements(array: Array) -> list[str]:
 
 
 def _round_to_decimals(array: Array) -> tuple[Array, Array]:
-    """Round each number to its decimal with six or nine digits.
+    """Round each number to the decimal of six or nine digits that TensorFlow Serving writes.
 
     Returns:
       The doubles nearest to the decimals, with NaN for numbers that need another format; and a

@@ -106,7 +106,7 @@ def is_base64(value: Json) -> bool:
 
 
 def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    """Stack RawNumericArrays. None if their shapes differ, or the level holds other values."""
+    """Stack the RawNumericArrays of a level. None if shapes differ or other values occur."""
     arrays: list[Array] = []
     for item in level:
         array = item.to_array(dtype) if type(item) is RawNumericArray else None
@@ -120,7 +120,7 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
 
 
 def _expand_raw_arrays(value: Json, level: int = 0) -> Json:
-    """Replace each RawNumericArray by lists, except below the deepest level of an array."""
+    """Replace each RawNumericArray by lists, unless it is nested deeper than an array can be."""
     if type(value) is RawNumericArray:
         return value.tolist()
     if type(value) is not list or level > _MAX_RANK:

@@ -14,7 +14,7 @@ import orjson
 
 from server.servables.servable import Array
 
-# simdjson is an optional extra. Without simdjson, large requests take longer.
+# simdjson is an optional dependency. Without simdjson, large requests take longer.
 simdjson: Any
 try:
     import simdjson

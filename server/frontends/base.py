@@ -180,9 +180,10 @@ def _start(frontend: Frontend, settings: Settings, port: int, flag: str) -> None
 
 
 def join_with_deadline(frontend: Frontend, deadline: float) -> bool:
-    """Wait until a frontend has answered its last request, or a deadline has passed.
+    """Wait until a frontend has answered its last request, up to a deadline.
 
-    The wait ends at the latest `LAST_SECONDS` after the deadline.
+    The wait may last `LAST_SECONDS` beyond the deadline, in which a frontend without requests in
+    flight can still end.
 
     Args:
       frontend: a frontend that was stopped.

@@ -21,13 +21,13 @@ class ElementType:
       number: the value of the enum DataType.
       field: the name of the TensorProto field that holds values of the type.
       dtype: the NumPy dtype of an array of such elements.
-      is_raw: whether the bytes of the packed field are the bytes of the array on a little-endian
-        machine.
+      is_raw: whether the values in the serialised field have the same bytes as in an array on a
+        little-endian machine.
       parts: the dtype of the real and the imaginary part of a complex number, which the field
         holds one after the other; None for types that are not complex.
-      bits: the unsigned dtype of the bit patterns which the field holds instead of values, each
-        widened to an int32; None for types whose values the field holds.
-      tag: the tag of the packed field.
+      bits: the unsigned dtype of a value's bit pattern, if the field holds bit patterns, each
+        widened to an int32; None if the field holds values.
+      tag: the serialised tag that precedes the values of the field.
     """
 
     number: int
@@ -79,8 +79,7 @@ BY_NUMBER: dict[int, ElementType] = {
 }
 """The element types by their DataType number."""
 
-# A lookup by dtype is faster than a lookup by name, because NumPy computes a dtype's name on each
-# access.
+# Look up by dtype, not by name, because NumPy computes the name of a dtype on each access.
 BY_DTYPE: dict[np.dtype[Any], ElementType] = {
     element_type.dtype: element_type for element_type in _ELEMENT_TYPES
 }

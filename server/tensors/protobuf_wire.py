@@ -1,4 +1,4 @@
-"""The parts of protobuf's wire format that this package reads and writes without the runtime.
+"""The parts of protobuf's wire format that this package reads and writes itself.
 
 Source: https://protobuf.dev/programming-guides/encoding.
 """

@@ -92,7 +92,8 @@ def _typed_values(values: Any, element_type: ElementType) -> Array:
         bits = _numeric_array(values, element_type.field, np.int32)
         return bits.astype(element_type.bits).view(dtype)
     if element_type.field == "int_val":
-        # A narrow integer type keeps the low bits of the int32, as in the C++ runtime.
+        # Convert to int32 first: a narrow integer type keeps the low bits of the int32, as in the
+        # C++ runtime.
         return _numeric_array(values, element_type.field, np.int32).astype(dtype)
     return _numeric_array(values, element_type.field, dtype)
 

@@ -32,7 +32,7 @@ _HOLD_SECONDS = 0.05
 
 
 class GrpcServer:
-    """Serves a data plane over gRPC on a port, on a UNIX socket, or on both.
+    """Answers gRPC calls with a data plane, on a port, on a UNIX socket, or on both.
 
     Attributes:
       address: the host and port, such as "127.0.0.1:8500".
@@ -59,7 +59,7 @@ class GrpcServer:
           dataplane: finds and runs the models.
           host: the host name or IP address to listen on.
           port: the port to listen on; 0 to listen on the settings' UNIX socket only.
-          grace_seconds: the time that requests in flight have after `stop`.
+          grace_seconds: the time after `stop` in which requests in flight must end.
           settings: the settings of the server; None for the defaults.
           tls: the certificate of the server; None for plain connections.
           keys: the accepted API keys; None to accept every client.
@@ -127,7 +127,7 @@ class GrpcServer:
         self._executor.start(self._server)
 
     def drain(self) -> None:
-        """Report to health checks that the server no longer serves, and end open streams."""
+        """Let health checks report that the server no longer serves, and end open streams."""
         for service in self._services:
             service.drain()
 

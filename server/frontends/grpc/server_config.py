@@ -15,10 +15,11 @@ _CHANNEL_ARGUMENTS: dict[str, int | str] = {
     # Disable SO_REUSEPORT, with which two servers on one port would share the clients without an
     # error.
     "grpc.so_reuseport": 0,
-    # Keepalive pings detect clients that have disappeared, and cancel their calls.
+    # Send keepalive pings, which detect clients that have disappeared, so that gRPC cancels their
+    # calls.
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,
-    # A TCP connection without a handshake is closed after this time.
+    # Close a TCP connection whose handshake is not complete after this time.
     "grpc.server_handshake_timeout_ms": 20_000,
 }
 
@@ -55,7 +56,7 @@ def add_listening_addresses(
 
     Args:
       server: a server that has not started.
-      addresses: such as "127.0.0.1:8500" or "unix:/tmp/socket".
+      addresses: the addresses to listen on, such as "127.0.0.1:8500" or "unix:/tmp/socket".
       tls: the certificate of the server; None for plain connections.
 
     Raises:

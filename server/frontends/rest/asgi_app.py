@@ -52,7 +52,7 @@ class RootApp:
           dataplane: Tells whether a model is available, for readiness.
           openapi: Answers the paths that begin with one of `openapi.app.PATHS`.
           config: The settings of the frontend.
-          metrics: Served at `monitoring_path`, if both are present.
+          metrics: Served at `monitoring_path`, if both are present. Count refused requests.
           keys: The accepted API keys. None disables authentication.
           admission: Tells whether the server is ready or draining.
           monitoring_path: The path of the metrics.

@@ -28,7 +28,7 @@ from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 from server.frontends.grpc.executor.stream_writer import NonBlockingStreamWriter
 
 # A poll ends after this time even without an event, so that the thread can check whether the server
-# was deallocated without `stop`.
+# object was deleted without `stop`.
 _POLL_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)

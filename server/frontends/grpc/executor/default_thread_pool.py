@@ -13,7 +13,8 @@ from server.frontends.grpc.executor.call_executor import CallExecutor, SendMessa
 from server.frontends.grpc.executor.call_future import CallFuture
 from server.frontends.grpc.executor.stalled_calls import MESSAGE_TIMEOUT_SECONDS
 
-# A thread that has waited for a message for this time is replaced by another thread.
+# A thread that has waited for a message for this time is replaced by another thread, which runs
+# other calls.
 _SLOW_MESSAGE_SECONDS = 0.1
 # The number of threads for quick methods. Few suffice, because a quick method only waits for the
 # message of its request.

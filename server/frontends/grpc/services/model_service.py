@@ -19,10 +19,10 @@ from server.servables.servable import VersionStatus
 
 
 class GetModelStatus:
-    """Implements GetModelStatus with a data plane."""
+    """The method GetModelStatus: returns the states of a model's versions."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Create the method."""
+        """Create the method for the models of a data plane."""
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:
@@ -40,10 +40,10 @@ class GetModelStatus:
 
 
 class GetModelMetadata:
-    """Implements GetModelMetadata with a data plane."""
+    """The method GetModelMetadata: returns the signatures of a model."""
 
     def __init__(self, dataplane: DataPlane) -> None:
-        """Create the method."""
+        """Create the method for the models of a data plane."""
         self._dataplane = dataplane
 
     def __call__(self, raw: bytes, call: CallContext) -> bytes:

@@ -1,4 +1,4 @@
-"""Converts between TensorFlow Serving's ModelSpec message and the data plane's record.
+"""Converts between TensorFlow Serving's ModelSpec message and the data plane's ModelSpec.
 
 Source: tensorflow_serving/apis/model.proto.
 """

@@ -21,7 +21,7 @@ _OUTPUTS_TAG, _MODEL_SPEC_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_
 
 
 class Predict:
-    """Implements Predict with a data plane."""
+    """The method Predict: runs a signature of a model in a data plane."""
 
     def __init__(
         self,

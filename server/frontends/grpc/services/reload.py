@@ -22,7 +22,7 @@ time series. The function returns None if no metric has the name.
 
 
 class HandleReloadConfigRequest:
-    """Implements HandleReloadConfigRequest with a data plane."""
+    """The method HandleReloadConfigRequest: replaces the configuration of a data plane."""
 
     def __init__(self, dataplane: DataPlane, counter_value: CounterValue) -> None:
         """Create the method.

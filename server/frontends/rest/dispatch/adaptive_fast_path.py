@@ -8,15 +8,15 @@ from server.frontends.rest.transport.headers import Headers, Peer
 from server.frontends.rest.transport.responses import Response, SyncHandler
 
 # After this number of requests in a row that would have blocked, the route counts as slow, and its
-# requests run in threads. The number is high, because some requests in a row would block just
-# because the thread pool has yet to finish earlier requests.
+# requests run in threads. The number is high: while the thread pool finishes earlier requests, many
+# requests in a row would block even if the route is quick.
 _MAX_BLOCKED_IN_A_ROW = 64
 
 _NON_BLOCKING = NonBlocking()
 
 
 class AdaptiveFastPath:
-    """Calls a handler in the event loop, and leaves requests that would block to threads."""
+    """Answers requests in the event loop, except for requests that would block the loop."""
 
     def __init__(self, handler: SyncHandler, tracker: LatencyTracker) -> None:
         """Wrap a handler.

@@ -42,7 +42,7 @@ class FastPathProtocol(TimeoutProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Pass a buffered request to uvicorn, which closes the connection after the response."""
+        """Close the connection. Let uvicorn answer a buffered request before that."""
         if self._buffered_body is not None:
             self._pass_to_uvicorn()
         super().shutdown()

@@ -49,12 +49,12 @@ class Response(NamedTuple):
 
 
 SyncHandler: TypeAlias = Callable[[Headers, bytes, Peer], Response | None]
-"""Answers a request, given its headers, body and client, within the event loop.
+"""A function that answers a request within the event loop, given its headers, body and client.
 
 Returns None if the request must be answered by the application instead.
 """
 SyncHandlerLookup: TypeAlias = Callable[[bytes], SyncHandler | None]
-"""Returns the handler of POST requests to a URL. None if such requests take long."""
+"""A function that returns the handler of POST requests to a URL. None if they take long."""
 
 
 def not_found() -> Response:

@@ -18,7 +18,7 @@ _INVALID_REQUEST = "Invalid HTTP request received."
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with status 400: the ASGI application that gets malformed requests."""
+    """Answer with status 400, in place of the ASGI application, for a malformed request."""
     body = _INVALID_REQUEST.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -99,8 +99,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
     def on_message_complete(self) -> None:
         """Pause reading until the request is answered. The parser calls this at a request's end."""
         if self.parser.should_upgrade():
-            # The request is not complete: after a request for an upgrade, the parser mistakes the
-            # body for data of the other protocol.
+            # Ignore this call, because the request is not complete: after a request for an upgrade,
+            # the parser mistakes the body for data of the other protocol.
             return
         super().on_message_complete()
         if not self._may_read_next_request():
@@ -122,8 +122,9 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._framing_headers = [header for header in headers if header[0] in _FRAMING_HEADERS]
 
     def _unsupported_upgrade_warning(self) -> None:
-        # uvicorn calls this method when the parser stops at an upgrade. No warning is logged,
-        # because some clients offer HTTP/2 with every request.
+        # uvicorn calls this method when the parser stops at a request for an upgrade. Keep the
+        # offset at which to go on. Log no warning, because some clients offer HTTP/2 with every
+        # request.
         error = sys.exc_info()[1]
         assert isinstance(error, httptools.HttpParserUpgrade)
         self._upgrade_offset = error.args[0]

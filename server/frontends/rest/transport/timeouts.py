@@ -10,8 +10,8 @@ class ConnectionTimeouts:
     Attributes:
       headers_seconds: The longest time for the head of a request, from its first byte or from
         the start of the connection.
-      idle_seconds: The longest time between two chunks of a body, or of a response that the
-        client receives.
+      idle_seconds: The longest time in which no byte of a body arrives, or in which the client
+        takes no byte of a response.
       body_seconds: The longest time for a whole body.
       max_header_bytes: The largest head of a request.
     """

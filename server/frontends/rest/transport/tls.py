@@ -37,13 +37,13 @@ def create_ssl_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _refuse_password() -> str:
-    # Without this callback, OpenSSL would prompt for the password on the terminal.
+    # Raise an error. Without this callback, OpenSSL would prompt for the password on the terminal.
     raise ValueError("the key is encrypted")
 
 
 @contextmanager
 def _write_file(content: bytes) -> Iterator[str]:
-    """Write a temporary file that only this user can read."""
+    """Write a temporary file that only this user can read, and delete the file afterwards."""
     handle, path = tempfile.mkstemp()
     try:
         with os.fdopen(handle, "wb") as file:

@@ -187,7 +187,7 @@ class _Task:
 
 
 class _Loop:
-    """An event loop that runs nothing."""
+    """Stands in for an event loop in the checks; runs nothing."""
 
     def create_task(self, coroutine: Coroutine[Any, Any, None], **options: Any) -> _Task:
         coroutine.close()
@@ -195,7 +195,7 @@ class _Loop:
 
 
 class _Transport:
-    """A connection without a peer."""
+    """Stands in for a connection in the checks; has no peer."""
 
     is_reading = True
 
