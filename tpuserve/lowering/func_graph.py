@@ -1,4 +1,4 @@
-"""Lowers a TPU computation while it is built: traces it into a FuncGraph and lowers that graph."""
+"""Lowers a TPU computation to CPU ops while it is built: traces it and lowers its FuncGraph."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lowering of a whole graph and its functions."""
+"""Lowering of a whole GraphDef and its functions to CPU ops."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -179,7 +179,7 @@ def _rewrite_nodes(nodes: Any, where: str, *, in_function: bool) -> dict[str, Ma
       in_function: whether the field belongs to a FunctionDef.
 
     Returns:
-      Node name → old name of an output argument → new name.
+      Name of a replaced node → (old name of an output argument → its new name).
 
     Raises:
       LoweringError: a TPU op has no rewrite.

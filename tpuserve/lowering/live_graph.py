@@ -1,4 +1,4 @@
-"""Lowering of a part of a live tf.Graph, which a session and its hooks already use."""
+"""Lowering of a part of a live tf.Graph: a graph that a session and its hooks already use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tpuserve.lowering.rules.infeed_outfeed import queue_name_prefix
 
 @dataclass(frozen=True)
 class LoweredSubgraph:
-    """The lowered copy of a part of a live graph.
+    """A copy of a part of a live graph, with CPU ops in place of TPU ops.
 
     Attributes:
       targets: the lowered copy of each target, in the targets' order.

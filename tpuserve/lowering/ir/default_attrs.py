@@ -1,4 +1,4 @@
-"""Default attributes that an export has removed from its nodes.
+"""Restores attributes with default values, which an export has removed from its nodes.
 
 The attributes of a node determine the types of its outputs, so the lowering needs all of them.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def restore_default_attrs(graph: "GraphDef") -> None:
-    """Add, in place, missing default attributes to the nodes of a graph and its functions."""
+    """Add missing attributes, with their defaults, to the nodes of a graph and its functions."""
     _add_default_attrs(graph.node)
     for function in graph.library.function:
         _add_default_attrs(function.node_def)

@@ -80,7 +80,8 @@ class ReplicatedOp:
         return len(self.cores)
 
 
-# A function that returns results[i][r], the value of output i on replica r.
+# A function that replaces an op for all replicas at once. It returns results[i][r], the value of
+# output i on replica r.
 ReplicatedLowering: TypeAlias = Callable[[ReplicatedOp], list[list[Value]]]
 
 
