@@ -43,7 +43,10 @@ class AbstractTensor:
     variable: VariableSpec | None = None
 
     def refine(self, shape: Shape) -> "AbstractTensor":
-        """Return the tensor with unknown dimensions from another shape; unchanged if ranks differ."""
+        """Complete unknown dimensions from another shape; return a new tensor.
+
+        A shape of another rank changes nothing.
+        """
         if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
             return self
         known = self.shape or (None,) * len(shape)
