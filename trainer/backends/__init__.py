@@ -1,1 +1,1 @@
-"""Execution backends, which build and run the graph of a mode on a kind of device."""
+"""Execution backends, which build and run the graph of a mode (such as training) on a device."""

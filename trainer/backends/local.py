@@ -29,7 +29,7 @@ logger = logging.getLogger("tensorflow.trainer")
 
 @dataclass(frozen=True)
 class _ModelGraph:
-    """The ops that model_fn and the input have built in the default graph.
+    """The ops that model_fn and input_fn have built in the default graph.
 
     Attributes:
       features: the features that model_fn received.
@@ -81,7 +81,10 @@ class LocalBackend:
         self._interrupt_hook = KeyboardInterruptHook()
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a context with a new default graph, in which sums over replicas are identities."""
+        """Return a context with a new default graph, for one replica.
+
+        In the graph, a sum over replicas is an identity; see `SingleReplicaGraph`.
+        """
         return run_graph.new_run_graph(config, has_single_replica=True, device_fn=self._device_fn)
 
     def build_train_graph(

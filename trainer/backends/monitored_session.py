@@ -1,4 +1,4 @@
-"""Creation of MonitoredSessions for the modes."""
+"""Creation of the MonitoredSessions that run a mode, on all backends and in clusters."""
 
 from collections.abc import Sequence
 from typing import Any

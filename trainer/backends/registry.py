@@ -1,4 +1,4 @@
-"""The registry of execution backends: name → factory."""
+"""The registry of execution backends: for each name, the function that creates the backend."""
 
 from collections.abc import Callable
 from typing import Any

@@ -66,7 +66,11 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(
         self, loss: Any, var_list: Any = None, **kwargs: Any
     ) -> list[tuple[Any, Any]]:
-        """Return this replica's gradients; their sum over the replicas is the mean, or the sum."""
+        """Return the gradients of this replica's loss.
+
+        For Reduction.MEAN, the loss is first divided by the number of replicas, so that the sum of
+        the gradients over the replicas is their mean.
+        """
         replicas = _num_replicas()
         if replicas > 1 and self._reduction == _MEAN:
             group = len(self._group_assignment[0]) if self._group_assignment else replicas

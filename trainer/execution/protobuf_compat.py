@@ -10,7 +10,7 @@ from trainer.tensorflow_internals import graph_io
 
 
 def patch_graph_io() -> None:
-    """Patch TensorFlow's graph_io if the installed protobuf has no `float_format` argument."""
+    """Let TensorFlow's graph_io omit `float_format`, if the installed protobuf does not take it."""
     parameters = inspect.signature(text_format.MessageToString).parameters
     if "float_format" not in parameters:
         graph_io.text_format = SimpleNamespace(MessageToString=_message_to_string)

@@ -1,4 +1,4 @@
-"""The graph that a mode is built in."""
+"""Creation of the graph in which a mode is built, with its random seed and its global step."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -44,8 +44,8 @@ def new_run_graph(
 @contextmanager
 def _repeatable_layers(seed: int | None) -> Iterator[None]:
     # Replace legacy Keras's own random generator, of which each thread has one, if there is a seed.
-    # Keras draws the seeds of tf.layers' initializers from this generator, and not from the graph's
-    # seed, so that the initial values would differ from run to run.
+    # Keras ignores the graph's seed, and draws the seeds of tf.layers' initializers from this
+    # generator. With the original generator, initial values would differ from run to run.
     if seed is None:
         yield
         return

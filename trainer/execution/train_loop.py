@@ -104,7 +104,7 @@ def run_unrolled(step: dict[str, Any], last: Any, count: Any) -> Any:
 
     Args:
       step: the operations of one step, by name; see `tpuserve.graph.reachability`.
-      last: the operation of the step that ends the step.
+      last: the operation whose completion ends the step.
       count: int32 []: the number of steps.
     """
     handles = _outside_inputs(step)

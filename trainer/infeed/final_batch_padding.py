@@ -38,14 +38,14 @@ class BatchSpec:
     shards: int = 1
 
     def full_leaves(self) -> tuple[TensorLeaf, ...]:
-        """Return the tensors of a full batch, with the number of rows filled in."""
+        """Return the leaves with the number of rows of a full batch in their shapes."""
         return tuple(
             leaf if axis is None else leaf.with_dimension(axis, self.rows)
             for leaf, axis in zip(self.leaves, self.axes, strict=True)
         )
 
     def may_be_partial(self) -> bool:
-        """Return whether the number of rows of any tensor is unknown."""
+        """Return whether a batch may have too few rows: a tensor's number of rows is unknown."""
         return any(
             axis is not None and leaf.size(axis) is None
             for leaf, axis in zip(self.leaves, self.axes, strict=True)

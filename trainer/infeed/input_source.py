@@ -23,11 +23,11 @@ class InputSource:
       nest: the structure and the specs of a batch's tensors, without the mask.
       axes: for each tensor the axis of its rows, None for a scalar; the mask's axis is 0.
       shards: number of parts that a batch is split into for the replicas.
-      rows: number of rows of a batch, if a mask follows its tensors as the last tensor; None if a
-        batch has no mask.
+      rows: number of rows of a batch that has a mask, which is then the last tensor; None if
+        batches have no mask.
       next_batch: builds the ops that take the next batch; returns its tensors in the order of the
         leaves.
-      initializer: the op that starts the Dataset's iterator; None for batches of tensors.
+      initializer: the op that starts the Dataset's iterator; None if input_fn returned tensors.
     """
 
     nest: TensorNest

@@ -31,8 +31,8 @@ class InputPartition:
         parts_by_core: list[list[Any]] = [[] for _ in range(self.cores)]
         for tensor, dims in zip(tensors, self._all_dims(tensors), strict=True):
             tensor_parts = tpu_feed.partition_or_replicate_on_host(tensor, dims)
-            # TensorFlow returns an infinite iterator for a replicated tensor, and a single part
-            # for a tensor that only the first core receives.
+            # Stop at the shorter sequence. TensorFlow returns an infinite iterator for a replicated
+            # tensor, and a single part for a tensor that only the first core receives.
             for core_parts, tensor_part in zip(parts_by_core, tensor_parts, strict=False):
                 core_parts.append(tensor_part)
         return parts_by_core

@@ -28,8 +28,8 @@ class TensorLeaf:
 
     def size(self, axis: int) -> int | None:
         """Return the size along an axis; None if unknown."""
-        # Index a list: with TensorFlow 1's shape behaviour, shape[axis] is a Dimension and never
-        # None.
+        # Index a list, in which an unknown size is None. With TensorFlow 1's shape behaviour,
+        # shape[axis] would be a Dimension, which is never None.
         size: int | None = self.spec.shape.as_list()[axis]
         return size
 
@@ -39,13 +39,13 @@ class TensorLeaf:
         return max((axis for axis in range(len(sizes)) if sizes[axis] == size), default=default)
 
     def with_dimension(self, axis: int, size: int) -> "TensorLeaf":
-        """Return the same tensor with another size along one axis."""
+        """Return a copy whose shape has another size along one axis."""
         shape = self.spec.shape.as_list()
         shape[axis] = size
         return replace(self, spec=tf.TensorSpec(shape, self.spec.dtype))
 
     def part(self, axis: int, parts: int) -> "TensorLeaf":
-        """Return one of several equal parts along an axis of known size."""
+        """Return a copy whose shape is that of one of `parts` equal parts along an axis."""
         return self.with_dimension(axis, self.spec.shape.as_list()[axis] // parts)
 
 
@@ -67,7 +67,7 @@ class TensorNest:
         return [tensor for tensor in nest.flatten(pair) if tensor is not None]
 
     def pack(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
-        """Return (features, labels) with the nested structure of the input."""
+        """Return a flat list of tensors as (features, labels), nested like the input."""
         remaining = iter(tensors)
         leaves = nest.flatten(self.template)
         return nest.pack_sequence_as(

@@ -91,14 +91,14 @@ def _narrow(tensor: Any) -> Any:
 
 
 def _count_rows(spec: Any) -> int | None:
-    # Index a list: with TensorFlow 1's shape behaviour, shape[0] is a Dimension, which is not
-    # hashable.
+    # Index a list. With TensorFlow 1's shape behaviour, shape[0] would be a Dimension, which is not
+    # hashable and so cannot be in a set.
     return spec.shape.as_list()[0] if spec.shape.rank else None
 
 
 def _cast_back(part: Any, dtypes: Any) -> Any:
     if isinstance(part, dict) and isinstance(dtypes, dict):
-        # In prediction the infeed adds the feature 'is_padding', which needs no conversion.
+        # Leave out features that are not from input_fn: in prediction the infeed adds 'is_padding'.
         return {
             name: _cast_back(value, dtypes[name]) if name in dtypes else value
             for name, value in part.items()

@@ -105,8 +105,8 @@ class ModelProgram:
           config: the RunConfig to pass; None for the program's own.
 
         Raises:
-          InvalidSetting: model_fn returned another value, or there are labels and model_fn takes
-            none.
+          InvalidSetting: model_fn returned no spec, or a spec of another mode; or there are labels
+            and model_fn takes none.
         """
         available = {
             "labels": labels,

@@ -38,7 +38,10 @@ class TpuBackend:
         self._source_locations = xla_error_locations.SourceLocations()
 
     def new_graph(self, config: RunConfig) -> AbstractContextManager[Any]:
-        """Return a context with a new default graph, in which sums over replicas are kept."""
+        """Return a context with a new default graph, for several replicas.
+
+        In the graph, CrossReplicaSum ops stay as they are; the local backend replaces them.
+        """
         return run_graph.new_run_graph(config)
 
     def build_train_graph(
@@ -121,7 +124,10 @@ class TpuBackend:
             raise explained from error
 
     def _recorded(self, program: TPUModelProgram) -> TPUModelProgram:
-        """Return the program with a model_fn that records each op's source line, for errors."""
+        """Return the program with a model_fn that records which source line creates each op.
+
+        The lines explain XLA's errors, which name only ops.
+        """
         model_fn = self._source_locations.recording(program.model_fn)
         return dataclasses.replace(program, model_fn=model_fn)
 

@@ -1,4 +1,4 @@
-"""The TPU system and its settings, which the graph builders of the three modes take."""
+"""The argument of the functions that build a mode's graph: the TPU system and its settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from trainer.model.model_program import TPUModelProgram
 
 @dataclass(frozen=True)
 class TpuModeContext:
-    """The TPU system that a mode runs on.
+    """The TPU system that a mode runs on, and the settings of the run.
 
     Attributes:
-      topology: the distribution of the batches.
-      runtime: the TPU system.
+      topology: the distribution of the batches over hosts, replicas and cores.
+      runtime: the TPU system, real or emulated.
       rendezvous: collects the errors of the threads that drive infeed and outfeed.
       batch_axis: see TPUEstimator.
       step_parts: further step parts (see `StepPart`), in addition to those of the mode.
@@ -43,7 +43,7 @@ class TpuModeContext:
           options: more arguments of `trainer.infeed.build_infeed`.
 
         Returns:
-          The program for one replica, and the infeed.
+          The program that calls model_fn with the params of one replica, and the infeed.
         """
         config = program.config.tpu_config
         device_assignment = self.runtime.device_assignment(self.topology, program.config)

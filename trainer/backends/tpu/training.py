@@ -85,7 +85,7 @@ def build_train_graph(
 
 
 class _TrainStepPart(StepPart):
-    """The train_op of a step, and copies of the tensors that the host reads after the loop.
+    """Runs the train_op in each step, and copies the tensors that the host reads after the loop.
 
     Attributes:
       loss: the local variable that holds the loss of the last step.

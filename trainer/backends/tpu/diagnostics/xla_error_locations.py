@@ -22,7 +22,7 @@ class SourceLocations:
         self._tracebacks: dict[str, Any] = {}
 
     def recording(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a model_fn that records the traceback of each op that it creates."""
+        """Wrap a model_fn; the wrapper records the traceback of each op that model_fn creates."""
 
         @wraps(model_fn)
         def record_and_call(*arguments: Any, **named: Any) -> Any:

@@ -51,7 +51,7 @@ class TpuRuntime(ABC):
 
     @abstractmethod
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Return the ops and tensors to run in place of these targets of the default graph."""
+        """Return what a session runs in place of these ops and tensors of the default graph."""
 
     @abstractmethod
     def session_config(self, proto: Any) -> Any:
@@ -80,7 +80,7 @@ class TpuRuntime(ABC):
         return self.assign_cores(topology, config) if topology.is_model_parallel else None
 
     def log_system(self, topology: BatchTopology) -> None:
-        """Log the system and the topology that a mode runs with."""
+        """Log the system that a mode runs on, the number of replicas and the batch sizes."""
         logger.info(
             "%s on %s%s: %d replicas, %d rows each (global batch %s), input %s",
             VERBS[topology.mode],

@@ -52,7 +52,7 @@ class EmulatedRuntime(TpuRuntime):
         return device_assignment.DeviceAssignment(mesh, coordinates)
 
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Lower the part of the default graph that the targets need."""
+        """Copy the ops that the targets need, with CPU ops in place of TPU ops."""
         lowered = lower_in_place(targets, compiled=self.is_compiled)
         for target, lowered_target in zip(targets, lowered.targets, strict=True):
             # Set the static shapes again. They are lost because infeed and outfeed are replaced by
@@ -62,10 +62,10 @@ class EmulatedRuntime(TpuRuntime):
         return PreparedTargets(lowered.targets, lowered.end_infeeds, lowered.end_outfeeds)
 
     def session_config(self, proto: Any) -> Any:
-        """Return a ConfigProto with which TensorFlow places only the nodes that run on devices.
+        """Return a ConfigProto with which TensorFlow assigns devices only to the ops that run.
 
-        The graph still has the TPU ops of which lowered copies run. They have no CPU kernel, so
-        placing them would fail.
+        The graph still has the original TPU ops, in whose place lowered copies run. The originals
+        have no CPU kernel, so to assign devices to them would fail.
         """
         session_config = tf.compat.v1.ConfigProto()
         session_config.CopyFrom(proto)

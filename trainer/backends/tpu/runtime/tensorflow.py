@@ -73,11 +73,11 @@ class TensorFlowRuntime(TpuRuntime):
         )
 
     def prepare_targets(self, targets: Sequence[Any]) -> PreparedTargets:
-        """Return the targets unchanged."""
+        """Return the targets unchanged: a real TPU runs the TPU graph as it is."""
         return PreparedTargets(list(targets))
 
     def session_config(self, proto: Any) -> Any:
-        """Return the ConfigProto unchanged."""
+        """Return the ConfigProto unchanged: a session on a real TPU needs no other settings."""
         return proto
 
     @contextmanager

@@ -1,1 +1,1 @@
-"""The parts of a replicated step, and the loop that runs it."""
+"""The loop of steps that every replica runs, and the parts that add inputs and outputs to it."""

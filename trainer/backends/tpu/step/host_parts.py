@@ -15,7 +15,7 @@ from trainer.model.spec import TPUEstimatorSpec
 
 
 class HostCallPart(StepPart):
-    """Sends the tensors of a spec's host_call to the host, and runs its function on them there."""
+    """Sends a host_call's tensors to the host, which passes them to the host_call's function."""
 
     name = "host_call"
 
@@ -106,7 +106,7 @@ class PredictionsPart(StepPart):
         self.batches: list[Any] = []
 
     def outfeed(self, spec: Any, batch: Batch) -> Any:
-        """Send the selected predictions.
+        """Send the predictions that the caller asked for.
 
         Raises:
           InvalidSetting: the predictions are not a dict.

@@ -1,4 +1,4 @@
-"""Dead-code elimination for the body of a step's While loop.
+"""Dead-code elimination for the body of the While loop that runs the steps.
 
 In a TensorFlow 1 graph an op runs only if something that runs needs the op. In the body of a
 functional loop, ops with side effects would run in any case: for example, a train_op that model_fn

@@ -33,7 +33,7 @@ _JOIN_SECS = 3.0
 
 
 class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
-    """Starts, feeds, watches and ends the infeed and outfeed threads of a session."""
+    """Starts and ends the infeed and outfeed threads of a session, and raises their errors."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           infeed: describes the infeed.
-          enqueue: the op that feeds batches, in the form that the session runs.
+          enqueue: the op that feeds batches, as the TPU runtime has prepared it.
           rendezvous: collects the errors of the threads. Its exit callbacks end the threads.
           results: the tensors that the session fetches to receive one outfeed; None without an
             outfeed.
           on_result: called in the outfeed thread with the session and the fetched values.
           results_per_loop: takes the number of steps of a loop and returns the number of outfeeds.
-          waits_for_results: whether a run of the loop ends only after its last outfeed has been
-            received.
+          waits_for_results: whether `session.run` of the loop returns only after the last outfeed
+            of the loop has been received.
           end_infeed: op that ends the wait of cores for an infeed; None if the runtime has no
             such op, and only closing the session ends the wait.
           end_outfeed: op that ends the wait of hosts for an outfeed; None as for end_infeed.
@@ -160,7 +160,7 @@ class InfeedOutfeedHook(tf.compat.v1.train.SessionRunHook):
     def _fail(self, worker: "_Worker", error: Exception) -> None:
         """Record the error of a thread; close the session unless the run soon ends by itself."""
         if isinstance(error, tf.errors.OutOfRangeError):
-            # The input has ended, which ends the loop without an error.
+            # Record nothing: the input has ended, which is no failure and ends the loop.
             return
         self._rendezvous.record(worker.name, error)
         is_cause = classify_error(error) is ErrorKind.CAUSE

@@ -56,10 +56,10 @@ class Outfeed:
         return [self._dequeue_replica(replica) for replica in range(self._topology.replicas)]
 
     def dequeue_concatenated(self) -> list[Any]:
-        """Build the hosts' ops that receive one step's tensors, and concatenate the replicas'.
+        """Build the hosts' ops that receive one step's tensors and concatenate them over replicas.
 
-        Under BROADCAST all replicas compute the same, and only the first replica's tensors are
-        used.
+        Under BROADCAST all replicas compute the same values, and the tensors of the first replica
+        are returned alone.
 
         Returns:
           Tensors in the order of `specs`, concatenated along the first dimension.
@@ -74,7 +74,7 @@ class Outfeed:
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Return a flat list of values, in the order of `specs`, nested like the sent tensors."""
+        """Nest a flat list of values, which has the order of `specs`, like the tensors sent."""
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:

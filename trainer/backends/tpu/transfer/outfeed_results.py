@@ -52,7 +52,7 @@ class UnpaddedOutfeedReceiver:
     """
 
     def __init__(self, outfeed: Outfeed, parts: Sequence[Receiver], received: list[Any]) -> None:
-        """Build the host's ops of all parts.
+        """Build the host's ops of all step parts.
 
         Args:
           outfeed: describes the tensors.
@@ -95,7 +95,7 @@ class PaddedOutfeedReceiver:
         parts: Sequence[Receiver],
         received: list[Any],
     ) -> None:
-        """Build the host's ops of all parts.
+        """Build the host's ops of all step parts.
 
         Args:
           outfeed: describes the tensors, among them the mask.
@@ -104,7 +104,7 @@ class PaddedOutfeedReceiver:
           received: the tensors of one outfeed: those of the first replica, and so on.
         """
         self._outfeed = outfeed
-        # Under BROADCAST all replicas have the same rows.
+        # Under BROADCAST all replicas have the same rows, so use only the first replica's values.
         is_broadcast = topology.input_mode == InputPipelineConfig.BROADCAST
         self._replicas = 1 if is_broadcast else topology.replicas
         self._placeholders = outfeed.pack(
