@@ -95,7 +95,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "warm_starting_util": ("tensorflow.python.training.warm_starting_util", ""),
     "while_v2": ("tensorflow.python.ops.while_v2", ""),
 }
-# The attributes of the modules in `_NAMES` that trainer uses.
+# Name in `_NAMES` that stands for a module → the attributes of the module that trainer uses.
 _MODULE_ATTRIBUTES = {
     "checkpoint_utils": ("_set_checkpoint_initializer",),
     "control_flow_ops": ("XLAControlFlowContext",),

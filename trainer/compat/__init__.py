@@ -25,7 +25,7 @@ def _importer_globals() -> dict[str, Any]:
     return frame.f_globals if frame else {}
 
 
-# The program is None if a tpuserve command or a test imports a module of this package. Nothing is
+# `_program` is None if a tpuserve command or a test imports a module of this package. Nothing is
 # installed then.
 _program = programs.find_running_program(_importer_globals())
 if _program is not None:

@@ -162,7 +162,8 @@ class FtrlParameters(_OptimizerParameters):
             self.learning_rate_power <= 0,
             f"learning_rate_power is {self.learning_rate_power}; it must be at most 0",
         )
-        # As in TensorFlow 2.15, initial_accumulator_value may be 0 without allow_zero_accumulator.
+        # Accept an initial_accumulator_value of 0 even if allow_zero_accumulator is false, as
+        # TensorFlow 2.15 does.
         for name in (
             "initial_accumulator_value",
             "l1_regularization_strength",

@@ -71,8 +71,8 @@ def install(program: Program, tf1: bool | None, tf1_option: str) -> None:
         return
     uses_tf1 = _decide_tf1(program, tf1, tf1_option)
     if os.environ.get(EMULATION_VARIABLE, "").strip() not in ("", "0"):
-        # Set TPU_NAME, which is set on Cloud TPU machines and which programs read. Its value does
-        # not matter: with an emulated TPU, every TPU name resolves to this machine.
+        # Set TPU_NAME if it is not set: programs read it, because it is always set on Cloud TPU
+        # machines. Any value will do, because every TPU name resolves to the emulated TPU.
         os.environ.setdefault(_TPU_NAME_VARIABLE, "local")
     is_tensorflow_imported = "tensorflow" in sys.modules
     if uses_tf1 and is_tensorflow_imported:

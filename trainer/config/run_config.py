@@ -391,7 +391,8 @@ class RunConfig:
                 )
 
     def _check_session_config(self) -> None:
-        # Compare the type by name, because importing TensorFlow takes seconds.
+        # Compare the name of the type instead of calling isinstance, which would need TensorFlow:
+        # its import takes seconds.
         descriptor = getattr(self.session_config, "DESCRIPTOR", None)
         if (
             self.session_config is not None

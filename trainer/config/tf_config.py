@@ -176,7 +176,7 @@ def _make_cluster_task(
                 f'{VARIABLE} has task type {EVALUATOR!r}, and its cluster a "{MASTER}" node, '
                 f'which evaluates by itself. Name that node "{CHIEF}".'
             )
-        # An evaluator runs outside of the cluster, and reads the checkpoints that the chief writes.
+        # Give an evaluator no cluster: it only reads the checkpoints that the chief writes.
         target = config.get("eval_session_master", config.get("session_master", ""))
         return ClusterTask(
             EVALUATOR,

@@ -44,9 +44,9 @@ class TPUConfig(NamedTupleMixin):
       iterations_per_loop: the number of steps of one `session.run`, on every device. Hooks,
         checkpoints and summaries run between loops, so their intervals are at least one loop. With
         '30s', '5m' or '1h', the number of steps is adapted so that a loop takes that time.
-      num_shards: the number of replicas to train on, which must be the number that the TPU
-        offers; None takes all. 1 without num_cores_per_replica takes one core. Ignored on the
-        CPU.
+      num_shards: the number of replicas to train on, which must be the number that the TPU offers;
+        None takes all. As an exception, 1 trains on a single core if num_cores_per_replica is None.
+        Ignored on the CPU.
       num_cores_per_replica: the number of cores of one copy of the model: a power of two up to
         128; None for 1.
       per_host_input_for_training: an `InputPipelineConfig`. True is stored as PER_HOST_V1, False

@@ -340,7 +340,7 @@ class StopOnPredicateHook(tf.compat.v1.train.SessionRunHook):
         self._has_workers = has_workers
         self._clock = clock
         self._steps_per_run = 1
-        # The time in seconds, or the global step, at which the next call is due.
+        # The time in seconds, or the global step, at which should_stop_fn is called next.
         self._next_call: float | None = None
         self._global_step: Any = None
         self._signal: Any = None

@@ -1,4 +1,4 @@
-"""Estimator: validates arguments, then delegates to the module of each mode."""
+"""Estimator: validates the arguments of each mode, and calls the mode in `trainer.modes`."""
 
 import copy
 import dataclasses

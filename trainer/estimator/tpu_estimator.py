@@ -150,8 +150,8 @@ class TPUEstimator(Estimator):
         is_on_tpu = self.evaluates_on_tpu if mode == ModeKeys.EVAL else self._use_tpu
         if is_on_tpu:
             assert isinstance(self._program, TPUModelProgram)
-            # Check the batch size before `create_backend` searches for a TPU: a program without a
-            # batch size is invalid on every machine, also on a machine without a TPU.
+            # Check the batch size before `create_backend` searches for a TPU, so that machines
+            # without a TPU report the missing batch size too.
             if mode == ModeKeys.TRAIN and self._program.batch_sizes[mode] is None:
                 raise InvalidSetting(
                     "train_batch_size is None: `train_batch_size` is needed to train on a TPU. "

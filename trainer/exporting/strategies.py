@@ -1,4 +1,4 @@
-"""Export strategies: functions that build the spec of a metagraph for the CPU or the TPU."""
+"""Export strategies: they build the EstimatorSpec of a metagraph for the CPU or the TPU."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class ExportTargets:
 
 
 def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str) -> EstimatorSpec:
-    """Build the spec of a metagraph that runs on the CPU.
+    """Build the EstimatorSpec of a metagraph that runs on the CPU.
 
     Args:
       program: the model_fn to call, with its settings.
@@ -76,7 +76,7 @@ def build_cpu_spec(program: ModelProgram, features: Any, labels: Any, mode: str)
 def build_v1_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build a spec whose predictions and export outputs are the results of one TPU call.
+    """Build an EstimatorSpec whose predictions and export outputs come from one TPU call.
 
     Args:
       program: the model_fn to call, with its settings.
@@ -119,7 +119,7 @@ def build_v1_tpu_spec(
 def build_v2_tpu_spec(
     program: ModelProgram, features: Any, labels: Any, mode: str
 ) -> EstimatorSpec:
-    """Build the spec of a model_fn that places parts of the model on the TPU itself.
+    """Build the EstimatorSpec of a model_fn that places parts of the model on the TPU itself.
 
     The model_fn is called with params["use_tpu"] True.
 

@@ -23,8 +23,8 @@ from trainer.hooks import summaries
 from trainer.hooks.training_hooks import StepRangeHook
 
 logger = logging.getLogger("tensorflow.trainer")
-# Lines about training use the logger name and the texts of tf.estimator, because scripts search for
-# them in logs.
+# The logger of tf.estimator. Metrics are logged by this logger and in the texts of tf.estimator,
+# because scripts search for these lines in logs.
 estimator_logger = logging.getLogger("tensorflow")
 
 # The time in seconds before the first report of a run. Shorter runs, such as most evaluations, are

@@ -118,8 +118,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
         """Set the number of steps of the next loop, and fetch the global step with the loop."""
         self._started = self._clock()
         if self._workers > 1:
-            # Read the step again, because other workers increment the step between two runs of this
-            # worker.
+            # Read the step from the session before each run, because other workers increment the
+            # step between two runs of this worker.
             self._step = self._start.read(run_context.session)
         self._iterations = self._next_iterations()
         self._loop.before_run(self._iterations)
@@ -146,7 +146,8 @@ class StepLimitHook(tf.compat.v1.train.SessionRunHook):
     def _next_iterations(self) -> int:
         """Return the number of steps of the next loop, at least 1."""
         last_step = self._last_step()
-        # Divide the remaining steps among the workers, and round up.
+        # All workers increment the same global step, so this worker runs only its share of the
+        # remaining steps, rounded up.
         remaining = None if last_step is None else -(-(last_step - self._step) // self._workers)
         return max(min(self._plan.next_iterations(remaining), self._loop.max_iterations), 1)
 

@@ -96,7 +96,7 @@ def pandas_input_fn(
         strings has missing values.
     """
     _check_arguments(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
-    # A DataFrame is recognized by its attributes, so that pandas need not be imported.
+    # Recognize a DataFrame by its attributes, so that pandas need not be imported.
     if not _is_table(x):
         raise InvalidType(f"x must be a pandas DataFrame; found {type(x).__name__}.")
     features = _columns_to_arrays("x", x)
@@ -153,8 +153,8 @@ def _make_input_fn(
     def input_fn() -> Any:
         indices = tf.data.Dataset.range(rows)
         if shuffle:
-            # Only row indices are shuffled. They take little memory, so the buffer can hold all
-            # indices.
+            # Shuffle row indices and not the rows themselves. Indices take little memory, so the
+            # shuffle buffer can hold all of them.
             indices = indices.shuffle(rows)
         # Set drop_remainder if all batches are full. It then drops nothing, and it gives tensors
         # the static shape that TPUs need.
@@ -190,7 +190,8 @@ def _to_arrays(name: str, value: Any) -> Any:
         return _to_array(name, value)
     if not value:
         raise InvalidSetting(f"{name} cannot be an empty dict. Give at least one array.")
-    # Keep the type of dict: a Dataset sorts the keys of a plain dict, but not of an OrderedDict.
+    # Keep the type of the dict, because it determines the order of the tensors: a Dataset sorts the
+    # keys of a plain dict, but not those of an OrderedDict.
     is_ordered = isinstance(value, collections.OrderedDict)
     arrays = collections.OrderedDict() if is_ordered else {}
     arrays.update({key: _to_array(f"{name}[{key!r}]", array) for key, array in value.items()})

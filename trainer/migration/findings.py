@@ -74,7 +74,8 @@ def _references(
         guarded_names.find_guarded_names(tree),
     )
     for use in find_name_references(tree):
-        # Skip local variables that shadow a TensorFlow module, and the program's own `FLAGS.name`.
+        # Skip attributes of local variables that shadow a TensorFlow module, and attributes of
+        # tf.flags.FLAGS, which are the program's own flags.
         if (use.line, use.written_name) in shadowed or use.name.startswith(_FLAGS):
             continue
         status = tensorflow_names.classify(use, tf1=tf1)

@@ -87,8 +87,8 @@ def _resolve_role(config: Any) -> str | None:
         evaluator.
     """
     task_type = config.task_type
-    # Ignore the cluster of a cluster resolver, which consists of TPU workers that this process
-    # controls.
+    # Ignore the cluster of a cluster resolver. Its tasks are TPU workers, which this process
+    # controls, so train_and_evaluate runs as in a single process.
     is_member = config.cluster is None and config.cluster_spec
     if not is_member and task_type != tf_config.EVALUATOR:
         return None

@@ -12,7 +12,7 @@ _FILE_NAME = "training_ended.json"
 
 
 def write_marker(model_dir: str, step: int, max_steps: int | None) -> None:
-    """Write the marker. Save the checkpoint of the last step first.
+    """Write the marker; the checkpoint of the last step must be saved before this call.
 
     Args:
       model_dir: the directory of the checkpoints.

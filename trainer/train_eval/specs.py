@@ -94,7 +94,7 @@ def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
             raise InvalidType(f"eval_spec is {spec!r}. Give a trainer.EvalSpec, or a list of them.")
     if not specs:
         raise InvalidSetting("eval_spec is an empty list. Give at least one EvalSpec.")
-    # Treat an empty name as no name: both evaluations write to the same directory.
+    # Treat an empty name as no name: an evaluation with either writes to the same directory.
     _check_unique("EvalSpecs are named", [spec.name or None for spec in specs])
     exporters = [exporter.name for spec in specs for exporter in get_exporters(spec)]
     _check_unique("exporters, of all EvalSpecs together, are named", exporters)
@@ -102,7 +102,7 @@ def validate_eval_specs(eval_spec: Any) -> tuple[EvalSpec, ...]:
 
 
 def get_exporters(spec: EvalSpec) -> tuple[Exporter, ...]:
-    """Return the exporters of a spec, which the spec stores as a tuple."""
+    """Return the exporters of an EvalSpec, which stores them as a tuple."""
     assert isinstance(spec.exporters, tuple)
     return spec.exporters
 

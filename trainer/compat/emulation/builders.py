@@ -119,8 +119,9 @@ def _return_metadata(tpu_system: TpuSystem, build: Callable[[], Any]) -> Any:
     return topology.make_system_metadata(tpu_system)
 
 
-# The patches: a module, the name of a function in the module, and the replacement of the function.
-# tpu.rewrite, replicate, shard and batch_parallel all call split_compile_and_replicate.
+# Each patch consists of a module, the name of a function in the module, and the replacement of the
+# function. tpu.rewrite, replicate, shard and batch_parallel need no patches of their own, because
+# they all call split_compile_and_replicate.
 PATCHES: tuple[tuple[ModuleType, str, _Replacement], ...] = (
     (tpu, "split_compile_and_replicate", _build_replicated),
     (tpu_ops, "configure_distributed_tpu", _build_initialization),

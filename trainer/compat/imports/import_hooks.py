@@ -69,7 +69,8 @@ class ImportHook(MetaPathFinder):
             aliased_module = module_aliases.MODULE_ALIASES.get(
                 f"tpu.python.tpu.{fullname[len(_TPU) :]}"
             )
-            # Leave a module that today's TensorFlow has to Python's own finders.
+            # Supply the module only if today's TensorFlow lacks it. Otherwise Python's own finders
+            # find it.
             if aliased_module is not None and PathFinder.find_spec(fullname, path, target) is None:
                 return _make_alias_spec(fullname, aliased_module)
         if fullname.startswith(tuple(f"{root}." for root in estimator_aliases.ROOTS)):
@@ -142,8 +143,8 @@ class _AliasLoader(Loader):
         if isinstance(aliased_module, str):
             aliased_module = importlib.import_module(aliased_module)
         if not hasattr(aliased_module, "__path__"):
-            # Add a __path__: programs import submodules of this module, and Python allows that only
-            # for modules that have a __path__.
+            # Turn the existing module into a package by giving it a __path__: programs import
+            # submodules of the module, and Python allows that for packages only.
             aliased_module.__path__ = []
         # Replace the new, empty module by the existing one: after exec_module returns, Python's
         # import system takes the module from sys.modules.
@@ -232,8 +233,8 @@ class ProgramImportFunction:
             if proxy is not None and module is sys.modules.get("tensorflow"):
                 module = proxy
         elif not fromlist:
-            # Return the top-level module, because a statement `import tensorflow.X` binds the name
-            # `tensorflow`.
+            # Return the proxy of `tensorflow` and not the submodule, because a statement `import
+            # tensorflow.X` binds the name `tensorflow`.
             module = self._get_proxy()
         _check_names_exist(module, fromlist or ())
         return module

@@ -70,7 +70,7 @@ def enable_tf1() -> TensorFlow1Proxy:
     tensorflow: Any = sys.modules["tensorflow"]
     with deprecation.silence():
         tensorflow.compat.v1.disable_v2_behavior()
-    # Suppress TensorFlow's advice to replace the names of TensorFlow 1.
+    # Suppress the warnings by which TensorFlow advises programs to replace names of TensorFlow 1.
     module_wrapper._PER_MODULE_WARNING_LIMIT = 0
     # Supply pywrap_tensorflow.NewCheckpointReader, by which TensorFlow 1 programs read checkpoints.
     pywrap_tensorflow.NewCheckpointReader = tensorflow.compat.v1.train.NewCheckpointReader

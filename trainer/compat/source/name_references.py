@@ -66,8 +66,8 @@ def _find_module_import(line: int, alias: ast.alias) -> Iterator[tuple[NameRefer
     root = alias.name.split(".")[0]
     yield NameReference(line, root, root, is_import=True), root
     if root != alias.name:
-        # `import a.b` imports a.b but binds only `a`, so no variable stands for a.b. Yield a text
-        # in place of the variable that cannot be the name of a variable.
+        # `import a.b` binds only the variable `a`, so no variable stands for a.b. Yield a.b with a
+        # text that cannot be the name of a variable.
         yield reference, f"import {alias.name}"
 
 

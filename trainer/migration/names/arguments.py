@@ -28,7 +28,8 @@ def unknown_arguments(
     for use in find_name_references(tree):
         status = tensorflow_names.classify(use, tf1=tf1)
         if status.kind is NameStatus.SUPPLIED and status.says:
-            # Store an imported name under its last part, by which the program calls it.
+            # Store a name from an import statement under its last part, because the program's calls
+            # use that part.
             homes[use.name.rpartition(".")[2] if use.is_import else use.written_name] = status.says
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -51,7 +52,10 @@ def unknown_arguments(
 
 
 def _accepted_arguments(home: str) -> list[str] | None:
-    """Return the argument names of a tpuserve function or class; None if unknown or unlimited."""
+    """Return the argument names of a tpuserve function or class.
+
+    Returns None if the names are unknown, or if any keyword argument is accepted.
+    """
     module, _, name = home.rpartition(".")
     if module == "trainer":
         module, name = static_index.find_definition("trainer", name)

@@ -12,7 +12,7 @@ from trainer.migration.names.classification import Classification, NameStatus
 _TENSORFLOW = ("tensorflow", "tensorflow_estimator")
 _IMPORT_ERRORS = {"Exception", "ImportError", "ModuleNotFoundError"}
 
-# Python 2 name → Python 3 name.
+# Module of Python 2 → its name in Python 3.
 _PYTHON_2_MODULES = {
     "ConfigParser": "configparser",
     "HTMLParser": "html.parser",

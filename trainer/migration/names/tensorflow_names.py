@@ -17,13 +17,13 @@ _SUPPLIED_INSIDE = {
 }
 _PRIVATE_MODULE = "a private module of TensorFlow, which may change with any version"
 
-# TensorFlow's __init__ imports importlib and deletes the name again, so programs cannot use
-# tensorflow.importlib, although the list of public names contains it.
+# A name that the list of public names contains, but that programs cannot use: TensorFlow's __init__
+# imports importlib and deletes the name again.
 _DELETED = "importlib"
 
 _KERAS_ESTIMATOR = "keras.estimator.model_to_estimator"
 
-# Names of TensorFlow 1 outside its public API → what to use instead.
+# Name of TensorFlow 1 that tf.compat.v1 lacks → what to use instead.
 _GONE = {
     "examples": (
         "This was part of the samples and not of the API: read the data with tf.data; MNIST is "
@@ -126,8 +126,8 @@ def _classify_public(path: str, version: Version) -> Classification:
         if path == name or path.startswith(f"{name}."):
             return Classification(NameStatus.GONE, says)
     if first.startswith("__"):
-        # Names with double underscores, such as tf.__version__, work. Their attributes are not
-        # checked.
+        # Classify names with double underscores, such as tf.__version__, as working. Their
+        # attributes are not checked.
         return WORKS
     if version == "v1":
         path = path.removeprefix("app.") if path.startswith("app.flags") else path

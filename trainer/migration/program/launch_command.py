@@ -90,7 +90,8 @@ def find_v1_method(sources: Sequence[SourceFile]) -> V1MethodCall | None:
 
 
 def _is_method(node: ast.Attribute) -> bool:
-    # tf.compat.v1.data.make_one_shot_iterator(dataset) is a function, which always exists.
+    # Exclude functions such as tf.compat.v1.data.make_one_shot_iterator(dataset), which exist
+    # without TensorFlow 1's behaviour too.
     return not (isinstance(node.value, ast.Attribute) and node.value.attr == "data")
 
 

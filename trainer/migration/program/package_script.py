@@ -38,7 +38,8 @@ def find_package(script: SourceFile) -> PackageScript | None:
         for node in ast.walk(script.tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno not in optional_lines
     ]
-    # The script's package may lack an __init__.py, so compare the name of its directory.
+    # Compare the name of the script's directory with our packages: the script's own package may
+    # lack an __init__.py, so the loop above may not have found it.
     if root == path.parent and root.name in OUR_PACKAGES and _any_imports(imports, root.name):
         root = root.parent
     dots = max((node.level for node in imports if isinstance(node, ast.ImportFrom)), default=0)
