@@ -40,7 +40,7 @@ class NodesByDevice:
 
 
 def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a graph that the host runs, but no nodes of TPU computations.
+    """Visit the nodes that the host runs in a graph and its functions; skip TPU computations.
 
     Args:
       graph: the main graph.
@@ -104,7 +104,7 @@ def _walk(start: Iterable[tuple[pb.NodeDef, bool]], functions: Functions) -> Nod
     """
     visited = NodesByDevice([], [], [])
     entered: set[tuple[str, bool]] = set()
-    # No recursion: functions may be nested deeper than Python's stack, and may call each other
+    # Use no recursion: functions may be nested deeper than Python's stack, and may call each other
     # in a cycle.
     pending = deque(start)
     while pending:

@@ -68,7 +68,7 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
 
 
 def _tensor_names(info: Any) -> Iterator[str]:
-    """Yield the names of the tensors in a TensorInfo, which are several for a sparse tensor."""
+    """Yield the names of the tensors in a TensorInfo; a sparse tensor has several."""
     kind = info.WhichOneof("encoding")
     if kind == "coo_sparse":
         sparse = info.coo_sparse

@@ -1,4 +1,4 @@
-"""Reachability in a live tf.Graph: the operations that one session run executes."""
+"""Reachability in a tf.Graph: finds the operations that one run of a session executes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ _CREATED_IN_EACH_RUN = ("StackV2", "TensorArrayV3")
 
 
 def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
-    """Return the operations that the targets need, except persistent state.
+    """Return the operations that the targets need, except those that hold persistent state.
 
     Args:
       targets: operations of a tf.Graph.

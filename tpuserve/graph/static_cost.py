@@ -1,8 +1,8 @@
 """Static cost analysis: finds computations whose cost depends only on the shapes of their inputs.
 
 Once such a computation has run quickly, it runs about as quickly again on inputs of the same
-shapes, so its later runs need no deadline. Loops, queues, strings, ops whose output size is an
-input value, and unknown ops do not have a static cost.
+shapes, so that no later run has to be stopped at its deadline. Loops, queues, strings, ops whose
+output size is an input value, and unknown ops do not have a static cost.
 """
 
 import re
