@@ -79,5 +79,5 @@ def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """Return the weighted rows computed if requests of more than `above` rows get `size` rows."""
+    """Return the weighted rows computed for requests of above < rows <= size, padded to size."""
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

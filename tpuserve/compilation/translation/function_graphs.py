@@ -21,7 +21,8 @@ class FunctionBody:
     """The body of a function as a graph.
 
     Attributes:
-      nodes: The nodes, with tensor names as in a graph.
+      nodes: The nodes, whose inputs are named as in a GraphDef ("node:0"), not as in a
+        FunctionDef.
       inputs: Tensor names of the arguments; each is the output of a placeholder.
       shapes: Shapes of the arguments that were known when the function was traced.
       outputs: Tensor names of the results.

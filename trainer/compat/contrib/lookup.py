@@ -158,8 +158,8 @@ def index_table_from_tensor(
 
     Args:
       mapping: keys, [n].
-      num_oov_buckets: number of ids from n on to which other keys are hashed.
-      default_value: value of other keys if num_oov_buckets is 0.
+      num_oov_buckets: number of ids, starting with n, to which keys outside the list are hashed.
+      default_value: value of keys outside the list if num_oov_buckets is 0.
       hasher_spec: the hash function.
       dtype: dtype of the keys.
       name: name of the ops.

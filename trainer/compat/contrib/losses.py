@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 
 
 def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: Any = None) -> Any:
-    """Return the weighted mean of losses over the elements whose weight is not 0.
+    """Return the sum of losses * weights, divided by the number of weights that are not 0.
 
     Args:
       losses: float [b, ...].

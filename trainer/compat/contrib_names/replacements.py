@@ -1,6 +1,6 @@
 """Replacements for the names of tf.contrib that are not supplied, as sentences for error texts.
 
-The sentence of a module applies to all names of the module without their own sentence.
+The sentence of a module applies to all names of the module that have no sentence of their own.
 """
 
 from collections.abc import Mapping

@@ -161,9 +161,9 @@ def _count_channels(inputs: Any, axis: int) -> int:
 
 
 def _variables_dtype(inputs: Any) -> Any:
-    """Return the dtype of the inputs, but float32 for half precision.
+    """Return the dtype for the variables: that of the inputs, but float32 for half precision.
 
-    In half precision the small updates of a moving average would be rounded away.
+    Variables in half precision would lose the small updates of a moving average by rounding.
     """
     is_half = inputs.dtype in (tf.float16, tf.bfloat16)
     return tf.float32 if is_half else inputs.dtype.base_dtype

@@ -144,7 +144,7 @@ def collections_for(variables_collections: Any, name: str) -> list[Any] | None:
 
 
 def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> Any:
-    """Add a layer's output to collections under the alias of the layer's scope.
+    """Add a layer's output to collections, with the name of the layer's scope as its alias.
 
     The scope of a layer with variables is its variable scope, which does not depend on the name
     scopes around the layer.
@@ -167,7 +167,8 @@ def add_to_outputs_collections(collections: Any, scope: str, outputs: Any) -> An
 def static_shape(tensor: Any) -> list[int | None]:
     """Return the sizes of a tensor's dimensions, None for unknown sizes.
 
-    With TensorFlow 1's behavior an item of tensor.shape is a Dimension object, never None.
+    The function serves TensorFlow 1's behavior as well, with which an item of tensor.shape is a
+    Dimension object and never None.
     """
     shape: list[int | None] = tensor.shape.as_list()
     return shape

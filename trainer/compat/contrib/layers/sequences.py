@@ -41,7 +41,8 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
     Args:
       inputs: inputs of the first layer.
       layer: function of inputs, the arguments from stack_args, and scope.
-      stack_args: for each layer its second argument, or a list of further arguments.
+      stack_args: one element for each layer: the layer's second argument, or a list of all its
+        arguments from the second on.
       kwargs: arguments for all layers. The argument scope, or else the layer's name, names all
         layers; the n-th layer's scope is SCOPE_n, counted from 1.
 

@@ -20,7 +20,8 @@ def f1_score(
 ) -> tuple[Any, Any]:
     """Compute the highest F1 score over evenly spaced thresholds, over all batches.
 
-    At a threshold, predictions above it count as positive, and F1 = 2 tp / (2 tp + fp + fn).
+    Predictions above a threshold count as positive. With the numbers of true positives tp, false
+    positives fp and false negatives fn, F1 = 2 * tp / (2 * tp + fp + fn).
 
     Args:
       labels: bools, or 0 and 1.

@@ -1,8 +1,8 @@
 """Variants of Adam: Nadam, AdaMax, and lazy Adam for sparse gradients.
 
 With gradient g, step t, learning rate α, and moments m and v that start from 0, Adam is
-  m ← β1 m + (1 - β1) g,  v ← β2 v + (1 - β2) g²
-  w ← w - α √(1 - β2^t) / (1 - β1^t) m / (√v + ε)
+  m ← β1 * m + (1 - β1) * g,  v ← β2 * v + (1 - β2) * g²
+  w ← w - α * √(1 - β2^t) / (1 - β1^t) * m / (√v + ε)
 Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
 """
 
@@ -34,7 +34,7 @@ class _ElementwiseAdam(ElementwiseUpdates, _AdamBase):
 
 
 class NadamOptimizer(_ElementwiseAdam):
-    """Adam with Nesterov momentum: after the update of m, β1 m + (1 - β1) g replaces m.
+    """Adam with Nesterov momentum: after the update of m, β1 * m + (1 - β1) * g replaces m.
 
     Source: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
     """
@@ -52,9 +52,9 @@ class NadamOptimizer(_ElementwiseAdam):
 
 
 class AdaMaxOptimizer(_ElementwiseAdam):
-    """Adam with an infinity norm: v ← max(β2 v, |g|).
+    """Adam with an infinity norm: v ← max(β2 * v, |g|).
 
-    w ← w - α / (1 - β1^t) m / (v + ε)
+    w ← w - α / (1 - β1^t) * m / (v + ε)
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, section 7.1.
     """
 

@@ -14,9 +14,9 @@ v1 = tf.compat.v1
 class LARSOptimizer(ElementwiseOptimizer):
     """Layer-wise adaptive rate scaling (LARS), for large batches.
 
-    With gradient g and variable w:
-      trust = eeta |w| / (|g| + weight_decay |w| + epsilon); 1 if |w| or |g| is 0
-      m ← momentum m + learning_rate trust (g + weight_decay w)
+    With gradient g, variable w, and |.| the Euclidean norm:
+      trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon); 1 if |w| or |g| is 0
+      m ← momentum * m + learning_rate * trust * (g + weight_decay * w)
       w ← w - m
     Source: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017.
     """
@@ -43,8 +43,8 @@ class LARSOptimizer(ElementwiseOptimizer):
           name: prefix of the names of ops and slots.
           skip_list: substrings of names of variables, such as "batch_normalization" and "bias".
             These variables use the plain learning rate, and no weight decay.
-          use_nesterov: whether w changes by Nesterov momentum: by learning_rate trust
-            (g + weight_decay w) + momentum m, with the new m.
+          use_nesterov: whether to use Nesterov momentum: then w changes by learning_rate * trust *
+            (g + weight_decay * w) + momentum * m, with the new m.
 
         Raises:
           InvalidSetting: momentum is below 0.
@@ -91,7 +91,7 @@ class LARSOptimizer(ElementwiseOptimizer):
         return rate * self._trust_ratio(weights, grad), grad + self._weight_decay * weights
 
     def _trust_ratio(self, weights: Any, gradient: Any) -> Any:
-        """Return the trust ratio of the class's docstring, a scalar."""
+        """Return "trust" as the docstring of the class defines it, a scalar."""
         weights_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
         divisor = gradient_norm + self._weight_decay * weights_norm + self._epsilon
         is_scaled = tf.logical_and(weights_norm > 0, gradient_norm > 0)

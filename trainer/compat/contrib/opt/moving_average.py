@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 
 
 class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
-    """Wraps an optimizer; after each step, average ← decay average + (1 - decay) variable.
+    """Wraps an optimizer; after each step, average ← decay * average + (1 - decay) * variable.
 
     `swapping_saver` saves each average under the name of its variable. Evaluation and export, which
     restore such a checkpoint without this optimizer, thus use the averages.

@@ -1,6 +1,6 @@
 """PowerSign and AddSign: gradients are scaled by their agreement with earlier gradients.
 
-Both optimizers keep a moving average of the gradient g, m ← β m + (1 - β) g. The agreement is
+Both optimizers keep a moving average of the gradient g, m ← β * m + (1 - β) * g. The agreement is
 decay * sign(g) * sign(m). Without a sign_decay_fn the decay is 1.
 Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning", 2017.
 """
@@ -63,7 +63,7 @@ class _SignOptimizer(ElementwiseOptimizer):
 
 
 class PowerSignOptimizer(_SignOptimizer):
-    """The optimizer w ← w - learning_rate base^agreement g; see the module's docstring."""
+    """The optimizer w ← w - learning_rate * base^agreement * g; see the module's docstring."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class PowerSignOptimizer(_SignOptimizer):
 
 
 class AddSignOptimizer(_SignOptimizer):
-    """The optimizer w ← w - learning_rate (alpha + agreement) g; see the module's docstring."""
+    """The optimizer w ← w - learning_rate * (alpha + agreement) * g; see the module's docstring."""
 
     def __init__(
         self,

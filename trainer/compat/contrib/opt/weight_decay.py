@@ -8,7 +8,7 @@ v1 = tf.compat.v1
 
 
 class DecoupledWeightDecayExtension:
-    """Adds w ← w - weight_decay w to the beginning of each step of an optimizer.
+    """Adds w ← w - weight_decay * w to the beginning of each step of an optimizer.
 
     A subclass names this class before the optimizer class among its bases. The decay is
     not multiplied by the learning rate: if the learning rate follows a schedule, weight_decay
