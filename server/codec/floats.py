@@ -94,8 +94,8 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
         # Use nine digits where six do not suffice. The significand of a float32 has 24 bits, and
-        # the power of ten has 28. So their product is exact in a double, and the rounding is
-        # correct.
+        # the power of ten has at most 28. So their product is exact in a double, and the rounding
+        # is correct.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range

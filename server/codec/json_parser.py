@@ -65,7 +65,7 @@ def parse_json(body: bytes) -> Json:
         try:
             return _insert_arrays(_parse(document, _MAX_NESTING_AROUND_ARRAYS), arrays)
         except InvalidJson:
-            pass  # Parse the original: it is invalid, or the numbers were in a string.
+            pass  # Parse the original body: it is invalid, or a string held the numbers.
     return _parse(body, MAX_NESTING)
 
 

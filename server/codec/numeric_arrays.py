@@ -169,7 +169,7 @@ class _ShapeCache:
     _MAX_ENTRIES, _MAX_BYTES = 4, 1 << 20
 
     def __init__(self) -> None:
-        # The tuple is replaced as a whole, so that threads can read it without a lock.
+        # Replace the tuple of entries as a whole, so that threads can read it without a lock.
         self._entries: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
     def get_shape(self, structure: bytes) -> tuple[int, ...] | None:

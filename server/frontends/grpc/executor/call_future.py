@@ -43,8 +43,8 @@ class CallFuture:
             self._call_callbacks()
 
     def _call_callbacks(self) -> None:
-        # Two threads may run this loop at a time. list.pop is atomic, so only one of them gets each
-        # callback.
+        # Two threads may run this loop at a time. list.pop is atomic, so that each callback is
+        # called only once.
         while self._callbacks:
             try:
                 callback = self._callbacks.pop()

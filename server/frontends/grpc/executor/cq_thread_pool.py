@@ -193,8 +193,8 @@ class CompletionQueueThreadPool(CallExecutor):
             with self._lock:
                 was_queued = self._queue.pop(future, False)
             if was_queued:
-                # The handler must still run to release the admission slot. It sees that the call
-                # has ended, and returns at once.
+                # The handler must still run to release the admission slot. The handler sees that
+                # the call has ended, and returns at once.
                 future.run()
 
         with state.condition:

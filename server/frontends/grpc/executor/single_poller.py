@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-# The mode begins after this number of quick calls in a row.
+# Single-poller mode begins after this number of quick calls in a row.
 _QUICK_CALLS = 64
 _QUICK_SECONDS = 0.0003
 # In single-poller mode, one slow call subtracts this number from the count of quick calls, and the
@@ -19,7 +19,7 @@ _SLOW_WEIGHT = 8
 # The interval at which a waiting thread checks the only poller. When the poller has handled one
 # event for longer than this time, the other threads poll again.
 _TICK_SECONDS = 0.002
-# The mode ends after this number of intervals (`_TICK_SECONDS`) without an event.
+# Single-poller mode ends after this number of intervals (`_TICK_SECONDS`) without an event.
 _IDLE_TICKS = 10
 
 
@@ -82,8 +82,8 @@ class SinglePollerMode:
         elif is_poller and self._quick_calls > _SLOW_WEIGHT:
             self._quick_calls -= _SLOW_WEIGHT
         elif is_poller:
-            # End the mode after too many slow calls. Each is too short for the watching thread to
-            # notice, but together they delay all other calls.
+            # End single-poller mode after too many slow calls. Each is too short for the watching
+            # thread to notice, but together they delay all other calls.
             self.deactivate()
         else:
             self._quick_calls = 0

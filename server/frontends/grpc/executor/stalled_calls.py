@@ -61,7 +61,8 @@ class StalledCallReaper:
     def calls_waiting_longer_than(self, seconds: float) -> list[CancellableCall]:
         """List the calls that have waited for more than the given time."""
         limit = self._clock() - seconds
-        # Iterate over a copy, because other threads change the dict meanwhile. dict.copy is atomic.
+        # Iterate over a copy, because other threads change the dict of waiting calls meanwhile.
+        # dict.copy is atomic.
         return [call for call, since in self._waiting_since.copy().items() if since < limit]
 
     def cancel_stalled(self) -> None:

@@ -65,8 +65,8 @@ class HealthService(GrpcService):
             self._watch(_Watcher(request.service in self._known_names, send), context)
 
         executor.register(watch, pool=self._context.admin_pool)
-        # With this attribute grpcio occupies no thread for an open stream. A watcher uses a thread
-        # only while the status changes.
+        # With `experimental_non_blocking`, grpcio occupies no thread for an open stream of Watch. A
+        # stream uses a thread only while the status changes.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
         name = self.names[0]
         check = UnaryMethod(self._check, is_quick=True)

@@ -16,7 +16,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from server.frontends.grpc.services.service import GrpcService, ServiceContext
 
 _METHOD = "ServerReflectionInfo"
-# Each open stream takes one of these threads. No other calls share the threads.
+# The number of threads for reflection. Each open stream takes one of the threads, and no other
+# calls share them.
 _THREADS = 8
 
 
@@ -62,7 +63,8 @@ class ReflectionService(GrpcService):
     def drain(self) -> None:
         """End all open streams, and each later stream as soon as it begins."""
         self._is_draining = True
-        # Iterate over a copy, because other threads change the set meanwhile. set.copy is atomic.
+        # Iterate over a copy, because other threads change the set of streams meanwhile. set.copy
+        # is atomic.
         for context in self._open_streams.copy():
             context.cancel()
 

@@ -19,7 +19,7 @@ class PredictionService(UnaryService):
     names = ("tensorflow.serving.PredictionService",)
     # In health checks, TensorFlow Serving names its services without their package.
     health_names = ("PredictionService",)
-    # TensorFlow Serving counts the calls of these methods only.
+    # Of this service, TensorFlow Serving counts only the calls of Predict, Classify and Regress.
     counted_apis = ("Predict", "Classify", "Regress")
     descriptor_module = "tensorflow_serving.apis.prediction_service_pb2"
     is_admission_controlled = True

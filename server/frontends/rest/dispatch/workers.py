@@ -31,7 +31,7 @@ _VERY_SLOW_SECONDS = 0.05
 # runs, because a reading opens a file and so takes time itself.
 _RUNS_PER_READING = 64
 _SCHEDULER_FILE = "/proc/thread-self/schedstat"
-# Larger requests always run in threads, because they take long to parse.
+# Requests with more bytes than this always run in threads, because they take long to parse.
 _MAX_INLINE_BYTES = 4096
 
 

@@ -11,7 +11,8 @@ _MAX_BODY_BYTES = 4096
 # After this number of requests of one client in a row, uvicorn handles the next request, so that
 # the event loop serves other clients in between.
 _MAX_IN_A_ROW = 16
-# A larger body is sent apart from its head: joining them would copy the body.
+# A body with more bytes than this is sent apart from the head of the response, because joining the
+# two would copy the body.
 _MAX_JOINED_BYTES = 1 << 16
 
 
@@ -26,12 +27,12 @@ class FastPathProtocol(TimeoutProtocol):
       find_fast_path: Returns the handler of a URL; see `SyncHandlerLookup`.
     """
 
-    # The type is Any, because mypy would treat a callable attribute as a method.
+    # `find_fast_path` has the type Any, because mypy would treat a callable attribute as a method.
     find_fast_path: ClassVar[Any] = staticmethod(lambda url: None)
 
     _handler: SyncHandler
     _buffered_headers: Headers
-    # The part of the body that has arrived. None if no request is buffered.
+    # The part of the request's body that has arrived. None if no request is buffered.
     _buffered_body: bytes | None = None
     _num_in_a_row = 0
 

@@ -12,8 +12,8 @@ JSON = b"application/json"
 TEXT = b"text/plain"
 HTML = b"text/html"
 
-# Larger bodies are sent in chunks of this size, so that only the chunk that is being sent is
-# copied.
+# A body with more bytes than this is sent in chunks of this size, so that only the chunk that is
+# being sent is copied.
 _CHUNK_BYTES = 1 << 20
 
 _NOT_FOUND = b"""<HTML><HEAD>

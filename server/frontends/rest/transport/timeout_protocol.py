@@ -13,7 +13,7 @@ from server.frontends.rest.transport.uvicorn_compat import HttpToolsProtocol, ht
 
 # The headers that tell where the body of a request ends.
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
-# uvicorn's text for an invalid request.
+# The text with which uvicorn answers an invalid request.
 _INVALID_REQUEST = "Invalid HTTP request received."
 
 
@@ -133,7 +133,8 @@ class TimeoutProtocol(HttpToolsProtocol):  # type: ignore[misc]
         """Parse the data behind a head that requests an upgrade, as if the head requested none."""
         self.parser = httptools.HttpRequestParser(self)
         with contextlib.suppress(AttributeError):
-            # Set the option of the parser that HttpToolsProtocol.__init__ sets.
+            # Set the option as HttpToolsProtocol.__init__ does. Old releases of httptools lack the
+            # option.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         lines = [b"%s: %s\r\n" % header for header in self._framing_headers]
         self._is_replaying_head = True

@@ -12,7 +12,8 @@ from typing import Any
 
 import uvicorn
 
-# The type is Any, because uvicorn may lack these names. `is_compatible` checks them.
+# The parts of uvicorn that this package uses. Their type is Any, because the installed uvicorn may
+# lack some, for which `is_compatible` checks.
 HttpToolsProtocol: Any
 FlowControl: Any
 ServerState: Any

@@ -56,7 +56,7 @@ def _predict(
             timeout_ms=timeout_ms,
         )
     except SignatureNotFound as error:
-        # Replace the error, because TensorFlow Serving has different texts over REST and over gRPC.
+        # Replace the error, because its text in TensorFlow Serving differs between REST and gRPC.
         name = model_spec.effective_signature_name
         raise InvalidInput(
             f'Serving signature name: "{name}" not found in signature def'

@@ -14,7 +14,8 @@ from tpuserve.errors import InvalidInput
 _MAX_VERSION = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_VERSION))
 _VERSION = r"(?:/(?i:versions)/([0-9]+)|/(?i:labels)/([^/:]+))?"
-# The operation must be in lower case; the other parts of a path may be in any case.
+# The operation, such as "predict", must be in lower case. The other fixed parts of a path may be in
+# upper or lower case.
 _POST = re.compile(rf"(?i:/v1/models)/([^/:]+){_VERSION}:(classify|regress|predict)")
 _GET = re.compile(rf"(?i:/v1/models)(?:/([^/:]+))?{_VERSION}(/metadata)?")
 _NOTHING = re.compile(r"(?!)()()()()")
