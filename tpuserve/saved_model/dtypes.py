@@ -51,7 +51,7 @@ def dtype_name(number: int) -> str:
     return DTYPE_NAMES.get(number, f"type {number}")
 
 
-# The dtypes that have another name in messages of the C++ runtime and of TensorFlow Serving.
+# Name of a dtype → its other name in messages of the C++ runtime and of TensorFlow Serving.
 _RUNTIME_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
