@@ -70,7 +70,7 @@ class EmulatedTpuSlice(TpuSlice):
     """
 
     def host_device(self, host: int) -> str:
-        """Return the CPU device of this process."""
+        """Return the CPU device of this process, which emulates every host."""
         return LOCAL_DEVICE
 
     def core_ordinal(self, core: int, cores_per_host: int) -> int:

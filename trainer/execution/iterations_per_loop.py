@@ -77,7 +77,7 @@ class TimedIterations:
 
 
 def build_iteration_plan(config: TPUConfig) -> IterationPlan:
-    """Build the plan for TPUConfig.iterations_per_loop."""
+    """Build the plan for TPUConfig.iterations_per_loop: a number of steps, or a duration."""
     if config.loop_secs is not None:
         return TimedIterations(config.loop_secs)
     return FixedIterations(int(config.iterations_per_loop))

@@ -62,7 +62,7 @@ class TensorNest:
     leaves: tuple[TensorLeaf, ...]
 
     def flatten(self, batch: Any) -> list[Any]:
-        """Return the tensors of a batch from an input_fn or a Dataset, in the order of leaves."""
+        """Return the tensors of a batch from an input_fn or a Dataset, in the order of `leaves`."""
         pair = split_features_and_labels(batch)
         return [tensor for tensor in nest.flatten(pair) if tensor is not None]
 

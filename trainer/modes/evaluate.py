@@ -54,7 +54,7 @@ def evaluate(
         )
     with backend.new_graph(program.config) as global_step:
         eval_graph = backend.build_eval_graph(program, input_fn, checkpoint, steps)
-        # This hook reads the metrics' values at the end of the session, after the last update.
+        # Read the metrics' values in a hook at the end of the session, after the last update.
         final = tf.compat.v1.train.FinalOpsHook(
             {**eval_graph.metrics.values, checkpoints.GLOBAL_STEP: global_step}
         )

@@ -210,8 +210,8 @@ def _checkpoint_hooks(
 
 
 def _set_steps_per_run(hook: Any, steps_per_run: int) -> None:
-    # Pass the steps per loop to TensorFlow's hooks that count steps, so that they act at the right
-    # loop.
+    # Tell TensorFlow's hooks that count steps how many steps a loop makes. Otherwise they would
+    # expect one step, and save or log a loop too late.
     set_steps_per_run = getattr(hook, "_set_steps_per_run", None)
     if set_steps_per_run is not None:
         set_steps_per_run(steps_per_run)

@@ -50,7 +50,7 @@ class ReplicaProgram(TPUModelProgram):
         )
 
     def call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> Any:
-        """Call an input_fn; return its input, after `encode_input` if the program has one."""
+        """Call an input_fn; return its Dataset or tensors, encoded by `encode_input` if set."""
         returned = super().call_input_fn(input_fn, mode)
         if self.encode_input is None:
             return returned

@@ -1,4 +1,4 @@
-"""The choice of the TPU runtime of a run."""
+"""The choice between a real and an emulated TPU for a run."""
 
 from tpuserve import devices
 from tpuserve.errors import TpuNotFound

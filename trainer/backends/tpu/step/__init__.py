@@ -1,1 +1,1 @@
-"""The loop of steps that every replica runs, and the parts that add inputs and outputs to it."""
+"""The loop of steps on every replica, and the parts that add inputs and outputs to a step."""

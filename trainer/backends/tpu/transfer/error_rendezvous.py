@@ -27,7 +27,8 @@ def classify_error(error: BaseException) -> ErrorKind:
         return ErrorKind.LOSS
     if isinstance(error, tf.errors.CancelledError | tf.errors.OutOfRangeError):
         return ErrorKind.CONSEQUENCE
-    # TensorFlow raises this error for a run of a session that is already closed.
+    # Take the error of a run in a closed session for a consequence, because an earlier error has
+    # closed the session.
     is_closed = isinstance(error, RuntimeError) and "closed Session" in str(error)
     return ErrorKind.CONSEQUENCE if is_closed else ErrorKind.CAUSE
 
@@ -56,7 +57,7 @@ class ErrorRendezvous:
             self._errors.append((source, error))
 
     def on_exit(self, function: Callable[[], None]) -> None:
-        """Register a function to call when the block ends, with or without an error."""
+        """Register a function to call when the rendezvous exits, with or without an error."""
         self._exit_callbacks.append(function)
 
     @property

@@ -221,7 +221,7 @@ class _Worker:
         self._loops.put(None)
 
     def wait_for_loop(self) -> None:
-        """Wait until one more loop is processed, or until the thread has ended."""
+        """Wait until the thread has worked through one more loop, or until it has ended."""
         while not self._done.acquire(timeout=0.1):
             if not self._thread.is_alive():
                 return

@@ -74,7 +74,7 @@ class Outfeed:
             return [tf.concat(tensors, axis=0) for tensors in zip(*received, strict=True)]
 
     def pack(self, flat: Sequence[Any]) -> Any:
-        """Nest a flat list of values, which has the order of `specs`, like the tensors sent."""
+        """Nest a flat list of values, in the order of `specs`, like the tensors that were sent."""
         return tf.nest.pack_sequence_as(self.template, list(flat))
 
     def _dequeue_replica(self, replica: int) -> list[Any]:
