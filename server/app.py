@@ -56,7 +56,7 @@ class Server:
 
         Args:
           settings: the settings, with the platform config file applied.
-          load: a version's directory → its model.
+          load: loads the model in a version's directory.
           on_failure: called with the reason, from any thread, if a frontend ends by itself.
           warm_up_executor: runs the warm-up of a version.
           platform: the batching and warm-up settings of the platform config file; None without
@@ -253,7 +253,7 @@ def run(
 
     Args:
       settings: the settings of the server.
-      load: a version's directory → its model; None loads SavedModels.
+      load: loads the model in a version's directory; None for the loader of SavedModels.
       ignored: given flags that have no effect; they are logged.
       signals: installed signal handlers; None to install new handlers.
 

@@ -2,9 +2,10 @@
 
     python -m tools.mutants [MODULE ...]
 
-The changes are cosmic-ray's mutations. Each is written into the working tree and reverted after the
-tests, so the modules must have no uncommitted changes. Each surviving mutation is printed as a
-difference: either a test is missing, or the changed code behaves the same.
+The changes are the mutations of the tool cosmic-ray. Each mutation is written into the working tree
+and reverted after the tests, so the modules must have no uncommitted changes. Each mutation that no
+test notices is printed as a difference: either a test is missing, or the changed code behaves the
+same.
 """
 
 import json
@@ -25,13 +26,14 @@ TESTS = {
 """Module → the fast tests that must notice a change of it."""
 
 _EQUIVALENT = (
-    # A changed annotation, such as `int + None` for `int | None`: annotations are not evaluated.
+    # These change annotations, such as `int | None` to `int + None`, and annotations are not
+    # evaluated.
     "core/ReplaceBinaryOperator_BitOr_.*",
-    # `is` in place of `==`: equal short strings and small integers are the same object.
+    # These write `is` for `==`, which is the same for short strings and small integers.
     "core/ReplaceComparisonOperator_Eq_Is",
     "core/ReplaceComparisonOperator_NotEq_IsNot",
 )
-"""The mutations that change nothing, as regular expressions of cosmic-ray's operators."""
+"""The mutations that cannot change behaviour: regular expressions for cosmic-ray's operators."""
 
 _CONFIGURATION = """
 [cosmic-ray]
@@ -49,7 +51,7 @@ exclude-operators = {equivalent}
 
 
 def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
-    """Run the tests against each mutation of a module, print the survivors, and count the results.
+    """Run the tests against each mutation of a module, and print the mutations that survive.
 
     Args:
       module: The path of the module.
@@ -61,7 +63,7 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
       "no-test".
     """
     command = f'{sys.executable} -m pytest -x -q -p no:cacheprovider -m "not slow" {tests}'
-    # The strings of JSON are valid in TOML.
+    # Write the values as JSON, because JSON's strings and lists are valid TOML.
     text = _CONFIGURATION.format(
         module=json.dumps(module),
         command=json.dumps(command),
@@ -88,7 +90,7 @@ def run_mutations(module: str, tests: str, directory: Path) -> "Counter[str]":
 
 
 def _changes_a_parameter_list(diff: str) -> bool:
-    """Return whether a mutation changed the `*` before keyword-only parameters."""
+    """Return whether a mutation changed the `*` of a parameter list, which is no operator."""
     lines = {line[0] + line[1:].strip() for line in diff.splitlines() if line}
     return "-*," in lines
 
@@ -102,7 +104,7 @@ def _run(*command: str) -> str:
 
 
 def main() -> None:
-    """Mutate the modules in the command line, or all six."""
+    """Mutate the modules that the command line names, or all six."""
     modules = sys.argv[1:] or list(TESTS)
     if unknown := [module for module in modules if module not in TESTS]:
         raise SystemExit(

@@ -45,8 +45,9 @@ class Configuration:
     arguments: Sequence[str] = _WITHOUT_PROGRAMS
 
 
-# TensorFlow asks the processor, and not oneDNN, whether it computes in bfloat16. Where oneDNN may
-# not use those instructions, TensorFlow aborts; a processor without them has no such conflict.
+# Leave out the bfloat16 tests where oneDNN is restricted. TensorFlow asks the processor, and not
+# oneDNN, whether bfloat16 is supported, and aborts if oneDNN may not use the instructions. A
+# processor without the instructions has no such conflict.
 _WITHOUT_BFLOAT16 = (*_WITHOUT_PROGRAMS, "-k", "not bfloat16")
 _OLDEST = {"TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
 CONFIGURATIONS = (
@@ -70,7 +71,7 @@ CONFIGURATIONS = (
 
 
 def run_numeric_tests(configuration: Configuration) -> "subprocess.CompletedProcess[str]":
-    """Run the tests marked numeric in a process of the configuration."""
+    """Run the tests marked `numeric` with the environment and processors of a configuration."""
     available = sorted(os.sched_getaffinity(0))
     processors = set(available[: configuration.processors])
     environment = {

@@ -69,7 +69,7 @@ def comments(file: SourceFile) -> Iterator[Passage]:
 
 
 def sample(root: Path, seed: int) -> list[Passage]:
-    """Return the passages that a seed draws from the packages below a root."""
+    """Return the docstrings and comments that a seed draws from the packages below a root."""
     files = source_files(root)
     generator = random.Random(seed)
     return [
@@ -109,7 +109,7 @@ def _comment(file: SourceFile, block: list[tokenize.TokenInfo]) -> Passage:
 
 
 def main() -> None:
-    """Print the sample of the seed in the command line."""
+    """Print the sample that the seed in the command line draws."""
     if len(sys.argv) != 2 or not sys.argv[1].isdigit():
         raise SystemExit("usage: python -m tools.sample_prose SEED")
     for number, passage in enumerate(sample(Path.cwd(), int(sys.argv[1])), start=1):

@@ -39,7 +39,7 @@ def body_lines(node: Definition) -> int:
 
 
 def code_lines(file: SourceFile) -> int:
-    """Return the number of lines with code, which comments and docstrings are not."""
+    """Return the number of lines that hold code, and not only comments or docstrings."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(file.text).readline):
         if token.type not in _LAYOUT:
@@ -122,7 +122,7 @@ def _is_of(name: str) -> bool:
 
 
 def main() -> None:
-    """Print the figures of the directory in the command line, or of the current directory."""
+    """Print the figures of the directory that the command line names, or of the current one."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd()
     files = source_files(root)
     for package in PACKAGES:

@@ -74,7 +74,7 @@ class Manager:
         """Create a manager without models.
 
         Args:
-          load: a version's directory → its model.
+          load: loads the model in a version's directory.
           make_runner: see `ServableLoader`.
           warm_up: see `ServableLoader`.
           retries: how failed loads are retried.

@@ -46,7 +46,7 @@ class ServableLoader:
     """Prepares versions so that they can answer requests.
 
     Attributes:
-      load: a version's directory → its model.
+      load: loads the model in a version's directory.
       make_runner: (model, its directory, its name) → the runner of the model's requests.
       warm_up: runs warm-up requests on the model; None for no warm-up.
     """

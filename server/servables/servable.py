@@ -78,7 +78,7 @@ class State(Enum):
     AVAILABLE = 30
     """The model is loaded and answers requests."""
     UNLOADING = 40
-    """New requests are refused; reported before the requests in flight have finished."""
+    """New requests are refused; requests in flight may still use the model."""
     END = 50
     """The model is closed, or was never loaded."""
 
@@ -223,8 +223,8 @@ class Servable:
             if self._state is not State.UNLOADING or model is None:
                 return
             self._model = self._runner = None
-        # Close a batching runner before its model, because the runner runs its waiting requests
-        # when it closes.
+        # If the runner has a `close` of its own, call it before the model is closed: the runner may
+        # still use the model.
         close = getattr(runner, "close", None)
         if runner is not model and close is not None:
             close()

@@ -121,7 +121,7 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Return the model, loaded from the path if there is one, with the adapter for its Keras."""
+    """Return the model, loaded from the path if one is set, and the adapter for its Keras."""
     if (model is None) == (path is None):
         state = "neither is" if model is None else "both are"
         raise InvalidSetting(
@@ -140,10 +140,10 @@ def _convert_model(
     *,
     use_tpu: bool,
 ) -> ConvertedModel:
-    """Clone a model that was built without eager execution, and check that it can be converted."""
+    """Check that a model can be converted; first clone a model built without eager execution."""
     graph_model = None
     if tf2_engine.is_graph_model(model):
-        # Imported here, so that a program without such models does not import tf_keras.
+        # Imported here, so that a program without models of TensorFlow 1 does not import tf_keras.
         from trainer.keras.tf_keras import graph_mode
 
         graph_model, model = model, graph_mode.clone_for_eager(model, custom_objects)

@@ -20,8 +20,8 @@ from trainer.model.spec import ModeKeys
 class KerasTPUEstimator(TPUEstimator):
     """A TPUEstimator that trains, evaluates, predicts with and exports a Keras model.
 
-    `model_to_tpu_estimator` creates it. It differs from other TPUEstimators in three points: an
-    input_fn may return (features, labels, sample_weight); export_saved_model needs no
+    `model_to_tpu_estimator` creates this estimator. It differs from other TPUEstimators in three
+    points: an input_fn may return (features, labels, sample_weight); export_saved_model needs no
     serving_input_receiver_fn if the model defines its inputs; and `to_keras` copies the trained
     values back into the model.
     """
@@ -52,7 +52,8 @@ class KerasTPUEstimator(TPUEstimator):
             **options,
         )
         if options.get("batch_axis") is None:
-            # Datasets are as for model.fit: int64 labels, batches of any size.
+            # Encode the input for the infeed, because datasets may be as for model.fit, with int64
+            # labels and batches of any size.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted
@@ -162,7 +163,7 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _receiver_fn_or_default(self, receiver_fn: Callable[[], Any] | None) -> Callable[[], Any]:
-        """Return the receiver function, or one that receives the model's inputs if it is None."""
+        """Return the receiver function; in place of None, one that receives the model's inputs."""
         if receiver_fn is not None:
             return receiver_fn
         return serving_inputs.serving_input_receiver_fn(

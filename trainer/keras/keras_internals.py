@@ -1,4 +1,4 @@
-"""The private API of Keras 3 and of tf_keras, as far as trainer uses it to convert models.
+"""The private API of Keras 3 and of tf_keras that trainer uses to convert models.
 
 No other module of trainer.keras imports from `keras.src` or `tf_keras.src`. A new Keras version may
 change these names without notice, so one module lists them all. `check_private_names` tests the
@@ -28,8 +28,8 @@ TF_KERAS = "tf_keras"
 _SUPPORTED = {KERAS_3: "keras>=3.10,<3.16", TF_KERAS: "tf-keras>=2.20.1,<2.22"}
 _DISTRIBUTIONS = {KERAS_3: "keras", TF_KERAS: "tf-keras"}
 
-# The name that this module offers → the Keras module that defines it, and the attribute in that
-# module.
+# The private functions and classes that this module offers: name → the Keras module that defines
+# the object, and the object's name there.
 _NAMES: dict[str, tuple[str, str]] = {
     "CompileLoss": ("keras.src.trainers.compile_utils", "CompileLoss"),
     "LossesContainer": ("tf_keras.src.engine.compile_utils", "LossesContainer"),
@@ -42,8 +42,9 @@ _NAMES: dict[str, tuple[str, str]] = {
     ),
     "set_keras_mask": ("keras.src.backend", "set_keras_mask"),
 }
-# How trainer calls the functions and classes above: the number of positional arguments, and the
-# names of the keyword arguments.
+# How trainer calls the functions and classes of `_NAMES`: name → the number of positional
+# arguments, and the names of the keyword arguments. `check_private_names` compares them with the
+# parameters.
 _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "CompileLoss": (2, ("reduction", "output_names")),
     "LossesContainer": (2, ("output_names", "total_loss_mean")),
@@ -52,8 +53,8 @@ _CALLS: dict[str, tuple[int, tuple[str, ...]]] = {
     "load_optimizer_weights_from_hdf5_group": (1, ()),
     "set_keras_mask": (2, ()),
 }
-# The private methods that trainer calls, by the public name of the class, and how. The first
-# positional argument is the object.
+# How trainer calls private methods: public name of the class → name of the method → the number of
+# positional arguments, of which the object is the first, and the names of the keyword arguments.
 _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "keras.Model": {
         "_compute_loss": (1, ("x", "y", "y_pred", "sample_weight", "training")),
@@ -61,16 +62,17 @@ _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     },
     "tf_keras.Model": {"_flatten_layers": (1, ())},
 }
-# The module and the class of a layer and of a model: under TensorFlow 2's engine → under TensorFlow
-# 1's engine.
+# The base classes of layers and of models in tf_keras, as (module, name): the class of TensorFlow
+# 2's engine → the class of TensorFlow 1's engine.
 _ENGINE_CLASSES = {
     ("tf_keras.src.engine.base_layer", "Layer"): ("tf_keras.src.engine.base_layer_v1", "Layer"),
     ("tf_keras.src.engine.training", "Model"): ("tf_keras.src.engine.training_v1", "Model"),
 }
-# The layers of tf.layers always have the engine of TensorFlow 1.
+# The modules of the layers of tf.layers, which are never switched to TensorFlow 2's engine.
 LEGACY_TF_LAYERS = "tf_keras.src.legacy_tf_layers."
 
-# Private attributes of objects, by the names that `_make_objects` gives to the objects.
+# The private attributes that trainer reads: package → kind of object → attributes. The functions
+# `_make_keras_3_objects` and `_make_tf_keras_objects` make an object of each kind.
 _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
     KERAS_3: {
         "Model": (
@@ -156,7 +158,7 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
 
 
 def get_loaded_engine_classes() -> dict[type, type]:
-    """Return the classes of tf_keras's two engines: class of TensorFlow 1 → class of TensorFlow 2.
+    """Return the base classes of tf_keras's engines: TensorFlow 1's class → TensorFlow 2's class.
 
     Returns:
       One entry for layers and one for models; an empty dict if tf_keras is not
@@ -186,11 +188,11 @@ def check_private_names(package: str) -> None:
 
 
 def check_keras_internals(package: str) -> None:
-    """Check the private names, and the private attributes of objects of newly built models.
+    """Check the private names, and build models to check the private attributes of objects.
 
     Args:
-      package: `KERAS_3` or `TF_KERAS`; the package is imported. Its global name counters and its
-        random seeds advance.
+      package: `KERAS_3` or `TF_KERAS`; the package is imported. Making the objects advances the
+        package's global name counters and random seeds.
 
     Raises:
       UnsupportedKeras: names, parameters or attributes are missing; the message lists them all.
@@ -231,7 +233,7 @@ def _missing_names(package: str) -> Iterator[str]:
 def _check_name(
     name: str, get_value: Callable[[], Any], call: tuple[int, tuple[str, ...]] | None
 ) -> Iterator[str]:
-    """Yield a private name if it is missing, or if its parameters differ from trainer's call.
+    """Yield a private name that is missing, or that trainer cannot call with its arguments.
 
     Args:
       name: the name, for the message.

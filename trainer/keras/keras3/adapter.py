@@ -14,7 +14,8 @@ from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options, replica_seeds
 from trainer.tensorflow_internals import tpu_function
 
-# Before Keras 3.14 the loss of an activity regularizer is a sum over rows, and not a mean.
+# Whether the loss of an activity regularizer is a mean over the rows of a batch. Before Keras 3.14
+# it is a sum.
 _HAS_MEAN_ACTIVITY_LOSS = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
 
 
@@ -71,8 +72,8 @@ class _Keras3Adapter:
         optimizer = model.optimizer
         listed = list(optimizer.variables)
         known = {id(variable) for variable in listed}
-        # optimizer.variables lacks some variables that are attributes only, such as Nadam's
-        # product of momenta.
+        # Add the variables that are attributes of the optimizer but missing from
+        # optimizer.variables, such as Nadam's product of momenta.
         others = [
             value
             for value in vars(optimizer).values()
@@ -95,8 +96,8 @@ class _Keras3Adapter:
         return [variable.value for variable in averages]
 
     def iterations(self, model: Any) -> Any:
-        # The public `iterations` counts updates of the weights, which are fewer than the steps if
-        # the optimizer accumulates gradients.
+        # Read the private variable, which counts steps. The public `iterations` counts updates of
+        # the weights, which are fewer if the optimizer accumulates gradients over several steps.
         return get_private_attribute(model.optimizer, "_iterations").value
 
     def call(self, model: Any, x: Any, *, training: bool) -> Any:
@@ -145,7 +146,7 @@ class _Keras3Adapter:
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         compiled_loss = get_private_attribute(model, "_compile_loss")
         if compiled_loss is not None and len(keras.tree.flatten(y_pred)) > 1:
-            # The call updates the metrics that track the loss of each output.
+            # Call the loss only for its side effect: it updates the metrics of the outputs' losses.
             compiled_loss(y, y_pred, weights)
         compiled_metrics = get_private_attribute(model, "_compile_metrics")
         if compiled_metrics is not None:
@@ -191,7 +192,8 @@ class _Keras3Adapter:
         }
         for layer in self.layers(model):
             metrics = get_private_attribute(layer, "_metrics")
-            # A model's own metrics include those of compile(), which are supported.
+            # Ignore the metrics of compile() among the model's own metrics: only metrics of
+            # add_metric are unsupported.
             if metrics and (layer is not model or set(metrics) - compiled_metrics):
                 yield "add_metric", layer.name
             if not isinstance(layer, keras.Model):
@@ -234,7 +236,8 @@ def _complete_optimizer(optimizer: Any, variables: Sequence[Any], path: str) -> 
     """Return an optimizer that has slots for all trainable variables of a loaded model.
 
     Keras builds the optimizer of an .h5 file only for the variables of the model itself, without
-    those of its layers. In that case this function builds a new one with the values of the file.
+    the variables of its layers. In that case this function builds a new optimizer with the file's
+    values.
 
     Args:
       optimizer: the optimizer of a model that was loaded from a file.
@@ -257,7 +260,7 @@ _MISSING = object()
 
 @contextlib.contextmanager
 def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Replace attributes of an object inside a context, without Keras's own __setattr__."""
+    """Replace attributes of an object inside a context, bypassing Keras's own __setattr__."""
     originals = {name: owner.__dict__.get(name, _MISSING) for name in attributes}
     for name, value in attributes.items():
         object.__setattr__(owner, name, value)
@@ -275,8 +278,8 @@ def _replaced_attributes(owner: Any, **attributes: Any) -> Iterator[None]:
 def _sum_activity_losses_over_batch(layers: Iterable[Any]) -> Iterator[None]:
     """Scale activity regularizers so that the mean of the replicas' losses is the global loss.
 
-    Before Keras 3.14 such a loss is a sum over the rows of one replica, so it is multiplied by the
-    number of replicas inside the context.
+    Before Keras 3.14 the loss of an activity regularizer is a sum over the rows of one replica, so
+    the loss is multiplied by the number of replicas inside the context.
     """
     replicas = tpu_function.get_tpu_context().number_of_shards or 1
     with contextlib.ExitStack() as stack:
@@ -293,7 +296,7 @@ def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
 
 
 def _make_next_seed(generator: Any) -> Any:
-    """Return a replacement of a generator's next() whose seeds differ between the replicas."""
+    """Return a replacement for a generator's next(), with seeds that differ between replicas."""
     original_next = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
@@ -331,7 +334,7 @@ def _get_input_name(tensor: Any) -> str:
 def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
     """Restore the slashes of a variable's path inside the path of an optimizer's slot.
 
-    Keras replaces them by underscores: "adam/dense_kernel_momentum" becomes
+    Keras replaces the slashes by underscores: "adam/dense_kernel_momentum" becomes
     "adam/dense/kernel/momentum".
 
     Args:

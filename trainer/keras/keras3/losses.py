@@ -8,7 +8,7 @@ from trainer.keras.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):
-    """A compiled loss that does not track the losses of single outputs."""
+    """A compiled loss without metrics for the losses of single outputs."""
 
     @property
     def metrics(self) -> list[Any]:
@@ -17,7 +17,10 @@ class _CompileLossWithoutMetrics(CompileLoss):
 
 
 class _SumOverBatchLoss(keras.losses.Loss):
-    """A sum over rows times the number of replicas: its mean over them is the global sum."""
+    """A loss that sums over the rows of a replica, multiplied by the number of replicas.
+
+    The mean of this loss over the replicas is the sum over the rows of the global batch.
+    """
 
     def __init__(self, loss: Any, replicas: int) -> None:
         """Wrap a loss.
@@ -35,11 +38,11 @@ class _SumOverBatchLoss(keras.losses.Loss):
 
 
 def without_loss_metrics(compiled: Any, replicas: int) -> Any:
-    """Return a copy of a compiled loss that updates no metrics, to be called in a step.
+    """Return a copy of a compiled loss that updates no metrics, for use in a step.
 
     Args:
       compiled: the CompileLoss of a model, or None.
-      replicas: the number of replicas; a loss that is a sum over rows is multiplied by it.
+      replicas: the number of replicas, by which a loss that is a sum over rows is multiplied.
 
     Returns:
       A CompileLoss; None if `compiled` is None.

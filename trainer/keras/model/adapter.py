@@ -45,7 +45,7 @@ class KerasAdapter(Protocol):
         """Return input name → TensorSpec; None if the model does not define its inputs."""
 
     def output_names(self, model: Any) -> Sequence[str] | None:
-        """Return the names of a model's flattened outputs; None if it does not define them."""
+        """Return the names of a model's flattened outputs; None if the model defines no outputs."""
 
     def layers(self, model: Any) -> Iterable[Any]:
         """Return the model and all layers inside it, at any depth."""
@@ -54,7 +54,7 @@ class KerasAdapter(Protocol):
         """Create the optimizer's variables, unless they exist."""
 
     def model_variables(self, model: Any) -> list[tuple[str, Any, bool]]:
-        """Return the path, the tf.Variable and "is it trainable" of each variable of a model."""
+        """Return (path, tf.Variable, whether it is trainable) of each variable of a model."""
 
     def optimizer_variables(self, model: Any) -> list[tuple[str, Any]]:
         """Return the path and the tf.Variable of each variable of a model's optimizer."""
@@ -82,8 +82,8 @@ class KerasAdapter(Protocol):
           y: the labels.
           y_pred: the outputs for x.
           weights: sample weights, or None.
-          replicas: the number of replicas. The mean of their losses is the loss of the global
-            batch, so a loss that is a sum over rows is multiplied by this number.
+          replicas: the number of replicas. The mean of the replicas' losses must be the loss of the
+            global batch, so a loss that is a sum over rows is multiplied by this number.
 
         Returns:
           A scalar tensor; None if the model has no loss.
@@ -102,13 +102,13 @@ class KerasAdapter(Protocol):
         """Return the tf.Variables of all metrics that are built."""
 
     def local_variables(self) -> list[Any]:
-        """Return the tf.Variables of Keras itself, such as the state of its global seed."""
+        """Return the tf.Variables that belong to Keras and no model, such as its global seed."""
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         """Update the metrics with the labels, outputs and sample weights of a batch."""
 
     def metric_results(self, model: Any) -> dict[str, Any]:
-        """Return metric name → value, as model.evaluate names them, without the total loss."""
+        """Return metric name → value, with the names of model.evaluate, without the total loss."""
 
     def loss_names(self, model: Any) -> set[str]:
         """Return the names of the metrics that are losses of single outputs."""
@@ -166,7 +166,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
       The adapter for that Keras, and the model.
 
     Raises:
-      InvalidSetting: there is no model at the path, or it needs classes or functions that
+      InvalidSetting: there is no model at the path, or the model needs classes or functions that
         custom_objects lacks.
     """
     adapter = _find_adapter_of_file(path)
@@ -177,8 +177,8 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # A program of TensorFlow 1 gets a model built for its graph. Keras can read .keras files only
-    # eagerly.
+    # A program of TensorFlow 1 gets a model that is built for its graph. The exception is a .keras
+    # file, which Keras can load only with eager execution.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip
@@ -188,7 +188,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
         with contextlib.nullcontext() if builds_graph_model else eager_mode():
             model = adapter.load(path, custom_objects)
     except Exception as error:
-        # Keras raises errors of any type for the contents of a file.
+        # Catch every type, because Keras raises errors of any type if it cannot read a file.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InvalidSetting(
             f"keras_model_path is {path!r}, and {adapter.name} cannot load it: {reason} Pass the "
@@ -216,7 +216,8 @@ def _find_adapter_of_file(path: str) -> KerasAdapter:
                 f"keras_model_path is {path!r}, a directory without a SavedModel. Use a .keras or "
                 f".h5 file, or the directory of a SavedModel that tf_keras wrote."
             )
-        # Keras 3 saves models as files only; the SavedModels that it exports contain no model.
+        # Only tf_keras saves a Keras model as a directory. Keras 3 exports SavedModels too, but
+        # they contain no Keras model.
         return _import_adapter(TF_KERAS)
     if not file.exists():
         raise InvalidSetting(
@@ -263,7 +264,7 @@ _ADAPTER_MODULES = {
 
 @functools.cache
 def _import_adapter(package: str) -> KerasAdapter:
-    """Import the adapter for one Keras; a program that uses one Keras need not import the other.
+    """Import the adapter for one Keras, so that a program need not import the other Keras.
 
     Args:
       package: a key of `_ADAPTER_MODULES`.

@@ -18,7 +18,7 @@ _COLOUR_CODE = re.compile(r"\x1b\[\d*m")
 def explain_batch_error(
     error: BaseException, label: str, parts: Mapping[str, Any]
 ) -> BaseException:
-    """Return the error to raise in place of an error of Keras's.
+    """Return the error to raise in place of an error that Keras raised for a batch.
 
     Args:
       error: an error that was raised while a step was traced or the model was built.
@@ -44,7 +44,7 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the error that AutoGraph has replaced by an error with a traceback as its text."""
+    """Return the original of an error that AutoGraph raised with a traceback as its text."""
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None
         error = error.__context__
@@ -55,7 +55,7 @@ def _first_sentence(error: BaseException) -> str:
     """Return the first line of an error's text that describes the problem, with a period."""
     text = _COLOUR_CODE.sub("", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # The first line of Keras's errors names the layer alone.
+    # Skip the first line of Keras's error, which names the layer and not the problem.
     problems = [line for line in lines if not line.startswith("Exception encountered")]
     sentence = (problems or lines or [type(error).__name__])[0]
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

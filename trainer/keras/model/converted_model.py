@@ -20,11 +20,12 @@ class ConvertedModel:
     Attributes:
       adapter: the adapter for the model's Keras.
       model: the Keras model. Its values stay unchanged until `to_keras` assigns them.
-      graph_model: the original, if it was built without eager execution and `model` is its clone;
-        otherwise None.
+      graph_model: the original model, if `model` is a clone because the original was built without
+        eager execution; otherwise None.
       input_names: the names of the inputs; see `KerasAdapter.input_names`.
       name_maps: the user's names for metrics and outputs.
-      is_in_checkpoint: whether a checkpoint has the model's variables.
+      is_in_checkpoint: whether a checkpoint has the model's variables. Then no initial values are
+        needed.
       label: the model's Keras and its name, for messages.
     """
 
@@ -82,7 +83,7 @@ class ConvertedModel:
 
     @property
     def _users_model(self) -> Any:
-        """Return the model that the program holds: the original of a clone, or the model."""
+        """Return the model that the user's program has: the original if `model` is a clone."""
         return self.model if self.graph_model is None else self.graph_model
 
     def variables(self) -> list[variables.CheckpointVariable]:

@@ -14,7 +14,7 @@ from trainer.tensorflow_internals import update_checkpoint_state
 
 logger = logging.getLogger("tensorflow.trainer")
 
-# The number of missing variables that an error lists.
+# The largest number of missing variables that an error lists by name.
 _MAX_LISTED = 5
 
 

@@ -13,7 +13,7 @@ def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
 
     Args:
       model: the Keras model.
-      base: the class Model of its Keras.
+      base: the class Model of the Keras that the model belongs to.
 
     Yields:
       The name of a method, which is an unsupported option, and the class that overrides it.
@@ -25,7 +25,7 @@ def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
 
 
 def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Find the compiled losses that return a tensor and not one number.
+    """Find the losses of compile() that return a loss per row and not one number.
 
     Args:
       losses: a loss or a nest of losses.
@@ -44,7 +44,7 @@ def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[s
 
     Args:
       layer: a Keras layer.
-      dtype_policy: the name of its mixed-precision policy.
+      dtype_policy: the name of the layer's mixed-precision policy.
 
     Yields:
       An unsupported option, and the name of the layer.
@@ -77,8 +77,8 @@ def describe_ignored_options(jit_compile: Any, steps_per_execution: Any) -> str:
     """Describe the arguments of compile() that control model.fit and not an estimator.
 
     Args:
-      jit_compile: as given to compile().
-      steps_per_execution: as given to compile().
+      jit_compile: the argument that was passed to compile().
+      steps_per_execution: the argument that was passed to compile().
 
     Returns:
       The ignored arguments, with what the estimator does instead; "none" if there are none.

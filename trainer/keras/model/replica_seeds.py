@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from trainer.tensorflow_internals import gen_xla_ops, tpu_function
 
-# The seeds of two replicas differ by a multiple of this number (2**32 divided by the golden ratio),
-# because generators count their seeds up by one.
+# The difference between the seeds of two neighbouring replicas: 2**32 divided by the golden ratio.
+# Generators count their seeds up by one, so with a small difference one replica would soon reach
+# the seeds of another.
 _SEED_STRIDE = 0x9E3779B1
 
 

@@ -18,7 +18,8 @@ _depth = 0
 
 def is_graph_model(model: Any) -> bool:
     """Return whether a Keras model was built without eager execution, for a graph and session."""
-    # The bases of the model's class tell its present engine, not the one it was built with.
+    # Look for this attribute and not at the bases of the model's class: the bases tell the present
+    # engine of the class, and not the engine with which the model was built.
     return "_originally_built_as_v1" in vars(model)
 
 
@@ -27,8 +28,8 @@ def use_tf2_engine() -> Iterator[None]:
     """Let all classes of tf_keras use TensorFlow 2's engine inside a context.
 
     Afterwards each class has the engine that it had before. Models that were built without eager
-    execution cannot be used inside the context, and models that are built inside it cannot be used
-    outside. The context is reentrant; other threads wait for it.
+    execution cannot be used inside the context, and models that are built inside the context cannot
+    be used outside. The context is reentrant; other threads wait until it is free.
     """
     global _depth
     with _switch_lock:

@@ -1,9 +1,9 @@
 """Puts a Keras function into the default graph.
 
 Keras runs its models eagerly, or inside of a tf.function that captures its variables. This module
-traces a function as Keras would and imports the resulting graph into the default graph, where it
-replaces the captured variables by others. So the model, its losses, its metrics and its optimizer
-run the same code as in `model.fit`.
+traces a function as Keras would. Then it imports the traced graph into the default graph, and
+replaces the captured variables by variables of the default graph. So the model, its losses, its
+metrics and its optimizer run the same code as in `model.fit`.
 """
 
 import contextlib
@@ -48,11 +48,13 @@ def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xl
 
     def traced(*arguments: Any) -> list[Any]:
         with _xla_context() if for_xla else contextlib.nullcontext():
-            # Without the identity, an argument that is also a result would have no node.
+            # Add an identity, so that each result has a node of its own in the traced graph. An
+            # argument that is also a result would have none.
             return [tf.identity(tensor) for tensor in function(*arguments)]
 
     with eager_mode():
-        # A tf.function would trace twice, to find the variables that the function creates.
+        # Trace the function without a tf.function, which would trace twice to find the variables
+        # that the function creates.
         return func_graph_from_py_func(
             "keras", autograph_util.py_func_from_autograph(traced), tuple(specs), {}
         )
@@ -78,7 +80,7 @@ def inline_traced_graph(
     """Import a traced function into the default graph.
 
     Each output depends on all side effects of the function. Each op that uses a variable depends
-    on all arguments: an input that ends must not leave half of a step's updates behind.
+    on all arguments. So no variable is updated by a step whose input turns out to have ended.
 
     Args:
       func_graph: a result of `trace_function`.
@@ -121,7 +123,7 @@ def _map_inputs(
     arguments: Sequence[Any],
     replace_handle: Callable[[Any], Any],
 ) -> dict[str, Any]:
-    """Map the placeholders of a traced function to tensors of the graph that it is imported into.
+    """Map the placeholders of a traced function to tensors of the graph that imports the function.
 
     Returns:
       Name of a placeholder's tensor → an argument, the handle of a variable, or a constant with
@@ -143,7 +145,7 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
 
     Args:
       graph_def: the GraphDef of a traced function; it is not changed.
-      placeholders: the names of its placeholder nodes.
+      placeholders: the names of the placeholder nodes in graph_def.
 
     Returns:
       The GraphDef without placeholders, and the names of the tensors that its nodes use.
@@ -157,8 +159,8 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
             continue
         copy = body.node.add()
         copy.CopyFrom(node)
-        # The attribute names a removed placeholder as the op's location. Without the attribute,
-        # TensorFlow places the op on the device of its variable.
+        # Remove the attribute that places the op on the device of a placeholder, which no longer
+        # exists. Without the attribute, TensorFlow places the op on the device of its variable.
         copy.attr.pop("_class", None)
         del copy.input[:]
         copy.input.extend(
@@ -179,6 +181,6 @@ def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> 
 
 
 def _capture(graph: Any, tensor: Any) -> Any:
-    """Return a tensor as seen from a graph, which may be the body of a loop or a function."""
+    """Return a tensor for use in a graph; a loop body or a function's graph captures the tensor."""
     capture = getattr(graph, "capture", None)
     return tensor if capture is None or tensor.graph is graph else capture(tensor)

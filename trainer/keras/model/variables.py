@@ -19,8 +19,8 @@ class CheckpointVariable:
     Attributes:
       name: the name in checkpoints.
       keras_variable: the eager tf.Variable of Keras.
-      is_trained: whether it is trainable.
-      is_slot: whether it belongs to the optimizer.
+      is_trained: whether the variable is trainable.
+      is_slot: whether the variable belongs to the optimizer.
     """
 
     name: str
@@ -38,9 +38,9 @@ class CheckpointVariable:
 def collect_variables(adapter: KerasAdapter, model: Any) -> list[CheckpointVariable]:
     """Collect the variables of a model and, if it is compiled, of its optimizer.
 
-    Keras numbers layers by a counter of the process. The names here do not depend on it: layers
-    are renumbered from the model's first layer. So a checkpoint fits a model that another process,
-    or another cell of a notebook, builds with the same code.
+    Keras numbers layers by a counter of the process. The names in checkpoints do not depend on that
+    counter: layers are renumbered from the model's first layer. So a checkpoint fits a model that
+    another process, or another cell of a notebook, builds with the same code.
     """
     with eager_mode():
         adapter.build_optimizer(model)
@@ -97,8 +97,8 @@ def initial_values(
     with eager_mode():
         has_trained = int(adapter.iterations(model).numpy()) > 0
     if not has_trained:
-        # The optimizer's first step sets each average to its weight. Until then the value of the
-        # average has no meaning.
+        # Start each average with the value of its weight: before the optimizer's first step, the
+        # value of the average itself has no meaning.
         for name, average in moving_averages(adapter, model, variables).items():
             values[average.name] = values[name].astype(values[average.name].dtype)
     return values
@@ -189,7 +189,7 @@ def _name_and_default_name(layer: Any) -> tuple[str, str]:
 
 
 def make_unique(name: str, taken: set[str]) -> str:
-    """Append a number to a name if it is taken already, and add the result to the taken names."""
+    """Return the name, with a number if it is taken; add the result to the taken names."""
     candidate, number = name, 0
     while candidate in taken:
         number += 1

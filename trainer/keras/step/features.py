@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpuserve.errors import InvalidSetting
 
-# The feature that TPUEstimator adds to features that are a dict.
+# The name of the feature that TPUEstimator adds to a dict of features; it is no input of the model.
 _PADDING_MASK = "is_padding"
 
 _FEATURES_AND_WEIGHTS = {"features", "sample_weights"}
@@ -48,7 +48,8 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
             return x, WeightedLabels(y, weight)
         return returned
 
-    # A functools.partial tells by this attribute which arguments are bound already.
+    # Copy the attribute of a functools.partial that names the arguments which are bound already, so
+    # that an estimator does not pass them again.
     weighted_input_fn.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
     return weighted_input_fn
 
@@ -107,7 +108,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
     if input_names is None:
         return features["feature"] if list(features) == ["feature"] else features
     if isinstance(input_names, str):
-        # A request or a Dataset may use any name for the only input.
+        # A model with a single input accepts a single feature of any name.
         if input_names in features:
             return features[input_names]
         return _only_feature(features, input_names, label)

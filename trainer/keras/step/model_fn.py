@@ -34,7 +34,8 @@ def build_model_fn(
     def keras_model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         if mode == ModeKeys.TRAIN:
             converted.check_same_optimizer()
-        # TPUEstimator adds the context on a TPU only.
+        # Decode on a TPU only, where the features were encoded. There TPUEstimator adds "context"
+        # to the params.
         if "context" in params:
             features, labels = codec.decode(features, labels, mode)
         features, weights = split_sample_weights(features, converted.input_names)
@@ -62,7 +63,8 @@ def _train(
         _check_metric_names(converted, x, batch)
     loss = steps.train(x, batch, class_weight)
     with tf.control_dependencies([loss]):
-        # The loss depends on all updates of the step, so the train_op runs after them.
+        # Run the train_op after the loss, and so after all updates of the step, on which the loss
+        # depends.
         train_op = tf.compat.v1.train.get_global_step().assign_add(1, read_value=False)
     return TPUEstimatorSpec(ModeKeys.TRAIN, loss=tf.reshape(loss, []), train_op=train_op)
 
@@ -73,7 +75,8 @@ def _evaluate(
     """Build the spec of an evaluation, whose metrics are updated on the host."""
     loss, y_pred, masks = steps.evaluate(x, batch)
     parts = [batch.labels, y_pred, batch.sample_weight, masks]
-    # The infeed takes tensors only, so each None of the parts is left out and put back later.
+    # Pass only tensors to metric_fn, because the transfer to the host takes no None. metric_fn puts
+    # each None of the parts back.
     flat = tf.nest.flatten(parts)
     tensors = [tensor for tensor in flat if tensor is not None]
 
@@ -113,7 +116,7 @@ def _metrics(
 
 
 def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels) -> None:
-    """Check metric_names_map before the training, and not in the evaluation after it.
+    """Check metric_names_map before the training, so that the later evaluation cannot fail.
 
     Keras names metrics only when they process their first batch. So this function builds an
     evaluation in a graph that is discarded.
@@ -173,9 +176,10 @@ def _create_graph_variables(converted: ConvertedModel, mode: str) -> "_LocalVari
 
 
 class _LocalVariables(dict[int, Any]):
-    """Creates variables of the default graph on first access, which checkpoints do not contain.
+    """Maps handles of Keras variables to local variables, which are created on first access.
 
-    The keys are ids of the handles of Keras variables: those of metrics and of Keras itself.
+    Local variables are variables of the default graph that checkpoints do not contain. The keys are
+    ids of the handles of Keras variables that belong to metrics or to Keras itself.
     """
 
     def __init__(self, converted: ConvertedModel, scope: str) -> None:
@@ -189,7 +193,7 @@ class _LocalVariables(dict[int, Any]):
         self._converted, self._scope = converted, scope
 
     def __contains__(self, handle: object) -> bool:
-        """Return whether there is a variable for a handle, or one can be created."""
+        """Return whether `self[handle]` has or would create a variable; this call creates none."""
         return super().__contains__(handle) or handle in self._keras_variables()
 
     def __missing__(self, handle: int) -> Any:
@@ -203,7 +207,7 @@ class _LocalVariables(dict[int, Any]):
         return self[handle]
 
     def _keras_variables(self) -> dict[int, Any]:
-        """Return the variables of metrics and of Keras itself: id of the handle → tf.Variable.
+        """Return the variables of metrics and of Keras itself: id of a handle → its tf.Variable.
 
         The dict is not stored, because metrics create variables while their first batch is traced.
         """

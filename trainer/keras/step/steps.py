@@ -129,9 +129,9 @@ class ModelSteps:
         return results
 
     def _average_state(self, replicas: int) -> None:
-        """Average over the replicas what a step assigns to non-trainable float variables.
+        """Average over the replicas the values that a step assigns to non-trainable floats.
 
-        These are moving averages, such as those of batch normalization. The average is computed
+        Such variables are moving averages, as of batch normalization. The average is computed
         before the assignment, because TensorFlow does not define which replica's copy of a
         variable is read afterwards.
         """
@@ -157,7 +157,7 @@ class ModelSteps:
           name: the name of the step, a part of the names of its ops.
 
         Returns:
-          What the step returns, with tensors of the default graph.
+          The nest that the step returns, with tensors of the default graph.
 
         Raises:
           InvalidSetting: the model cannot process the batch; or it uses a variable or a lookup
@@ -198,7 +198,7 @@ class ModelSteps:
         return f"{self._adapter.name} model {self._model.name}"
 
     def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
-        """Return a function that maps a captured handle to the handle of a graph variable."""
+        """Return a function that maps a handle of Keras to the handle of its graph variable."""
 
         def replace_handle(handle: Any) -> Any:
             if id(handle) in self._graph_variables:
@@ -220,7 +220,7 @@ def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
 
 
 def _num_replicas() -> int:
-    """Return the number of replicas for which the default graph is built; 1 off the TPU."""
+    """Return the number of replicas for which the default graph is built; 1 without a TPU."""
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 

@@ -11,7 +11,7 @@ from trainer.keras.keras_internals import get_private_attribute
 from trainer.keras.model import options
 from trainer.keras.tf_keras import losses, tf_optimizer
 
-# The type of a random generator whose ops keep their own state, separately on each replica.
+# tf_keras's name for a random generator whose ops keep a state of their own on each replica.
 _STATEFUL_OPS = "legacy_stateful"
 
 
@@ -31,7 +31,7 @@ class _TfKerasAdapter:
             return None
         if isinstance(structure, Mapping):
             return {name: name for name in structure}
-        # A Sequential has a list with its only input.
+        # A Sequential has a list with one name, although its input is a single tensor.
         return names[0] if len(names) == 1 else list(names)
 
     def input_specs(self, model: Any) -> dict[str, Any] | None:
@@ -74,7 +74,8 @@ class _TfKerasAdapter:
         if tf_optimizer.is_tf_optimizer(optimizer):
             return tf_optimizer.named_variables(optimizer, model.trainable_variables)
         listed = optimizer.variables() if _is_legacy(optimizer) else list(optimizer.variables)
-        # Hyperparameters and counters are attributes that the optimizer does not list.
+        # Add the variables of hyperparameters and counters, which are attributes of the optimizer
+        # but missing from its list.
         others = [*vars(optimizer).values(), *getattr(optimizer, "_hyper", {}).values()]
         unique = {
             id(value): value for value in [*listed, *others] if isinstance(value, tf.Variable)
@@ -119,14 +120,15 @@ class _TfKerasAdapter:
         counter = getattr(optimizer, "_u_product_counter", None)
         optimizer.apply_gradients(pairs)
         if counter is not None:
-            # Nadam counts its calls in Python, so each trace of a step must start from the same
-            # count.
+            # Restore Nadam's count of its calls, which tracing increments in Python: each trace of
+            # a step must start from the same count.
             optimizer._u_product_counter = counter
 
     @contextlib.contextmanager
     def per_replica_seeds(self, model: Any) -> Iterator[None]:
-        # Stateful random ops draw different numbers on each replica. A tf.random.Generator is a
-        # variable with the same value on all replicas, so they would draw the same numbers.
+        # Let the layers use stateful random ops, which draw different numbers on each replica. The
+        # state of a tf.random.Generator is a variable with the same value on all replicas, so all
+        # replicas would draw the same numbers.
         generators = [
             layer._random_generator
             for layer in self.layers(model)
@@ -149,7 +151,7 @@ class _TfKerasAdapter:
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         if len(tf.nest.flatten(y_pred)) > 1:
-            # The call updates the metrics that track the loss of each output.
+            # Call the loss only for its side effect: it updates the metrics of the outputs' losses.
             model.compiled_loss(y, y_pred, weights)
         model.compiled_metrics.update_state(y, y_pred, weights)
 
@@ -229,7 +231,7 @@ ADAPTER = _TfKerasAdapter()
 
 
 def _is_new(optimizer: Any) -> bool:
-    """Return whether an optimizer is a present one of tf_keras: not legacy, not TensorFlow 1's."""
+    """Return whether an optimizer is one of tf_keras, neither legacy nor of TensorFlow 1."""
     return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 
 
@@ -239,5 +241,5 @@ def _is_legacy(optimizer: Any) -> bool:
 
 
 def _get_path(variable: Any) -> str:
-    """Return the name of a variable without the number of its op's output."""
+    """Return the name of a variable without its suffix: "dense/kernel:0" is "dense/kernel"."""
     return str(variable.name).partition(":")[0]

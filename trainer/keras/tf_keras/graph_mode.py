@@ -79,7 +79,7 @@ def copy_back(clone: Any, model: Any) -> None:
             for key, variable in graph_mode_optimizer.state_variables(clone).items()
         }
     with _graph_of(model):
-        # Creates the optimizer's variables.
+        # Build the training function only because this creates the optimizer's variables.
         get_private_attribute(model, "_make_train_function")()
         slots = graph_mode_optimizer.state_variables(model)
         assignments = [(slots[key], value) for key, value in state.items()]
@@ -118,7 +118,7 @@ def _clone_layers(model: Any, label: str) -> Any:
       label: the model's Keras and its name, for the error.
 
     Raises:
-      InvalidSetting: a configuration or a constructor raises an error.
+      InvalidSetting: a layer's get_config or constructor raises an error.
     """
     try:
         is_graph_network = get_private_attribute(model, "_is_graph_network")
@@ -130,7 +130,7 @@ def _clone_layers(model: Any, label: str) -> Any:
             inputs = [_zeros_like(tensor) for tensor in model.inputs]
             clone(inputs[0] if len(inputs) == 1 else inputs)
     except Exception as error:
-        # The user's configurations and constructors may raise errors of any type.
+        # Catch every type, because the user's get_config and constructors may raise any error.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise unsupported_option_error("no get_config", f"{label} ({reason})", error) from error
     return clone
@@ -143,7 +143,7 @@ def _get_layers(model: Any) -> list[Any]:
 
 
 def _inferred_input(model: Any) -> Any:
-    """Return an Input for a Sequential that its first batch has built.
+    """Return an Input for the clone of a Sequential that was built by its first batch.
 
     Returns:
       An Input with the shape of that batch; None if the model defines its own input or is not

@@ -12,7 +12,7 @@ def build_compile_args(model: Any) -> dict[str, Any]:
     """Build the arguments for compile() of a model's clone, without the optimizer.
 
     If the model's outputs are known, the losses and metrics are those that Keras has assigned to
-    each output, with Keras's names: TensorFlow 1 calls the metric accuracy "acc".
+    each output, with the names that Keras chose: under TensorFlow 1, "acc" for the metric accuracy.
 
     Returns:
       Argument name → value.
@@ -32,7 +32,8 @@ def build_compile_args(model: Any) -> dict[str, Any]:
         "loss_weights": _assign_to_outputs(model, [endpoint.loss_weight for endpoint in endpoints]),
         "metrics": _assign_to_outputs(model, _copy_metrics(metrics)),
         "weighted_metrics": _assign_to_outputs(model, _copy_metrics(weighted_metrics)),
-        # compile() must not add output names to the metrics' names again.
+        # This flag tells compile() that the metrics' names already contain the outputs' names, so
+        # that it does not add them again.
         "from_serialized": True,
     }
 
@@ -43,7 +44,8 @@ def _assign_to_outputs(model: Any, values: Sequence[Any]) -> Any:
         return values[0]
     outputs = getattr(model, "_nested_outputs", None)
     if isinstance(outputs, Mapping):
-        # tf.nest flattens a dict in the order of its sorted keys.
+        # The values are in the order of the sorted output names, because tf.nest flattens a dict in
+        # the order of its sorted keys.
         return dict(zip(sorted(outputs), values, strict=True))
     return list(values)
 
@@ -59,7 +61,8 @@ def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> lis
 def _copy_metric(name: str, metric: Any) -> Any:
     """Create a metric with the same settings under a name, without state."""
     if type(metric) is tf_keras.metrics.MeanMetricWrapper:
-        # The configuration of a wrapper contains the names of functions, not the functions.
+        # Copy the wrapped function itself, because the configuration of a wrapper contains only the
+        # name of the function.
         return tf_keras.metrics.MeanMetricWrapper(
             get_private_attribute(metric, "_fn"),
             name=name,

@@ -14,7 +14,7 @@ class GraphOptimizerState:
     """The settings and the state of a model's optimizer, read from its graph's session.
 
     Attributes:
-      values: the keys of `state_variables` → array.
+      values: key of `state_variables` → value of the variable, an array.
     """
 
     def __init__(self, model: Any) -> None:
@@ -36,7 +36,8 @@ class GraphOptimizerState:
                 )
             )
         else:
-            # get_config would replace schedules and functions by their present values.
+            # Keep the schedules and functions among the hyperparameters, which get_config would
+            # replace by their present values.
             schedule_class = tf_keras.optimizers.schedules.LearningRateSchedule
             hyperparameters = get_private_attribute(self._optimizer, "_hyper")
             dynamic = {
@@ -59,7 +60,7 @@ def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
     Yields:
-      A key of `trainer.keras.model.unsupported_options`, and the place of the option.
+      A key of `trainer.keras.model.unsupported_options`, and the name of what has the option.
     """
     if tf_optimizer.is_tf_optimizer(optimizer):
         yield from tf_optimizer.unsupported_options(optimizer)
@@ -73,7 +74,7 @@ def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
 
 
 def state_variables(model: Any) -> dict[tuple[str, int], Any]:
-    """Return the variables of a model's optimizer that exist.
+    """Return those variables of a model's optimizer that were created already.
 
     Returns:
       Key → variable. The keys are the same for a model and for its clone.

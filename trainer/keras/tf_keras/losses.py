@@ -16,7 +16,7 @@ class _UnusedMetric:
 
 
 class _LossesContainerWithoutMetrics(LossesContainer):
-    """Compiled losses that do not track the losses of single outputs."""
+    """Compiled losses without metrics for the losses of single outputs."""
 
     def _create_metrics(self) -> None:
         """Create no metric for any output."""
@@ -24,7 +24,10 @@ class _LossesContainerWithoutMetrics(LossesContainer):
 
 
 class _SumOverBatchLoss(tf_keras.losses.Loss):
-    """A sum over rows times the number of replicas: its mean over them is the global sum."""
+    """A loss that sums over the rows of a replica, multiplied by the number of replicas.
+
+    The mean of this loss over the replicas is the sum over the rows of the global batch.
+    """
 
     def __init__(self, loss: Any, replicas: int) -> None:
         """Wrap a loss.
@@ -42,12 +45,12 @@ class _SumOverBatchLoss(tf_keras.losses.Loss):
 
 
 def without_loss_metrics(compiled: Any, output_names: Any, replicas: int) -> Any:
-    """Return a copy of compiled losses that updates no metrics, to be called in a step.
+    """Return a copy of compiled losses that updates no metrics, for use in a step.
 
     Args:
       compiled: the LossesContainer of a model.
       output_names: the names of the model's outputs.
-      replicas: the number of replicas; a loss that is a sum over rows is multiplied by it.
+      replicas: the number of replicas, by which a loss that is a sum over rows is multiplied.
 
     Returns:
       A LossesContainer.

@@ -12,7 +12,7 @@ from trainer.distribution.cross_shard import CrossShardOptimizer
 from trainer.keras.keras_internals import TFOptimizer
 from trainer.tensorflow_internals import func_graph_from_py_func, get_optimizer_variable_key
 
-# The suffixes of attributes that hold tensors of the graph in which the optimizer ran a step.
+# The suffixes of the optimizer's attributes that hold tensors of the graph in which a step ran.
 _GRAPH_TENSOR_SUFFIXES = ("_t", "_tensor")
 _MEAN = tf.compat.v1.losses.Reduction.MEAN
 _STATE_ATTRIBUTES = ("_slots", "_non_slot_dict", "_deferred_slot_restorations")
@@ -27,7 +27,7 @@ def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
     Yields:
-      A key of `trainer.keras.model.unsupported_options`, and the place of the option.
+      A key of `trainer.keras.model.unsupported_options`, and the name of what has the option.
     """
     optimizer = unwrap(wrapper)
     for name, value in vars(optimizer).items():
@@ -61,7 +61,8 @@ def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
     recreated = object.__new__(type(optimizer))
     for name, value in vars(optimizer).items():
         if name.startswith("_self_"):
-            # State of TensorFlow's checkpointing, which creates the attributes when they are used.
+            # Leave out the state of TensorFlow's checkpointing, which creates these attributes
+            # again when it needs them.
             continue
         if isinstance(value, tf.Variable):
             value = get_value(value)
@@ -71,7 +72,7 @@ def recreate(wrapper: Any, get_value: Callable[[Any], Any]) -> Any:
 
 
 def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
-    """Create the optimizer's state for trainable variables, as its first step does."""
+    """Create the optimizer's state for trainable variables, as the first step would do."""
     if wrapper.__dict__.get("_is_built_for_steps"):
         return
     trained = [variable for variable in variables if variable.dtype.is_floating]
@@ -80,7 +81,8 @@ def create_slots(wrapper: Any, variables: Sequence[Any]) -> None:
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in trained]
         apply_step(wrapper, zip(zeros, trained, strict=True))
 
-    # TensorFlow creates the variables outside of the traced function, which never runs.
+    # Trace a step without running it: tracing creates the optimizer's variables outside of the
+    # traced graph.
     func_graph_from_py_func("first_step", step, (), {})
     object.__setattr__(wrapper, "_is_built_for_steps", True)
 
