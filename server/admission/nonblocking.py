@@ -28,7 +28,7 @@ def blocking_allowed() -> bool:
 
 
 class NonBlocking:
-    """A context in which the calling thread must not block. Not reentrant."""
+    """A context manager in whose body the calling thread must not block. Not reentrant."""
 
     __slots__ = ()
 

@@ -81,7 +81,7 @@ def encode_tensor(name: str, array: Array) -> JsonText:
 
 
 def append_tensor(text: bytearray, name: str, array: Array) -> None:
-    """Append the result of `encode_tensor` to a text, without a copy of large arrays."""
+    """Append the result of `encode_tensor` to a text. Large results are not copied for this."""
     kind = _KINDS.get(array.dtype)
     if kind in ("float", "other") and array.size > CHUNK_SIZE:
         _append_chunked(text, array, kind)

@@ -120,7 +120,7 @@ class UnaryService(GrpcService, grpc.GenericRpcHandler):
         return [self]
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a call, or a handler that rejects the call; called by grpcio.
+        """Return the handler of a call; one that rejects, if admission control refuses the call.
 
         Returns:
           None for a method of another service.

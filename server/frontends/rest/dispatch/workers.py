@@ -154,7 +154,7 @@ class Workers:
 
         Args:
           work: The function. May block.
-          size: The size of the request in bytes.
+          size: The size of the request in bytes. Large requests never run in the event loop.
           tracker: The latencies of the request's route.
           on_dropped: Called if the work had not begun when the caller stopped waiting. The work
             then never begins.

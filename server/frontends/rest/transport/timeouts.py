@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConnectionTimeouts:
-    """Limits for one connection.
+    """The timeouts and the size limit for the requests of one connection.
 
     Attributes:
       headers_seconds: The longest time for the head of a request, from its first byte or from

@@ -15,7 +15,10 @@ EncodedResult: TypeAlias = tuple[JsonText, int]
 
 
 class Operation(Protocol):
-    """Runs one kind of inference. Blocks while the model runs."""
+    """A function that runs one kind of inference, for example predict.
+
+    The function blocks while the model runs.
+    """
 
     def __call__(
         self, dataplane: DataPlane, model_spec: ModelSpec, request: Json, timeout_ms: float | None
