@@ -115,7 +115,7 @@ def read_tf1_variable() -> dict[str, Any]:
 
 
 def _decide_tf1(program: Program, tf1: bool | None, tf1_option: str) -> bool:
-    """Return whether the program gets TensorFlow 1; if it does, say so on standard error.
+    """Decide whether the program gets TensorFlow 1; if it does, print so on standard error.
 
     Args:
       program: the program; its source is searched if `tf1` is None.

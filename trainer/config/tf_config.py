@@ -48,7 +48,7 @@ class ClusterTask:
 
 
 def read_tf_config(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Parse TF_CONFIG.
+    """Parse the JSON in the environment variable TF_CONFIG.
 
     Args:
       environ: the environment variables.

@@ -120,7 +120,7 @@ def to_tpu_estimator(
 def _batch_sizes(
     train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
 ) -> dict[str, Any]:
-    """Return TPUEstimator's batch size arguments; train_batch_size replaces a missing one."""
+    """Return TPUEstimator's batch size arguments; missing sizes become train_batch_size."""
     return {
         "train_batch_size": train_batch_size,
         "eval_batch_size": eval_batch_size or train_batch_size,
@@ -158,7 +158,7 @@ def _convert_keras_estimator(
 def _pop_batch_size(params: Any) -> int | None:
     """Remove "batch_size" from hyperparameters and return it; None if it is missing.
 
-    TPUEstimator adds the key itself.
+    The key is removed because TPUEstimator adds it itself.
     """
     if BATCH_SIZE not in params:
         return None

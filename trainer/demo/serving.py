@@ -56,7 +56,7 @@ class Server:
     grpc_port: int
 
     def predict_rest(self, images: np.ndarray[Any, Any]) -> Predictions:
-        """Query the server over REST, with one JSON value per row.
+        """Query the server over REST, in the row format (`instances`).
 
         Args:
           images: float32 [n, 784].

@@ -136,7 +136,7 @@ def evaluate_continuously(
     max_steps: int | None,
     sleep: Sleep = time.sleep,
 ) -> None:
-    """Evaluate each new checkpoint of the other processes until their training is over.
+    """Evaluate each new checkpoint that the chief writes, until training is over.
 
     Training is over at max_steps, or when the chief has written the completion marker.
 

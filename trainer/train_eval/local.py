@@ -69,7 +69,7 @@ def evaluate_between_trainings(
 def _train(
     estimator: Any, train_spec: TrainSpec, hooks: Sequence[Any], listeners: Sequence[Any]
 ) -> None:
-    """Train with further hooks and listeners, which run after those of the train_spec."""
+    """Train as train_spec says; further hooks and listeners run after those of train_spec."""
     estimator.train(
         train_spec.input_fn,
         max_steps=train_spec.max_steps,
@@ -84,7 +84,7 @@ def _evaluate_final_checkpoint(evaluators: Sequence[CheckpointEvaluator]) -> Non
 
 
 class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
-    """Records whether training has saved a checkpoint since the last query."""
+    """Records whether training has saved a checkpoint since the last call of `consume`."""
 
     def __init__(self) -> None:
         self._saves = 0
@@ -99,7 +99,7 @@ class _NewCheckpointListener(tf.compat.v1.train.CheckpointSaverListener):
         self._has_new_checkpoint = self._saves > 1
 
     def consume(self) -> bool:
-        """Return whether there is a new checkpoint, and reset the record."""
+        """Return whether there is a new checkpoint, and count it as old from now on."""
         had_new_checkpoint, self._has_new_checkpoint = self._has_new_checkpoint, False
         return had_new_checkpoint
 

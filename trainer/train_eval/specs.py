@@ -118,7 +118,7 @@ def _check_callable(name: str, function: Any) -> None:
 
 
 def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return hooks as a tuple.
+    """Check the types of hooks, and return the hooks as a tuple.
 
     Raises:
       InvalidType: an element is not a SessionRunHook.
@@ -131,7 +131,7 @@ def _validate_hooks(name: str, hooks: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 def _validate_exporters(exporters: Any) -> tuple[Exporter, ...]:
-    """Return one or several exporters as a tuple.
+    """Check one or several exporters, and return them as a tuple.
 
     Raises:
       InvalidSetting: a name is empty or used twice.

@@ -40,7 +40,7 @@ class LazyModule(ModuleType):
         sys.modules[name] = self
 
     def add_submodule(self, name: str, submodule: ModuleType) -> None:
-        """Make a module an attribute of this module."""
+        """Add a submodule, so that programs can use it as an attribute of this module."""
         setattr(self, name, submodule)
         self.__all__ = sorted({*self.__all__, name})
 

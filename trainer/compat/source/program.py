@@ -22,7 +22,9 @@ _MAIN_NAMES = ("__main__", "__mp_main__")
 
 @dataclass(frozen=True)
 class Program:
-    """A program whose source has been read. The program may or may not be running.
+    """A user's program: the source of its main file, and the directories of its modules.
+
+    The program may be running already, or may be about to run.
 
     Attributes:
       name: the script or module, as the user writes it on the command line.
@@ -78,7 +80,7 @@ def set_script_directory(directory: Path) -> None:
 
 
 def program_from_script(script: str) -> Program:
-    """Read the program of a script.
+    """Read a script, and return the Program that consists of it and its modules.
 
     Args:
       script: the path of the script.
@@ -106,7 +108,7 @@ def program_from_script(script: str) -> Program:
 
 
 def program_from_module(name: str) -> Program:
-    """Read the program of a module.
+    """Read a main module, and return the Program that consists of it and its modules.
 
     Finds the module as `python -m` does: the working directory comes first. Puts the working
     directory first on sys.path.

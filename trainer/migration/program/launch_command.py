@@ -21,7 +21,7 @@ _V1_METHODS = ("make_initializable_iterator", "make_one_shot_iterator")
 
 @dataclass(frozen=True)
 class V1MethodCall:
-    """A call of a method that only TensorFlow 1's behaviour provides.
+    """A call of a method that exists only while TensorFlow 1's behaviour is enabled.
 
     Attributes:
       file: the path of the file as the report shows it.

@@ -26,17 +26,17 @@ class ProgramFlag:
     choices: tuple[str, ...] = ()
 
     def format_argument(self, value: str) -> str:
-        """Format the flag with a value for a command line."""
+        """Format the flag with a value as an argument of a command line."""
         return f"--{self.name}" if self.is_switch else f"--{self.name}={value}"
 
     def format_true(self) -> str:
-        """Format the flag with a true value for a command line."""
+        """Format the argument of a command line that sets the flag to true."""
         true_words = (choice for choice in self.choices if choice.lower() in _TRUE_WORDS)
         return self.format_argument(next(true_words, "True"))
 
 
 def find_flags(tree: ast.Module) -> list[ProgramFlag]:
-    """Find the flags that a file defines with literal names, in order."""
+    """Find the flags that a file defines, if their names are string literals."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     required = {name for call in calls for name in _flags_marked_required(call)}
     return [flag for call in calls for flag in _defined_flags(call, required)]
