@@ -57,7 +57,7 @@ def compare_outputs(
 def _compare_floats(
     baseline: Array, candidate: Array, atol: float, rtol: float
 ) -> Mapping[str, Any]:
-    """Return the fields of a Comparison for two float or complex arrays of one shape."""
+    """Compare float or complex arrays of one shape; return keyword arguments for `Comparison`."""
     wide = np.complex128 if baseline.dtype.kind == "c" else np.float64
     baseline, candidate = baseline.astype(wide), candidate.astype(wide)
     is_finite = np.isfinite(baseline) & np.isfinite(candidate)
@@ -99,7 +99,7 @@ def _compare_classes(baseline: Array, candidate: Array) -> Mapping[str, int]:
 
 
 def _compare_exactly(baseline: Array, candidate: Array) -> Mapping[str, Any]:
-    """Return the fields of a Comparison for arrays of integers, bools or strings."""
+    """Compare arrays of integers, bools or strings; return keyword arguments for `Comparison`."""
     is_mismatch = baseline != candidate
     num_mismatched = int(np.sum(is_mismatch))
     fields: dict[str, Any] = {

@@ -270,7 +270,7 @@ def _topological_order(
 
 
 def _producer(tensor: str) -> str:
-    """Return the name of the node in a tensor name or a control input."""
+    """Return the node that a tensor or control input comes from: "x" for "x:0" or "^x"."""
     return tensor.lstrip("^").partition(":")[0]
 
 

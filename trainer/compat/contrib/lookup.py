@@ -82,7 +82,7 @@ class HashTable(lookup_ops.StaticHashTableV1):
 
 
 class MutableHashTable(lookup_ops.MutableHashTable):
-    """A lookup table into which ops insert."""
+    """A lookup table into which ops can insert keys and values."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class MutableHashTable(lookup_ops.MutableHashTable):
 
 
 class MutableDenseHashTable(lookup_ops.DenseHashTable):
-    """A lookup table into which ops insert; a dense tensor stores the contents."""
+    """A lookup table into which ops can insert; it stores its contents in dense tensors."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def f1_score(
 
 
 def _best_f1(true_positives: Any, false_positives: Any, false_negatives: Any) -> Any:
-    """Return the highest F1 score of the counts at each threshold, [num_thresholds] each."""
+    """Return the highest F1 score over all thresholds; each argument is [num_thresholds]."""
     doubled = 2.0 * true_positives
     return tf.reduce_max(
         tf.math.divide_no_nan(doubled, doubled + false_positives + false_negatives)

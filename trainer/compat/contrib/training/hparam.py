@@ -288,7 +288,8 @@ class HParams:
 def _cast(name: str, value_type: type, value: Any) -> Any:
     """Convert a value to a hyperparameter's type.
 
-    Only an int converts to a float, and a NumPy number to a number; other types must match.
+    A float may be set from an int or a NumPy number, and an int from a NumPy integer. Bools and
+    strings are not converted.
     """
     if value_type is type(None) or isinstance(value, value_type) and value_type is not int:
         return value

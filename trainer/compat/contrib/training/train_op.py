@@ -14,7 +14,7 @@ USE_GLOBAL_STEP = 0
 
 
 def add_gradients_summaries(grads_and_vars: Gradients) -> list[Any]:
-    """Add a histogram and a summary of the norm of each gradient, and return them."""
+    """Add a histogram and a scalar summary of the norm of each gradient; return the summaries."""
     summaries = []
     for gradient, variable in grads_and_vars:
         if gradient is None:
