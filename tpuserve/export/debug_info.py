@@ -20,8 +20,8 @@ from tpuserve import tensorflow_internals
 
 FILE = "debug/saved_model_debug_info.pb"
 
-# Ops whose lines are not recorded: they are frequent, and every compiler accepts them, so that no
-# error message names them.
+# Ops whose source lines are not recorded: they are frequent, and every compiler accepts them, so
+# that no error message names them.
 _IGNORED_OPS = frozenset(
     ("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "ReadVariableOp")
 )
@@ -109,7 +109,7 @@ def load_line_lookup(directory: str | os.PathLike[str]) -> Callable[[str], str |
         with tf.io.gfile.GFile(path, "rb") as file:
             proto.ParseFromString(file.read())
     except (tf.errors.OpError, DecodeError):
-        # Lines only improve messages, so a missing or damaged file is no error.
+        # Source lines only improve error messages, so a missing or damaged file is no error.
         return lambda node: None
     lines = {name: _format_frame(proto, trace) for name, trace in proto.name_to_trace_id.items()}
 
@@ -175,7 +175,7 @@ def _function_graph(scope: Any, name: str) -> Any:
 
 def _find_user_line(operation: Any) -> SourceLine | None:
     """Return the innermost frame of an operation's traceback that is user code."""
-    # The traceback is None for the operations of a function that was read from a file.
+    # An operation of a function that was read from a file has no traceback, and so no line.
     for frame in reversed(operation.traceback or ()):
         if not frame.filename.startswith(_LIBRARY_PREFIXES) and not frame.filename.startswith("<"):
             return SourceLine(_shorten_path(frame.filename), frame.lineno, frame.name)

@@ -81,8 +81,8 @@ def _call_build(build: Callable[[], Any]) -> Any:
     try:
         return build()
     except TypeError as error:
-        # An op that updates a variable of TensorFlow 1 needs a reference to it, and raises this
-        # error because the graph captures only the variable's value.
+        # An op that updates a variable of TensorFlow 1 needs a reference to the variable. It raises
+        # a TypeError, because the graph captures only the variable's value.
         if "_ref" not in str(error):
             raise
         raise UnsupportedOnTpu(

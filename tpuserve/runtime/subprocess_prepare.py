@@ -21,8 +21,8 @@ _NICE = 15
 # The file that sets the nice value of the subprocess's session. Linux may schedule all processes of
 # a session as one autogroup, and then only the nice value of the autogroup counts.
 _SESSION_NICE_FILE = "/proc/self/autogroup"
-# How often the write to that file is tried, and the seconds between two tries: the kernel allows an
-# unprivileged process one change of an autogroup in 0.1 seconds.
+# How often a change of the autogroup's nice value is tried, and the seconds between two tries: the
+# kernel allows an unprivileged process one change of an autogroup in 0.1 seconds.
 _TRIES, _RETRY_SECONDS = 30, 0.1
 _LOWER_PRIORITY = f"""
 import os, sys, time
@@ -38,8 +38,8 @@ for _ in range({_TRIES}):
     else:
         break
 """
-# The subprocess imports from the same directories as this process. Python's option -I keeps the
-# current directory out.
+# The program of the subprocess, which imports from the same directories as this process. Python's
+# option -I keeps the current directory out.
 _PROGRAM = f"""{_LOWER_PRIORITY}
 sys.path[:] = sys.argv[1:]
 from tpuserve.runtime.subprocess_prepare import main
@@ -74,7 +74,7 @@ def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
         result = _run_subprocess(request)
     except TpuserveError:
         raise
-    except Exception as error:  # Damaged bytes may raise any error.
+    except Exception as error:  # Damaged bytes from the subprocess may raise any error.
         logger.warning(
             "%s: prepared in this process, because the subprocess failed: %r",
             request.directory,

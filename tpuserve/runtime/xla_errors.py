@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-# The beginning of messages such as the following, and a pattern that matches each op in them:
+# The beginning of XLA's message about unsupported ops, and a pattern that matches each op in it:
 # "Detected unsupported operations when trying to compile graph NAME[] on XLA_CPU_JIT: AsString (No
 # registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node {{node spelled}}..."
 UNSUPPORTED = "Detected unsupported operations when trying to compile graph"

@@ -22,7 +22,8 @@ from tpuserve.tags import TagSet
 _INIT_OP_SIGNATURE = "__saved_model_init_op"
 
 _BATCH_OP = "BatchFunction"
-# The default of the attribute, which graphs omit. Source: tensorflow/core/ops/batch_ops.cc.
+# The default of max_enqueued_batches, for graphs that omit this attribute of a BatchFunction.
+# Source: tensorflow/core/ops/batch_ops.cc.
 _DEFAULT_ENQUEUED_BATCHES = 10
 
 _EXTRA = "assets.extra"

@@ -45,7 +45,7 @@ def _missing_variables(directory: Path) -> list[str]:
     if not variables.is_dir():
         return [f"{VARIABLES}/"]
     names = {path.name for path in variables.iterdir()}
-    # The name of each data file ends with the number of data files.
+    # Take the number of data files from the names of those that exist: each name ends with it.
     counts = {int(match[2]) for match in map(_SHARD_NAME.fullmatch, names) if match} or {1}
     expected = [_INDEX_NAME]
     expected += [f"variables.data-{n:05d}-of-{count:05d}" for count in counts for n in range(count)]

@@ -53,7 +53,7 @@ def shape_from_proto(proto: pb.TensorShapeProto) -> tuple[int | None, ...] | Non
 def _variable(node: pb.NodeDef) -> DeclaredVariable | None:
     if node.op not in _VARIABLE_OPS:
         return None
-    # A checkpoint stores a resource variable under its shared name.
+    # Use the shared name of a resource variable, under which a checkpoint stores it.
     shared_name = node.attr["shared_name"].s.decode(errors="backslashreplace")
     number = node.attr["dtype"].type
     shape = shape_from_proto(node.attr["shape"].shape)

@@ -104,7 +104,7 @@ class AtomicDirectory:
     def _publish(self) -> None:
         """Rename the temporary directory to a version newer than all others."""
         # Take a number above all existing versions, because servers take the highest number for the
-        # newest version, and the clock may have been set back. Use the time as well, so that the
+        # newest version, and the clock may have been set back. Take at least the time, so that the
         # number of a version that was removed is not used again.
         existing = versions.list_versions(self._base)
         version = max(int(self._clock()), int(existing[-1]) + 1 if existing else 0)

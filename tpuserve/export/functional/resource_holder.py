@@ -101,7 +101,7 @@ def _objects_of_function(function: FunctionType) -> Iterator[Any]:
         try:
             yield cell.cell_contents
         except ValueError:
-            # The cell is empty, because the enclosing function has not yet set the variable.
+            # Skip an empty cell: the enclosing function has not set its variable yet.
             continue
     yield from function.__defaults__ or ()
     for name in _names_in_code(function.__code__):

@@ -46,7 +46,7 @@ def on_tpu(computation: Callable[[Any], Any], inputs: Any) -> Any:
 
     def rewrite() -> Any:
         results = tf.compat.v1.tpu.rewrite(flat_computation)
-        # For a computation without results tpu.rewrite returns an operation, which is no result.
+        # Return an empty list for the operation that tpu.rewrite returns if there are no results.
         return [] if isinstance(results, tf.Operation) else results
 
     computed = iter(partitioned_call(rewrite))

@@ -40,7 +40,7 @@ def _move_controls_to_effects(graph: GraphIR, library: "Library") -> GraphIR:
     """
     # Node → the nodes with effects that replace the node as a control input.
     effects: dict[str, frozenset[str]] = {}
-    # Pure node → its control inputs, which the users of its outputs get.
+    # Pure node → its control inputs, which move to the nodes that use its outputs.
     inherited: dict[str, dict[str, None]] = {}
     returned = {*graph.control_outputs, *(value.producer for value in graph.results)}
     nodes = {}

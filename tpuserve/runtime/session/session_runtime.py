@@ -27,7 +27,7 @@ class SessionRuntime:
 
     def load(self, directory: Path, plan: LoadPlan, options: LoadOptions) -> LoadedModel:
         """Load a model into a new session; see `ModelRuntime.load`."""
-        # This import loads TensorFlow, which `make_plan` does not need.
+        # Import only here: this import loads TensorFlow, which `make_plan` does not need.
         from tpuserve.runtime.session.session_model import load_session_model
 
         return load_session_model(directory, plan, options)
