@@ -45,7 +45,7 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """A metagraph that is ready to be loaded.
+    """A metagraph that was selected and prepared, and is ready to be loaded.
 
     Attributes:
       choice: the selected metagraph, device and runtime.

@@ -60,9 +60,9 @@ logger = logging.getLogger(__name__)
 
 
 def make_load_plan_in_subprocess(request: LoadRequest) -> LoadPlan:
-    """Plan a load in a subprocess.
+    """Run `make_load_plan` in a subprocess.
 
-    Plans in this process if the model is small, or if the subprocess fails.
+    It runs in this process instead if the model is small, or if the subprocess fails.
 
     Raises:
       ModelLoadError: the subprocess was killed, as the kernel does when memory is short.
@@ -141,7 +141,7 @@ def _exit_with_parent() -> None:
 
 
 def main(*, use_stub: bool = True) -> None:
-    """Read one request from standard input and write its plan, or its error, to standard output.
+    """Read a LoadRequest from standard input; write its LoadPlan or error to standard output.
 
     This is the main function of the subprocess.
 

@@ -18,7 +18,7 @@ _THREADS = 8 * (os.cpu_count() or 1)
 
 
 def add_deadline_pool(config: Any) -> None:
-    """Append the pool to the session inter-op thread pools of a ConfigProto, in place."""
+    """Append the pool for runs with a deadline to the inter-op pools of a ConfigProto."""
     pools = config.session_inter_op_thread_pool
     if not pools:
         # Keep TensorFlow's default pool as the first pool, which runs without RunOptions use.

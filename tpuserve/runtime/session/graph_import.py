@@ -56,7 +56,7 @@ class GraphHandles:
 
 
 def import_graph(graph: Any, plan: SessionPlan) -> GraphHandles:
-    """Add the nodes of a plan to an empty tf.Graph, without Python objects for them.
+    """Add the graph of a plan to an empty tf.Graph, without Python objects for the nodes.
 
     Raises:
       tf.errors.OpError, ValueError: the nodes are no valid graph.
