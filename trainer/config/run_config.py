@@ -46,8 +46,10 @@ class RunConfig:
     Attributes:
       tpu_config: the settings of the training loop; None stands for `TPUConfig()`. A path is taken
         as model_dir, which is the first argument of tf.estimator.RunConfig.
-      evaluation_master: the session target of evaluation. None takes the target of training,
-        except in an evaluator process. After construction it is a string; '' is this process.
+      evaluation_master: the session target of evaluation. None takes eval_session_master of
+        TF_CONFIG or, if that is missing, the target of training; an evaluator process takes
+        session_master of TF_CONFIG instead of the target of training. After construction it is a
+        string; '' is this process.
       master: the session target of training. None takes the target of TF_CONFIG or of the
         cluster. After construction it is a string; '' is this process.
       cluster: a tf.distribute.cluster_resolver.ClusterResolver, as an alternative to master.
