@@ -34,7 +34,7 @@ class BatchingPolicy(Protocol):
         """Dequeue the batch to run now; return None if the tasks should wait for more tasks."""
 
     def next_time(self) -> float | None:
-        """Return when `take` will return a batch without a further task; None if no task waits."""
+        """Return when `take` will return a batch even without new tasks; None if no task waits."""
 
 
 MakePolicy: TypeAlias = Callable[[BatchingParameters], BatchingPolicy]

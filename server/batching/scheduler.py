@@ -156,7 +156,7 @@ class Scheduler:
             return self._take(now)
 
     def next_time(self) -> float | None:
-        """Return when a batch will be ready without a further task; None if no task waits."""
+        """Return the time when a batch is ready even without new tasks; None if no task waits."""
         with self._lock:
             return self._next_time()
 

@@ -70,7 +70,10 @@ class BatchTask:
         self.fail(DeadlineExceeded(_TIMEOUT_MESSAGE))
 
     def add_part(self, start: int, size: int, outputs: Mapping[str, Array]) -> None:
-        """Record the outputs of `size` rows from row `start` on; with all rows the task is done."""
+        """Record the outputs of `size` rows from row `start` on.
+
+        The task is done once all of its rows have outputs.
+        """
         with self._lock:
             self._parts[start] = outputs
             self._rows_left -= size

@@ -272,8 +272,8 @@ def settings_from_flags(values: Mapping[str, Any]) -> Settings:
       InvalidSetting: a value is invalid, or two values contradict each other.
     """
     if values.get("use_alts_credentials"):
-        # Refuse this flag of TensorFlow Serving and do not ignore it: a server without the
-        # requested encryption would be unsafe.
+        # Refuse TensorFlow Serving's flag for ALTS instead of ignoring the flag: a server without
+        # the requested encryption would be unsafe.
         raise InvalidSetting(
             "--use_alts_credentials is set, and this server does not support ALTS. Use "
             "--ssl_config_file, or remove the flag."

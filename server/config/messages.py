@@ -29,7 +29,7 @@ def new_message(name: str, pool: DescriptorPool | None = None) -> Any:
     Args:
       name: the name of the message within the package tensorflow.serving.
       pool: a result of `pool_for_text`; None for a pool in which the messages that TensorFlow
-        defines are empty.
+        defines have no fields.
     """
     descriptor = (pool or _default_pool()).FindMessageTypeByName(f"tensorflow.serving.{name}")
     return message_factory.GetMessageClass(descriptor)()
@@ -39,7 +39,7 @@ def pool_for_text(text: str) -> DescriptorPool:
     """Return a descriptor pool that holds every message which a PlatformConfigMap may contain.
 
     The slow import of TensorFlow is needed only for a text with a field whose message TensorFlow
-    defines. For other texts ConfigProto and NamedTensorProto are empty messages in the pool.
+    defines. For other texts ConfigProto and NamedTensorProto have no fields in the pool.
 
     Args:
       text: a PlatformConfigMap in protobuf's text form.
@@ -55,7 +55,7 @@ def _default_pool() -> DescriptorPool:
 
 
 def _make_pool(files: Iterable[FileDescriptor]) -> DescriptorPool:
-    """Create a pool of these .proto files, and of our descriptor set's files with other names."""
+    """Create a pool of these .proto files and, where they lack a file, of model_server.binpb's."""
     pool = DescriptorPool()
     names = set()
     for file in files:

@@ -133,8 +133,8 @@ def _session_bundle_config(platforms: Any, text: str, pool: DescriptorPool) -> A
 def _from_message(config: Any) -> PlatformConfig:
     """Convert a SessionBundleConfig message."""
     if config.experimental_fixed_input_tensors:
-        # Refuse this field and do not ignore it: without the fixed input tensors the model would
-        # answer differently.
+        # Refuse a configuration with fixed input tensors. If the server ignored them, the model
+        # would give other answers than under TensorFlow Serving.
         raise InvalidConfig(
             "experimental_fixed_input_tensors are set, and this server does not support them. "
             "Export the model with these inputs as constants, or remove the field."

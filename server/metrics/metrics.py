@@ -126,11 +126,11 @@ class Metrics:
         self._registry.add(Gauge(_SERVING + "mlmd_map", labels, read))
 
     def watch_in_flight(self, read: Callable[[], int]) -> None:
-        """Export the number of requests in flight; `read` returns it at each export."""
+        """Export the number of requests in flight; `read` returns the number at each export."""
         self._registry.add(Gauge(_OURS + "requests_in_flight", (), lambda: {(): read()}))
 
     def watch_queue(self, thread_pool_name: str, read: Callable[[], int]) -> None:
-        """Export the number of requests in a batching queue; `read` returns it at each export."""
+        """Export the number of requests in a batching queue; `read` returns the number."""
         self._registry.add(
             Gauge(
                 _OURS + "batching_queue_length",

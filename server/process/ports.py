@@ -99,8 +99,8 @@ def _bind(family: int, host: str, port: int) -> socket.socket:
     try:
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        # Set this option so that a restarted server can bind the port at once, and need not wait
-        # until the old process's connections expire.
+        # Set SO_REUSEADDR, so that a restarted server can bind the port at once and need not wait
+        # until the connections of the old process expire.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
     except OSError:

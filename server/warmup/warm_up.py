@@ -122,8 +122,7 @@ class WarmUp:
 
     def _find_run_record(self) -> RunRecord:
         if self._run_record is None:
-            # Imported here and not at the top of the file, because the replayer imports TensorFlow,
-            # which takes seconds.
+            # Imported here and not at the top of the file, because the replayer imports TensorFlow.
             from server.warmup.replayer import WarmupReplayer
 
             self._run_record = WarmupReplayer(self._check_method_names)

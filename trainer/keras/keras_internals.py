@@ -68,7 +68,7 @@ _ENGINE_CLASSES = {
     ("tf_keras.src.engine.base_layer", "Layer"): ("tf_keras.src.engine.base_layer_v1", "Layer"),
     ("tf_keras.src.engine.training", "Model"): ("tf_keras.src.engine.training_v1", "Model"),
 }
-# The modules of the layers of tf.layers, which are never switched to TensorFlow 2's engine.
+# The prefix of the modules with tf.layers' layers, which always have the engine of TensorFlow 1.
 LEGACY_TF_LAYERS = "tf_keras.src.legacy_tf_layers."
 
 # The private attributes that trainer reads: package → kind of object → attributes. The functions

@@ -173,7 +173,7 @@ def _remove_placeholders(graph_def: Any, placeholders: set[str]) -> tuple[Any, s
 
 
 def _wait_for_arguments(operations: Sequence[Any], arguments: Sequence[Any]) -> None:
-    """Add control dependencies on the arguments to each operation that uses a variable."""
+    """Make each operation that uses a variable wait for the arguments, by control dependencies."""
     sources = {tensor.op.name: tensor.op for tensor in arguments}
     for operation in operations:
         if any(tensor.dtype == tf.resource for tensor in operation.inputs):

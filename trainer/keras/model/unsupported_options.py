@@ -1,4 +1,4 @@
-"""The table of what a Keras model can have and a TPUEstimator does not support."""
+"""The table of the options of a Keras model that a TPUEstimator does not support."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

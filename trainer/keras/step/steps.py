@@ -129,7 +129,7 @@ class ModelSteps:
         return results
 
     def _average_state(self, replicas: int) -> None:
-        """Average over the replicas the values that a step assigns to non-trainable floats.
+        """Average over the replicas what a step assigns to the non-trainable float variables.
 
         Such variables are moving averages, as of batch normalization. The average is computed
         before the assignment, because TensorFlow does not define which replica's copy of a

@@ -14,8 +14,9 @@ from trainer.model import patching
 def synchronize_moments(replicas: int) -> Iterator[None]:
     """Let layers with synchronized=True normalize by the rows of all replicas inside a context.
 
-    Such a layer calls all_reduce of tf.distribute's replica context. Without a strategy, the
-    process has one default replica context for a single replica; its all_reduce is replaced here.
+    Such a layer calls all_reduce of tf.distribute's replica context. Without a tf.distribute
+    strategy, this is a default context for a single replica. This function replaces the context's
+    all_reduce by a sum over all replicas.
 
     Args:
       replicas: the number of replicas.
