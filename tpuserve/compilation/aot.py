@@ -144,7 +144,7 @@ def _compile_plan(
     compiler: Compiler,
     progress: Progress,
 ) -> list[Compilation]:
-    """Return the result of each request for each target, from the cache or by compiling."""
+    """Return the result of each CompileRequest for each target, from the cache or by compiling."""
     jobs = _collect_jobs(plan, translator, targets, compiler, progress)
     results = dict(jobs.results)
     done = 0
@@ -204,7 +204,7 @@ def _summarize(
     results: Mapping[Job, CompileResult],
     settled: frozenset[Job],
 ) -> Compilation:
-    """Combine the results of a request's clusters for one target.
+    """Combine the results of the clusters of one CompileRequest for one target.
 
     Args:
       request: A signature at a batch size.

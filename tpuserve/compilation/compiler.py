@@ -194,7 +194,8 @@ def _start_resource_tracker() -> None:
     from loky.backend import resource_tracker
 
     before = os.environ.get(_WARNINGS_VARIABLE)
-    # Only environment variables configure the tracker, which reads them when it starts.
+    # Set the filter for the tracker's warnings in the environment, which the tracker reads when it
+    # starts. It takes no other configuration.
     os.environ[_WARNINGS_VARIABLE] = f"ignore::UserWarning:{resource_tracker.__name__}"
     try:
         resource_tracker.ensure_running()

@@ -78,7 +78,7 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
         jax_internals.remove_copies(parsed)
         cost, memory = jax_internals.compile_module(parsed, device)
     except Exception as error:
-        # Return any error of the compiler as the result of the compilation.
+        # Report any error of the compiler as this module's result, so that others still compile.
         return CompileResult(error=_error_text(error))
     seconds, untimed = _split_estimate(cost.get("optimal_seconds", 0.0))
     return CompileResult(

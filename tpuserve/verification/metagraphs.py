@@ -156,7 +156,7 @@ def _load(directory: Path, tags: TagSet) -> LoadedModel:
     try:
         return loader.load(directory, tags, _SYSTEMS[tags])
     except (DecodeError, TypeError, AttributeError, LookupError) as error:
-        # TensorFlow raises these errors for an inconsistent graph.
+        # TensorFlow raises these errors for an inconsistent graph, so the SavedModel is damaged.
         raise DamagedSavedModel(
             f"cannot load {tag_sets.format_tags(tags)} of {directory}: {error}. Export the "
             f"model again."

@@ -24,8 +24,8 @@ class XlaRefusals:
         Returns:
           A sentence that names the ops; None if the error is not about unsupported ops.
         """
-        # An error of tpuserve has only the first line of the message; its `__cause__` has the full
-        # text.
+        # Read the message of `__cause__` if there is one: an error of tpuserve has only the first
+        # line of XLA's message, and its `__cause__` has the full text.
         text = str(error.__cause__ or error)
         unsupported = xla_errors.find_unsupported_ops(text)
         not_constant = xla_errors.find_nonconstant_inputs(text)

@@ -179,7 +179,7 @@ class _GraphScope:
         self._known.update({f"{node}:{index}": tensor for index, tensor in enumerate(outputs)})
 
     def lookup(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Return the abstract tensors of names; infer the tensors that are not recorded."""
+        """Return the abstract tensors of tensor names; infer those that are not recorded."""
         names = [_full_name(tensor) for tensor in tensors]
         unknown = [name for name in names if name not in self._known]
         known = dict(self._known)

@@ -68,7 +68,7 @@ def plan_compilations(
       signature_names: Signatures to compile; None for all.
       batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's batch
         functions, or `DEFAULT_BATCH_SIZES` if there are none.
-      unknown_dimension: Size to assume for other open dimensions.
+      unknown_dimension: Size to assume for unknown dimensions other than the batch dimension.
 
     Raises:
       SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.

@@ -110,7 +110,7 @@ def find_large_constants(
 
 
 def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the computations with ops that output strings although XLA has kernels for the ops."""
+    """Find the computations with ops that output strings, apart from ops without XLA kernel."""
     string_nodes = (
         placed
         for placed in nodes
@@ -131,7 +131,7 @@ def find_strings(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
 
 
 def find_random_ops(nodes: Iterable[PlacedNode]) -> Iterator[Hazard]:
-    """Find the ops that draw random numbers, so that two runs cannot be compared."""
+    """Find the ops that draw random numbers, because of which two runs cannot be compared."""
     for placed in nodes:
         if _RANDOM_OPS.fullmatch(placed.node.op):
             yield _node_hazard(

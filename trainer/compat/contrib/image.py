@@ -1,8 +1,8 @@
 """tf.contrib.image: rotation, translation and projective transforms of images.
 
 A flat transform is a float [8] or [b, 8] tensor, (a0, a1, a2, b0, b1, b2, c0, c1). With
-k = c0 x + c1 y + 1, it maps an output pixel (x, y) to the input pixel
-((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k).
+k = c0 * x + c1 * y + 1, it maps an output pixel (x, y) to the input pixel
+((a0 * x + a1 * y + a2) / k, (b0 * x + b1 * y + b2) / k).
 """
 
 from typing import Any

@@ -253,7 +253,7 @@ _OTHERS = {
     "summary.text": "Use tf.compat.v2.summary.text.",
 }
 
-# Modules that are not supplied at all.
+# Module of tf.contrib of which no name is supplied → the sentence on its replacement.
 _REMOVED_MODULES = {
     "autograph": "Use tf.autograph.",
     "batching": "Use tf.nondifferentiable_batch_function.",
@@ -333,7 +333,7 @@ _REMOVED_MODULES = {
     "timeseries": _LEARN,
 }
 
-# Name of tf.contrib → the sentence.
+# Full name, such as "tf.contrib.checkpoint" → the sentence on its replacement.
 REPLACEMENTS: Mapping[str, str] = {
     f"tf.contrib.{prefix}{name}": sentence
     for prefix, table in (

@@ -29,7 +29,7 @@ _arguments: dict[Any, tuple[str, ...]] = {}
 
 
 def arg_scope_func_key(op: Callable[..., Any]) -> Any:
-    """Return a function's key in a scope; a decorated function has the undecorated one's key."""
+    """Return a function's key in a scope; a decorated function has the key of its original."""
     return getattr(op, "_key_op", str(op))
 
 

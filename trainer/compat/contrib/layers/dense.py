@@ -104,7 +104,7 @@ def bias_add(
     data_format: str = "NHWC",
     scope: Any = None,
 ) -> Any:
-    """Add the variable "biases", one number per channel.
+    """Add the variable "biases" to the inputs, one number per channel.
 
     Args:
       inputs: float [b, ..., c]; [b, c, ...] with data_format "NCHW".

@@ -193,7 +193,7 @@ def _transform_gradients(
 
 
 def _add_noise(gradient: Any, scale: float) -> Any:
-    """Add truncated normal noise of a standard deviation to a gradient."""
+    """Add truncated normal noise of standard deviation `scale` to a gradient."""
     if gradient is None:
         return None
     dense = tf.convert_to_tensor(gradient)

@@ -59,7 +59,7 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 
 
 def _layer_name(layer: Any) -> str:
-    """Return the name of a layer's function; a functools.partial has the wrapped one's name."""
+    """Return the name of a layer's function, which a functools.partial may wrap."""
     function = getattr(layer, "func", layer)
     return str(getattr(function, "__name__", "layer"))
 

@@ -21,6 +21,6 @@ def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
 def aggregate_metric_map(
     names_to_tuples: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split name → (value, update op) into name → value and name → update op."""
+    """Split a dict of (value, update op) pairs into a dict of values and a dict of update ops."""
     values = {name: pair[0] for name, pair in names_to_tuples.items()}
     return values, {name: pair[1] for name, pair in names_to_tuples.items()}

@@ -44,7 +44,7 @@ def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
 
 
 def convert_collection_to_dict(collection: str, clear_collection: bool = False) -> dict[str, Any]:
-    """Return alias → tensor for a collection, such as a layer's outputs_collections.
+    """Return a dict of alias → tensor for a collection, such as a layer's outputs_collections.
 
     Args:
       collection: key of the collection.

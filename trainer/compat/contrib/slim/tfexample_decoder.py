@@ -47,7 +47,7 @@ class ItemHandler:
 
 
 class ItemHandlerCallback(ItemHandler):
-    """Builds an item by a function."""
+    """Builds an item by calling a function of the program."""
 
     def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
         """Set the keys, and the function that converts a dict of key → tensor to the item."""
@@ -162,7 +162,7 @@ class SparseTensor(ItemHandler):
           indices_key: key of the indices into the flattened tensor, [n]; "indices" by default.
           values_key: key of the values, [n]; "values" by default.
           shape_key: key of a feature with the shape.
-          shape: the shape; without shape_key and shape, the shape of the indices.
+          shape: the shape of the tensor; without shape_key and shape, the shape of the indices.
           densify: whether to convert the item to a dense tensor.
           default_value: value of the missing elements of a dense tensor.
         """
@@ -218,7 +218,7 @@ class Image(ItemHandler):
         self._repeated, self._dct_method = repeated, dct_method
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """Return [height, width, channels], or [n, height, width, channels] if repeated."""
+        """Return an image, [height, width, channels]; if repeated, [n, height, width, channels]."""
         encoded = keys_to_tensors[self._image_key]
         image_format = keys_to_tensors[self._format_key]
         if self._repeated:

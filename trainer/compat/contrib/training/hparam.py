@@ -221,7 +221,7 @@ class HParams:
         )
 
     def values(self) -> dict[str, Any]:
-        """Return name → value."""
+        """Return a dict of hyperparameter name → value."""
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Any = None) -> Any:
