@@ -1,1 +1,1 @@
-"""The configuration files of a server, read into frozen data."""
+"""The configuration files of a server, and the immutable objects that hold their contents."""

@@ -1,4 +1,4 @@
-"""The models that a server serves, as frozen data."""
+"""The configuration of the models that a server serves, as immutable dataclasses."""
 
 import re
 from collections import Counter

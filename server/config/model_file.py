@@ -1,4 +1,4 @@
-"""The model config file: converts ModelServerConfig messages to frozen data."""
+"""The model config file: converts ModelServerConfig messages to immutable dataclasses."""
 
 from pathlib import Path
 from typing import Any

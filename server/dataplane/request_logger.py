@@ -12,7 +12,7 @@ class RequestLogger(Protocol):
     """Logs answered requests. No method raises or blocks."""
 
     def should_log(self, model: str) -> bool:
-        """Decide whether to log the request that was just answered."""
+        """Return whether to log the request that was just answered."""
 
     def predict(
         self, answer: Prediction, inputs: Mapping[str, Array], output_filter: Sequence[str]

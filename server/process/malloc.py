@@ -1,4 +1,4 @@
-"""Tuning of glibc's malloc: the memory of unloaded models returns to the operating system."""
+"""Tuning of glibc's malloc, so that the operating system gets back unloaded models' memory."""
 
 import contextlib
 import ctypes

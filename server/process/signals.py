@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a condition that the main thread waits for."""
+"""Lets the main thread wait until SIGTERM, Ctrl-C or another thread stops the process."""
 
 import logging
 import os

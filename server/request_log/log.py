@@ -112,7 +112,7 @@ class RequestLog:
                 self._thread.start()
 
     def should_log(self, model: str) -> bool:
-        """Decide by sampling whether to log the request that was just answered."""
+        """Return whether to log the request that was just answered, by random sampling."""
         config = self._models.get(model)
         return config is not None and self._sample() < config.sampling_rate
 

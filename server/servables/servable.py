@@ -179,7 +179,7 @@ class Servable:
         self._enter(State.END)
 
     def try_acquire(self) -> bool:
-        """Acquire the model if it is available; the caller must call `release` afterwards.
+        """Keep the model loaded until the caller calls `release`, if the model is available now.
 
         Returns:
           Whether the model is available.
@@ -191,7 +191,7 @@ class Servable:
             return True
 
     def release(self) -> None:
-        """Release the model after `try_acquire`."""
+        """Declare that the caller no longer uses the model; to be called once per `try_acquire`."""
         with self._lock:
             self._num_users -= 1
             if self._state is not State.AVAILABLE:

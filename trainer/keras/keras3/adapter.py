@@ -334,8 +334,8 @@ def _get_input_name(tensor: Any) -> str:
 def _restore_slot_path(path: str, variable_paths: Sequence[str]) -> str:
     """Restore the slashes of a variable's path inside the path of an optimizer's slot.
 
-    Keras replaces the slashes by underscores: "adam/dense_kernel_momentum" becomes
-    "adam/dense/kernel/momentum".
+    Keras replaces the slashes by underscores. This function converts
+    "adam/dense_kernel_momentum" back to "adam/dense/kernel/momentum".
 
     Args:
       path: the path of a slot.

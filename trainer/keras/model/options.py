@@ -16,7 +16,8 @@ def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
       base: the class Model of the Keras that the model belongs to.
 
     Yields:
-      The name of a method, which is an unsupported option, and the class that overrides it.
+      The name of an overridden method, which is a key of `UNSUPPORTED_OPTIONS`, and the class that
+        overrides the method.
     """
     for name in _STEP_METHODS:
         owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
@@ -32,7 +33,7 @@ def unreduced_losses(losses: Any, no_reduction: Iterable[Any]) -> Iterator[tuple
       no_reduction: the values of a loss's `reduction` that mean "do not reduce".
 
     Yields:
-      The unsupported option, and the class of a loss.
+      A key of `UNSUPPORTED_OPTIONS`, and the class of a loss.
     """
     for loss in tf.nest.flatten(losses):
         if hasattr(loss, "reduction") and loss.reduction in no_reduction:
@@ -47,7 +48,7 @@ def unsupported_layer_options(layer: Any, dtype_policy: str) -> Iterator[tuple[s
       dtype_policy: the name of the layer's mixed-precision policy.
 
     Yields:
-      An unsupported option, and the name of the layer.
+      A key of `UNSUPPORTED_OPTIONS`, and the name of the layer.
     """
     can_reset_state = hasattr(layer, "reset_state") or hasattr(layer, "reset_states")
     if getattr(layer, "stateful", False) is True and can_reset_state:

@@ -125,7 +125,7 @@ def select_model_inputs(features: Any, input_names: Any, label: str) -> Any:
 
 
 def _only_feature(features: Mapping[str, Any], name: str, label: str) -> Any:
-    """Return the only feature, for the model's only input `name`."""
+    """Return the only feature, under whatever name, for the model's only input `name`."""
     if len(features) != 1:
         raise InvalidSetting(
             f"{label} has the input {name}, and the features are {', '.join(features) or 'empty'}. "

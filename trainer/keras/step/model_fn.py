@@ -116,7 +116,7 @@ def _metrics(
 
 
 def _check_metric_names(converted: ConvertedModel, x: Any, batch: WeightedLabels) -> None:
-    """Check metric_names_map before the training, so that the later evaluation cannot fail.
+    """Check metric_names_map before the training, so that an invalid map is reported early.
 
     Keras names metrics only when they process their first batch. So this function builds an
     evaluation in a graph that is discarded.

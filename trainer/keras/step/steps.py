@@ -1,4 +1,4 @@
-"""The steps of a Keras model in each mode, traced and imported into the default graph."""
+"""The training, evaluation and prediction steps of a Keras model, as ops of the default graph."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

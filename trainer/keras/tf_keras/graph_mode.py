@@ -99,7 +99,7 @@ def _unsupported_options(model: Any) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _graph_of(model: Any) -> Iterator[None]:
-    """Make the graph of a model the default graph."""
+    """Make the graph of a model the default graph inside a context."""
     graphs = [tensor.graph for tensor in [*_get_weights(model), *(model.inputs or ())]]
     with (graphs or [tf.compat.v1.get_default_graph()])[0].as_default():
         yield

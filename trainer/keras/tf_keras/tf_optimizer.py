@@ -1,4 +1,4 @@
-"""Optimizers of tf.compat.v1.train in tf_keras models, which wraps them as TFOptimizer.
+"""Optimizers of tf.compat.v1.train in tf_keras models; tf_keras wraps them in a TFOptimizer.
 
 In this module "wrapper" means the TFOptimizer, which is model.optimizer.
 """
