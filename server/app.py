@@ -121,8 +121,8 @@ class Server:
           PortInUse: another process listens on a port or a socket.
           InvalidSetting: the server cannot listen on a port or a socket.
           InvalidConfig: the model config file is invalid.
-          BasePathNotFound: the base path of the only model does not exist.
-          VersionNotFound: the only model has no version.
+          BasePathNotFound: the server has a single model, whose base path does not exist.
+          VersionNotFound: the server has a single model, which has no version.
           ModelsNotAvailable: no model can be loaded.
         """
         settings = self._settings

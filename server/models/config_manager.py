@@ -1,4 +1,4 @@
-"""The configuration of the served models, and its reload."""
+"""Holds the configuration of the served models, and replaces it when the server reloads it."""
 
 import logging
 import threading
@@ -55,7 +55,7 @@ class ModelConfigManager:
 
         Raises:
           LabelNotAvailable: a label names a version, and allow_labels_for_unavailable is False.
-          TpuserveError: the only model cannot be found.
+          TpuserveError: the server has a single model, which cannot be found.
           ModelsNotAvailable: no model became available.
         """
         with self._reload_lock:

@@ -130,7 +130,7 @@ _OBJECT_ATTRIBUTES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return one of the names in `_NAMES`, and import the Keras module that defines it."""
+    """Import the Keras module that defines a name in `_NAMES`, and return the named object."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = _import_name(*_NAMES[name])

@@ -77,7 +77,7 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
     """Return those variables of a model's optimizer that were created already.
 
     Returns:
-      Key → variable. The keys are the same for a model and for its clone.
+      (name of a slot or "", index) → variable. The keys are the same for a model and for its clone.
     """
     optimizer = model.optimizer
     if tf_optimizer.is_tf_optimizer(optimizer):
