@@ -27,7 +27,8 @@ MOST_BATCH_SIZES = 4
 
 Progress = Callable[[int, int, str], None]
 
-# A compilation job: the fingerprint of a StableHLO module, and the name of a topology.
+# A compilation job is a pair: the fingerprint of a StableHLO module, and the name of the topology
+# to compile the module for.
 Job = tuple[str, str]
 
 
@@ -61,12 +62,12 @@ def compile(
       signature_names: Signatures to compile; None for all.
       batch_sizes: Batch sizes in rows; None for the allowed_batch_sizes of the model's batch
         functions, or 1, 8 and 64 if there are none.
-      unknown_dimension: Size to assume for dimensions left open by both the signature and the
-        batch size.
+      unknown_dimension: Size to assume for each dimension that the signature leaves unknown,
+        except the batch dimension.
       load: Expected request mix, as rows of a request → its relative frequency. None means that
         all request sizes up to the largest batch size are equally likely. Only the advice on
         batch sizes depends on it.
-      most_batch_sizes: Most batch sizes that the advice recommends.
+      most_batch_sizes: The largest number of batch sizes that the advice recommends.
       processes: Number of compiler processes; None for the number of processor cores.
       cache: Cache of compilation results; None for no cache.
       compiler: An entered `Compiler` to use for several SavedModels, with its own processes and
@@ -122,12 +123,13 @@ def _check_numbers(
 
 @dataclass
 class _JobList:
-    """The jobs of a `CompilePlan`: jobs with a known result, and jobs left to compile.
+    """The jobs of a `CompilePlan`, divided into those with a known result and those to compile.
 
     Attributes:
-      fingerprints: `CompileRequest` → the fingerprints of its clusters' modules.
-      results: Job → its result, for jobs that need no compilation.
-      modules: Fingerprint → serialized StableHLO, for the jobs to compile.
+      fingerprints: `CompileRequest` → the fingerprints of the StableHLO modules of its clusters.
+      results: Job → its result, for each job that needs no compilation: its result is in the
+        cache, or its cluster has no translation to StableHLO.
+      modules: Fingerprint → serialized StableHLO, for the jobs in `pending`.
       pending: The jobs to compile.
     """
 
@@ -170,7 +172,7 @@ def _collect_jobs(
     compiler: Compiler,
     progress: Progress,
 ) -> _JobList:
-    """Look up each cluster of a plan in the cache; translate the clusters that the cache lacks."""
+    """Look up the result of each cluster in the cache; translate clusters without a result."""
     jobs = _JobList()
     for request in plan.requests:
         jobs.fingerprints[request] = []
@@ -204,14 +206,14 @@ def _summarize(
     results: Mapping[Job, CompileResult],
     settled: frozenset[Job],
 ) -> Compilation:
-    """Combine the results of the clusters of one CompileRequest for one target.
+    """Combine the results of all clusters of a CompileRequest into one `Compilation`.
 
     Args:
       request: A signature at a batch size.
-      target: The TPU compiled for.
-      fingerprints: Fingerprints of the modules of the request's clusters.
+      target: The TPU topology that the clusters were compiled for.
+      fingerprints: Fingerprints of the StableHLO modules of the request's clusters.
       results: Job → its result.
-      settled: The jobs whose results did not have to be compiled in this run.
+      settled: The jobs whose results were known before this run compiled anything.
     """
     jobs = [(fingerprint, target.name) for fingerprint in fingerprints]
     job_results = [results[job] for job in jobs]
@@ -230,7 +232,7 @@ def _summarize(
 
 
 def _add_stats(first: CompileStats, second: CompileStats) -> CompileStats:
-    """Return the stats of two programs that run one after the other on one device."""
+    """Combine the stats of two programs that run one after the other on the same device."""
     return CompileStats(
         flops=first.flops + second.flops,
         bytes_moved=first.bytes_moved + second.bytes_moved,
@@ -250,7 +252,7 @@ def _advise(
     load: Mapping[int, float] | None,
     most_batch_sizes: int,
 ) -> CompileAdvice:
-    """Recommend batch sizes and the smallest chip for one signature."""
+    """Recommend batch sizes, and the topology with the smallest chip, for one signature."""
     topologies = list(dict.fromkeys(compilation.topology.name for compilation in compilations))
     failed_topologies = {
         compilation.topology.name for compilation in compilations if compilation.error is not None
@@ -262,7 +264,8 @@ def _advise(
         compilation.batch_size for compilation in compilations if compilation.error is not None
     }
     sizes = {compilation.batch_size for compilation in compilations} - failed_sizes
-    # If no batch size compiles for every topology, use those that compile for some topology.
+    # If no batch size compiles for every topology, choose among the batch sizes that compile for at
+    # least one topology.
     sizes = sizes or {
         compilation.batch_size for compilation in compilations if compilation.error is None
     }

@@ -14,14 +14,14 @@ _TERA = 10**12
 
 @dataclass(frozen=True)
 class TpuGeneration:
-    """A TPU generation and the figures of its chip.
+    """A TPU generation and the published figures of its chip.
 
     Attributes:
-      generation: Name in a topology, such as "v5e".
+      generation: Name as it begins the name of a topology: "v5e" in "v5e:2x2".
       topology: The generation's smallest topology that all versions of libtpu compile for.
-      hbm_bytes: Memory of a chip.
-      hbm_bytes_per_second: Memory bandwidth of a chip.
-      peak_flops: Peak bfloat16 operations of a chip per second.
+      hbm_bytes: High-bandwidth memory (HBM) of a chip.
+      hbm_bytes_per_second: HBM bandwidth of a chip.
+      peak_flops: Most bfloat16 operations that a chip can run per second.
     """
 
     generation: str
@@ -45,13 +45,13 @@ DEFAULT_TOPOLOGIES = tuple(generation.topology for generation in GENERATIONS)
 
 
 def find_generation(topology: str) -> TpuGeneration | None:
-    """Return the generation of a topology such as "v5e:2x2"; None if it is unknown."""
+    """Return the generation of a topology such as "v5e:2x2"; None if `GENERATIONS` lacks it."""
     name = topology.partition(":")[0]
     return next((known for known in GENERATIONS if known.generation == name), None)
 
 
 def sort_by_size(topologies: list[str]) -> list[str]:
-    """Sort topologies by memory of a chip, then compute of a chip, then number of chips.
+    """Sort topologies by a chip's memory, then a chip's peak compute, then the number of chips.
 
     Topologies of unknown generations are left out.
     """

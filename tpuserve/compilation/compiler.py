@@ -20,7 +20,7 @@ _WORKER_DIED = (
 
 
 def require_extra() -> None:
-    """Check that the packages of the extra tpuserve[compile] are installed.
+    """Check that the optional dependencies tpuserve[compile] are installed.
 
     Raises:
       ExtraNotInstalled: A package is missing.
@@ -41,7 +41,7 @@ class Compiler:
     """A pool of worker processes that run the TPU compiler. Use it as a context manager."""
 
     def __init__(self, processes: int | None = None, cache: CompileCache | None = None) -> None:
-        """Check the dependencies; no process is started yet.
+        """Check that tpuserve[compile] is installed; entering the context starts the processes.
 
         Args:
           processes: Number of worker processes; None for the number of processor cores.
@@ -118,15 +118,15 @@ class Compiler:
         jobs: Sequence[tuple[str, str]],
         on_done: Callable[[], None] = _ignore_done,
     ) -> dict[tuple[str, str], CompileResult]:
-        """Compile modules for topologies.
+        """Compile StableHLO modules for topologies, and store the results in the cache.
 
         Args:
           modules: Fingerprint → StableHLO in its portable form.
-          jobs: Pairs of fingerprint and topology name.
-          on_done: Called after each job.
+          jobs: Pairs of a module's fingerprint and the name of a topology to compile it for.
+          on_done: Called after each finished job.
 
         Returns:
-          Job → its result.
+          Job → its result, which holds an error if the module does not compile.
         """
         from concurrent.futures import as_completed
 
@@ -134,8 +134,8 @@ class Compiler:
 
         results: dict[tuple[str, str], CompileResult] = {}
         futures = {}
-        # If a worker dies while jobs are submitted, stop submitting; the jobs without a result are
-        # repeated below.
+        # If a worker process dies while jobs are submitted, stop submitting. The loop at the end
+        # of this method runs all jobs that have no result.
         with suppress(BrokenProcessPool):
             for job in jobs:
                 future = self._pool.submit(worker.compile_module, modules[job[0]], job[1])
@@ -158,7 +158,7 @@ class Compiler:
         return results
 
     def _compile_isolated(self, module: bytes, job: tuple[str, str]) -> CompileResult:
-        """Compile a module in a worker process of its own; a crash becomes the job's error."""
+        """Compile a module in a new process; if the process crashes, return that as an error."""
         from loky.process_executor import BrokenProcessPool
 
         pool = _start_pool(1)
@@ -188,14 +188,14 @@ def _start_pool(processes: int) -> Any:
 def _start_resource_tracker() -> None:
     """Start loky's resource tracker, with its warnings about leaked semaphores turned off.
 
-    The tracker removes the semaphores that an interrupted command leaves behind. Its warning about
-    them is of no use to the user.
+    loky, the library of the worker processes, uses semaphores. The tracker removes those that an
+    interrupted command leaves behind, and its warning about them is of no use to the user.
     """
     from loky.backend import resource_tracker
 
     before = os.environ.get(_WARNINGS_VARIABLE)
-    # Set the filter for the tracker's warnings in the environment, which the tracker reads when it
-    # starts. It takes no other configuration.
+    # Turn the tracker's warnings off by an environment variable, because the tracker is a process
+    # that takes no other configuration.
     os.environ[_WARNINGS_VARIABLE] = f"ignore::UserWarning:{resource_tracker.__name__}"
     try:
         resource_tracker.ensure_running()

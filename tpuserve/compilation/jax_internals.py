@@ -38,13 +38,13 @@ def find_missing_parts() -> list[str]:
 
 
 def describe_versions() -> str:
-    """Return the installed versions, such as "jax 0.10.2 and jaxlib 0.10.2"."""
+    """Return the installed versions of jax, such as "jax 0.10.2 and jaxlib 0.10.2"."""
     packages = ("jax", "jaxlib")
     return " and ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
 
 
 def topology_devices(topology: str) -> Any:
-    """Return jax's devices of a TPU topology, which need not exist on this machine."""
+    """Return jax's device objects for a TPU topology; the machine itself needs no TPU."""
     from jax.experimental import topologies
 
     return topologies.get_topology_desc(topology, platform="tpu").devices
@@ -53,7 +53,8 @@ def topology_devices(topology: str) -> Any:
 def parse_stablehlo(module: bytes) -> Any:
     """Parse a StableHLO module from its portable form into an MLIR module.
 
-    Each module gets its own MLIR context, because compilations in one context exclude each other.
+    Each module gets its own MLIR context, because modules in the same context cannot be compiled
+    at the same time.
     """
     from jax.interpreters import mlir
     from jaxlib.mlir.dialects import stablehlo
@@ -86,7 +87,7 @@ def compile_module(module: Any, device: Any) -> tuple[Mapping[str, float], Any]:
     """Compile an MLIR module for one device.
 
     Returns:
-      XLA's cost analysis (property → value), and its memory stats.
+      XLA's cost analysis, as a mapping from property to value, and XLA's memory statistics.
     """
     from jaxlib import xla_client
 

@@ -10,11 +10,11 @@ class CompileStats:
     Attributes:
       flops: Floating point operations of one run.
       bytes_moved: Bytes that the operations of one run read and write.
-      argument_bytes: HBM of a device for arguments, which include the variables.
-      output_bytes: HBM of a device for outputs.
-      temporary_bytes: HBM of a device for temporary buffers.
-      code_bytes: HBM of a device for the program.
-      seconds: Estimated time of one run, without the untimed operations.
+      argument_bytes: Device memory (HBM) for arguments, which include the variables.
+      output_bytes: Device memory for outputs.
+      temporary_bytes: Device memory for temporary buffers.
+      code_bytes: Device memory for the program.
+      seconds: Estimated time of one run, without the operations of `untimed_operations`.
       untimed_operations: Number of operations for which the compiler has no time estimate.
       compile_seconds: Time that compilation took on this machine.
     """
@@ -49,8 +49,9 @@ class CompileTarget:
 
     Attributes:
       name: Name in libtpu's notation, such as "v5e:1x1".
-      device_kind: The compiler's name for the devices.
-      devices_per_chip: Number of devices of a chip. Each device runs its own program.
+      device_kind: The compiler's name for the type of the devices.
+      devices_per_chip: Number of devices of a chip. A chip may hold several devices (cores), each
+        of which runs a program of its own.
     """
 
     name: str

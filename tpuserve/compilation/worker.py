@@ -40,16 +40,16 @@ _MOST_MESSAGE_CHARACTERS = 4000
 
 
 def init_worker() -> None:
-    """Make a worker process print no stacks at a crash, and end when its parent process ends."""
-    # Print no stacks if the compiler aborts the process, because the parent reports the abort.
+    """Make a worker process print no stack traces if it crashes, and end when its parent ends."""
+    # Print no stack traces if the compiler aborts this process: the parent reports the abort.
     faulthandler.disable()
-    # The kernel kills the worker when its parent ends, even if the parent is killed.
+    # Let the kernel kill this worker when its parent ends: a parent that is killed cannot do so.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def find_missing_jax_parts() -> list[str]:
-    """Return the names in jax's modules that compilation needs but the installed jax lacks."""
+    """Return the attributes that compilation needs and the installed jax lacks, as dotted names."""
     _set_environment()
     return jax_internals.find_missing_parts()
 
@@ -97,9 +97,10 @@ def compile_module(module: bytes, topology: str) -> CompileResult:
 
 
 def _split_estimate(optimal_seconds: float) -> tuple[float, int]:
-    """Split the compiler's estimate into seconds and the number of untimed operations.
+    """Split the compiler's estimated time into seconds and the number of untimed operations.
 
-    In the compiler's sum an operation without an estimate counts as minus one second.
+    The estimate is a sum over operations, in which each operation that the compiler cannot time
+    counts as minus one second.
     """
     untimed = max(math.ceil(-optimal_seconds), 0)
     return optimal_seconds + untimed, untimed

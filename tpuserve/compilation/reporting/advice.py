@@ -1,4 +1,4 @@
-"""Recommends batch sizes: the buckets that pad an expected request mix the least."""
+"""Recommends allowed batch sizes: those that pad an expected mix of request sizes the least."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ class BucketPlan:
     """Recommended batch sizes, to which requests are padded.
 
     Attributes:
-      batch_sizes: In rows, increasing; the last one fits the largest request.
+      batch_sizes: Numbers of rows, in increasing order.
       padding: Fraction of all computed rows that is padding, 0 to 1.
     """
 
@@ -26,15 +26,16 @@ def uniform_load(largest: int) -> dict[int, float]:
 def choose_batch_buckets(
     load: Mapping[int, float], candidates: Sequence[int], most: int
 ) -> BucketPlan:
-    """Choose the batch sizes that pad a request mix the least.
+    """Choose the batch sizes that pad an expected mix of request sizes the least.
 
-    A request is padded to the smallest batch size that fits it. The batcher splits a request
-    larger than all candidates into batches of the largest candidate and a remainder.
+    A request is padded to the smallest chosen batch size that has at least as many rows. The
+    batcher splits a request larger than all candidates into batches of the largest candidate and a
+    remainder.
 
     Args:
       load: Rows of a request → its relative frequency.
       candidates: Batch sizes to choose from, in rows. The largest is always chosen.
-      most: Most batch sizes to choose.
+      most: The largest number of batch sizes to choose.
     """
     sizes = sorted(set(candidates))
     split_load = _split_oversized(load, sizes[-1])
@@ -44,8 +45,8 @@ def choose_batch_buckets(
         """Choose batch sizes for requests of up to sizes[last] rows.
 
         Args:
-          count: Most sizes to choose.
-          last: Index of the largest size, which is always chosen.
+          count: The largest number of batch sizes to choose.
+          last: Index in `sizes` of the largest batch size to choose, which is always chosen.
 
         Returns:
           The number of rows computed, weighted by the load, and the chosen batch sizes.
@@ -57,8 +58,8 @@ def choose_batch_buckets(
                 rows, chosen = best_plan(count - 1, previous)
                 rows += _padded_rows(split_load, sizes[previous], size)
                 plans.append((rows, (*chosen, size)))
-        # Among plans with equal rows take the one with the fewest sizes, because each size costs a
-        # compilation and the memory of a program.
+        # Among choices that compute equally many rows take the one with the fewest batch sizes,
+        # because each batch size costs a compilation and the memory of a program.
         return min(plans, key=lambda plan: (plan[0], len(plan[1])))
 
     computed_rows, batch_sizes = best_plan(most, len(sizes) - 1)
@@ -68,7 +69,7 @@ def choose_batch_buckets(
 
 
 def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float]:
-    """Split requests above the largest batch size; return the resulting rows → weight."""
+    """Split requests larger than the largest batch size; return rows of a batch → its weight."""
     split_load: dict[int, float] = {}
     for rows, weight in load.items():
         full_batches, remainder = divmod(rows, largest)
@@ -79,5 +80,8 @@ def _split_oversized(load: Mapping[int, float], largest: int) -> dict[int, float
 
 
 def _padded_rows(load: Mapping[int, float], above: int, size: int) -> float:
-    """Return the weighted rows computed for requests of above < rows <= size, padded to size."""
+    """Return the weighted number of rows that requests of above < rows <= size compute.
+
+    Each of these requests is padded to `size` rows.
+    """
     return sum(weight * size for rows, weight in load.items() if above < rows <= size)

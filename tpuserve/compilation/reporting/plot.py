@@ -25,7 +25,9 @@ def check_plot_path(path: Path) -> None:
 
 
 def plot(report: CompileReport, path: Path) -> None:
-    """Write a figure with a row of two diagrams per signature and a line per topology.
+    """Write a figure with two diagrams per signature, time and throughput over batch size.
+
+    Each diagram has a line for each topology.
 
     Raises:
       InvalidInput: The path is not usable; see `check_plot_path`.
@@ -63,7 +65,7 @@ def plot(report: CompileReport, path: Path) -> None:
 def _draw_lines(
     time_axes: Any, rows_axes: Any, topology: str, compilations: list[Compilation], color: Any
 ) -> None:
-    """Draw the lines of one topology into both diagrams."""
+    """Draw a topology's line into a signature's two diagrams, of time and of throughput."""
     points: list[tuple[int, float, float]] = sorted(
         (
             compilation.batch_size,

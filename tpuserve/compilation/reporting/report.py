@@ -15,13 +15,13 @@ class Compilation:
 
     Attributes:
       signature: Name of the signature.
-      topology: The TPU compiled for.
-      batch_size: Rows of a request.
+      topology: The TPU topology that the signature was compiled for.
+      batch_size: Batch size in rows.
       stats: Combined figures of all TPU computations of the signature; None if one of them does
         not compile.
-      error: The compiler's message; None if everything compiles.
-      computations: Number of compiled programs.
-      is_cached: Whether all results come from an earlier run.
+      error: The compiler's message; None if all computations compile.
+      computations: Number of TPU computations that the signature runs.
+      is_cached: True if no computation had to be compiled in this run.
     """
 
     signature: str
@@ -34,14 +34,17 @@ class Compilation:
 
     @property
     def estimated_rows_per_second_per_chip(self) -> float | None:
-        """Rows per second of a chip whose devices all run this program; None without a time."""
+        """Rows per second if all devices of a chip run the signature; None without an estimate."""
         if self.stats is None or self.stats.seconds <= 0:
             return None
         return self.batch_size * self.topology.devices_per_chip / self.stats.seconds
 
     @property
     def bound(self) -> str | None:
-        """What limits the speed by the chip's published peaks: "compute" or "memory"; else None."""
+        """Which of "compute" and "memory" limits the speed on this chip; None if unknown.
+
+        It is the one that takes longer at the chip's published peak compute and memory bandwidth.
+        """
         generation = chips.find_generation(self.topology.name)
         if self.stats is None or generation is None:
             return None
@@ -51,7 +54,7 @@ class Compilation:
 
     @property
     def hbm_bytes(self) -> int | None:
-        """Device memory that all the programs need together; None if they do not compile."""
+        """Device memory that all TPU computations need together; None if one does not compile."""
         if self.stats is None:
             return None
         return (
@@ -81,13 +84,13 @@ class Compilation:
 
 @dataclass(frozen=True)
 class CompileAdvice:
-    """Recommendations for one signature.
+    """Recommended batch sizes and TPU for one signature.
 
     Attributes:
       signature: Name of the signature.
       buckets: Recommended batch sizes; None if no batch size compiles.
-      smallest_topology: The topology with the smallest chip for which all batch sizes compile;
-        None if there is none among the known generations.
+      smallest_topology: Of the topologies for which all batch sizes compile, the one with the
+        smallest chip; None if there is none, or if the size of the chips is not known.
     """
 
     signature: str
@@ -112,9 +115,10 @@ class CompileReport:
       directory: Directory of the SavedModel.
       load: The request mix that the advice is for, rows → relative frequency; None if all
         request sizes are equally likely.
-      compilations: One for each signature, topology and batch size.
-      advice: One for each signature.
-      notes: Assumptions of the compilation, one sentence each.
+      compilations: Results, one for each combination of signature, topology and batch size.
+      advice: Recommendations, one `CompileAdvice` for each signature.
+      notes: Assumptions that the compilation made, such as replaced unknown dimensions; one
+        sentence each.
     """
 
     directory: str
@@ -125,11 +129,14 @@ class CompileReport:
 
     @property
     def passed(self) -> bool:
-        """Whether everything compiles."""
+        """Whether each signature compiles at each batch size for each topology."""
         return all(compilation.error is None for compilation in self.compilations)
 
     def format_load(self) -> str:
-        """Return the request mix as the option --load takes it, or "all sizes equally likely"."""
+        """Return the request mix in the form of the command's option --load, such as "1:3 8:1".
+
+        Without a request mix, return "all sizes equally likely".
+        """
         if self.load is None:
             return "all sizes equally likely"
         return " ".join(f"{rows}:{weight:g}" for rows, weight in sorted(self.load.items()))

@@ -27,7 +27,7 @@ _SECOND_UNITS = ("s", "ms", "us", "ns")
 
 
 def print_report(report: CompileReport, console: Console | None = None) -> None:
-    """Print a table, the compile errors and the advice of each signature, then the notes."""
+    """Print each signature's table, compile errors and advice, then the notes of the report."""
     console = console or Console()
     for advice in report.advice:
         compilations = [
@@ -36,7 +36,8 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
             if compilation.signature == advice.signature
         ]
         table = _build_table(advice.signature, compilations)
-        # On a narrow terminal, numbers are wrapped and not truncated: a truncated number is wrong.
+        # On a narrow terminal, wrap cells and do not truncate them: a truncated number would be
+        # read as another number.
         unbounded = console.options.update(width=_MEASURING_WIDTH)
         table.width = console.measure(table, options=unbounded).maximum
         console.print(table, crop=False)
@@ -60,7 +61,7 @@ def print_report(report: CompileReport, console: Console | None = None) -> None:
 
 
 def _build_table(signature: str, compilations: list[Compilation]) -> Table:
-    """Build the table of one signature, with the rows grouped by topology."""
+    """Build the table of one signature: a row for each batch size, grouped by topology."""
     table = Table(
         title=f"signature {signature}",
         title_justify="left",
@@ -76,7 +77,7 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
     for compilation in compilations:
         by_topology.setdefault(compilation.topology.name, []).append(compilation)
     for topology, group in by_topology.items():
-        # Only the first row of a topology has the topology's name.
+        # Name the topology in its first row only, so that the groups of rows stand out.
         name = topology
         for compilation in group:
             table.add_row(name, str(compilation.batch_size), *_figure_cells(compilation))
@@ -85,7 +86,10 @@ def _build_table(signature: str, compilations: list[Compilation]) -> Table:
 
 
 def _figure_cells(compilation: Compilation) -> list[Text | str]:
-    """Return a row's cells from the column of the estimated time on; "fails" if it has no stats."""
+    """Return the cells of a compilation's figures, beginning with the estimated time.
+
+    A compilation that failed has the single cell "fails".
+    """
     stats = compilation.stats
     if stats is None:
         return [Text("fails", style="red")]
@@ -117,7 +121,7 @@ def _print_errors(console: Console, compilations: list[Compilation]) -> None:
 def _print_chip_advice(
     console: Console, advice: CompileAdvice, compilations: list[Compilation]
 ) -> None:
-    """Print the smallest chip that fits, or why none is recommended."""
+    """Print the topology with the smallest chip that compiles all batch sizes, or why none does."""
     if advice.smallest_topology is not None:
         line = Text.assemble(("smallest chip that fits: ", "bold"), advice.smallest_topology)
         console.print(line, soft_wrap=True)
@@ -138,7 +142,7 @@ def _print_chip_advice(
 def _print_batch_size_advice(
     console: Console, advice: CompileAdvice, report: CompileReport
 ) -> None:
-    """Print the recommended batch sizes, with the padding for the expected request mix."""
+    """Print the recommended batch sizes, and the share of padding under the expected requests."""
     if advice.buckets is None:
         return
     sizes = list(advice.buckets.batch_sizes)
