@@ -47,8 +47,8 @@ _ESCAPES = {
 def encode_tensor(name: str, array: Array) -> JsonText:
     """Encode a tensor as JSON, for example as "[[1, 2], [3, 4]]".
 
-    Bytes of a string that are not UTF-8 are kept. If the tensor's name ends in "_bytes", strings
-    are encoded as {"b64": "..."} objects.
+    Bytes of a string that are not UTF-8 are copied to the JSON unchanged. If the tensor's name ends
+    in "_bytes", strings are encoded as {"b64": "..."} objects.
 
     Args:
       name: The alias of the tensor in its signature.
@@ -81,7 +81,7 @@ def encode_tensor(name: str, array: Array) -> JsonText:
 
 
 def append_tensor(text: bytearray, name: str, array: Array) -> None:
-    """Append the result of `encode_tensor` to a text. Large results are not copied for this."""
+    """Append what `encode_tensor` returns to a text, without an extra copy of large JSON."""
     kind = _KINDS.get(array.dtype)
     if kind in ("float", "other") and array.size > CHUNK_SIZE:
         _append_chunked(text, array, kind)
@@ -115,7 +115,7 @@ def encode_rows(name: str, array: Array) -> list[JsonText]:
 
 
 def quote_string(string: bytes) -> bytes:
-    """Encode a string as JSON. Bytes that are not UTF-8 are kept."""
+    """Encode a string as JSON. Bytes that are not UTF-8 are copied unchanged."""
     return b'"' + _MUST_BE_ESCAPED.sub(_escape, string) + b'"'
 
 
@@ -127,7 +127,7 @@ def _escape(match: "re.Match[bytes]") -> bytes:
 def _encode_numbers(array: Array, kind: str) -> bytes:
     if kind == "float":
         return floats.encode_floats(array)
-    # Convert the array, because orjson accepts only arrays in C order.
+    # Convert the array to C order, because orjson accepts no other memory layout.
     array = np.ascontiguousarray(array)
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY).replace(b",", b", ")
 
@@ -163,11 +163,11 @@ def _encode_strings(name: str, array: Array) -> list[bytes]:
 
 
 def nest(leaves: Sequence[bytes], shape: tuple[int, ...]) -> bytes:
-    """Join encoded elements into nested JSON lists of a shape.
+    """Join the JSON of an array's elements into nested JSON lists of the array's shape.
 
     Args:
       leaves: The elements in row-major order, as JSON.
-      shape: At least one dimension.
+      shape: The shape of the array, of at least one dimension.
     """
     if len(shape) == 1:
         return b"[" + b", ".join(leaves) + b"]"

@@ -46,8 +46,8 @@ def decode_examples(document: Json) -> list[bytes]:
 def encode_example(value: Json) -> bytes:
     """Serialise an object {feature: value or list of values} as a tf.train.Example.
 
-    Integers and booleans become an Int64List, other numbers a FloatList, strings and
-    {"b64": "..."} objects a BytesList.
+    A feature of integers or booleans becomes an Int64List, of other numbers a FloatList, of strings
+    or {"b64": "..."} objects a BytesList.
 
     Raises:
       InvalidJson: The value is no object, a feature cannot hold a value, or the values of a
@@ -119,7 +119,7 @@ def _encode_float(value: float) -> bytes:
 
 
 def _encode_message(field_number: int, content: bytes) -> bytes:
-    # Wire type 2 marks a field that begins with the length of its content.
+    # Use wire type 2 of protobuf, which marks a field that begins with the length of its content.
     return bytes([field_number << 3 | 2]) + _encode_varint(len(content)) + content
 
 

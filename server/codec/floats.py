@@ -8,16 +8,16 @@ import orjson
 
 from server.servables.servable import Array
 
-# The range of the numbers that `_round_to_decimals` handles. Such a number can be formatted without
-# an exponent, and the power of ten that scales the number to an integer of nine digits is exact in
-# a double.
+# The range of the absolute values that `_round_to_decimals` handles. Such a number can be written
+# without an exponent, and the power of ten that scales the number to an integer of nine digits is
+# exact in a double.
 _LOWEST, _HIGHEST = 1e-4, 1e9
-# From this number on, the format with six digits has an exponent.
+# From this number on, TensorFlow Serving writes a number of six digits with an exponent.
 _HIGHEST_OF_SIX = 1e6
 _EXPONENTS = tuple(10.0**exponent for exponent in range(-3, 9))
 _POWERS = np.array([10.0**exponent for exponent in range(14)])
 
-# Matches a number in orjson's output that may differ from the format with six digits: the number
+# Matches a number in orjson's output that TensorFlow Serving may write differently: a number that
 # has more than six digits or an exponent, is below 0.0001, or is null.
 _DIFFERS_FROM_SIX = re.compile(rb"[0-9.]{8}|[en]|0\.0000")
 
@@ -27,12 +27,13 @@ _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def encode_floats(array: Array) -> bytes:
     """Encode an array of floats as JSON on one line, for example as "[0.5, 1e-05, NaN]".
 
-    A number has six significant digits if these read back as the same number of the array's
-    type, else nine (float32) or seventeen (float64). An integral number ends in ".0".
-    Source: tensorflow_serving/util/json_tensor.cc.
+    A number is written with six significant digits if parsing the six digits gives the same float32
+    or float64 again, else with nine (float32) or seventeen (float64). An integral number ends in
+    ".0". Source: tensorflow_serving/util/json_tensor.cc.
 
-    orjson writes the numbers, because orjson is fast. As orjson writes the shortest digits that
-    identify a double, it gets the doubles that are nearest to the rounded decimals.
+    The function first rounds the numbers to these decimals, and then lets orjson, which is fast,
+    write the result. orjson writes the shortest decimal that identifies a double, which for a
+    rounded number is the decimal itself.
 
     Args:
       array: float32 or float64, of one dimension or more, not empty, in any memory layout.
@@ -50,13 +51,13 @@ def encode_floats(array: Array) -> bytes:
 
 
 def encode_small(array: Array) -> bytes | None:
-    """Encode a small array with orjson; None if a number may need `format_elements`."""
+    """Encode a small array with orjson; None if orjson may differ from TensorFlow Serving."""
     shortest = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return None if _DIFFERS_FROM_SIX.search(shortest) else shortest.replace(b",", b", ")
 
 
 def format_elements(array: Array) -> list[str]:
-    """Format each float of an array as JSON, one by one in Python."""
+    """Format each float as TensorFlow Serving writes it in JSON, one by one in Python."""
     numbers = array.reshape(-1).tolist()
     texts = [f"{number:.6g}" for number in numbers]
     if array.dtype == np.float32:
@@ -77,8 +78,8 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     """Round each number to the decimal of six or nine digits that TensorFlow Serving writes.
 
     Returns:
-      The doubles nearest to the decimals, with NaN for numbers that need another format; and a
-      mask that is True for the numbers with a decimal. Both have the shape of the array.
+      Two arrays of the shape of `array`: the doubles nearest to the decimals, with NaN for each
+      number that this function cannot round; and a mask that is False for these numbers.
     """
     size = np.abs(array, dtype=np.float64)
     is_zero = size == 0
@@ -93,9 +94,9 @@ def _round_to_decimals(array: Array) -> tuple[Array, Array]:
     is_six = six.astype(array.dtype) == size
     known = is_six & (size < _HIGHEST_OF_SIX)
     if array.dtype == np.float32 and not known.all():
-        # Use nine digits where six do not suffice. The significand of a float32 has 24 bits, and
-        # the power of ten has at most 28. So their product is exact in a double, and the rounding
-        # is correct.
+        # Use nine digits where six do not identify the float32. The float32 has a significand of 24
+        # bits, and the power of ten that scales it has at most 28. So their product is exact in a
+        # double (53 bits), and is rounded correctly.
         six = np.where(is_six, six, _round_decimals(size, 8 - exponent))
         known |= ~is_six
     known &= in_range

@@ -17,22 +17,22 @@ Json: TypeAlias = Any
 MAX_NESTING = 512
 """The deepest nesting of arrays and objects in a document, in levels."""
 
-# Large arrays are extracted only from documents that nest no deeper than this, apart from the
-# arrays. An array has at most 32 dimensions, so that document and array together stay far below
+# `extract_numeric_arrays` is used only if the rest of the document nests no deeper than this. An
+# array has at most 32 dimensions, so that the rest and an array together stay far below
 # `MAX_NESTING`.
 _MAX_NESTING_AROUND_ARRAYS = 64
 _MAX_SHOWN_CHARACTERS = 256
 _SPACE = " \t\r\n"
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
-# The number of decimal digits of 2^64 - 1. Longer texts become floats without int(), which refuses
-# texts of several thousand digits.
+# The number of decimal digits of 2^64 - 1. Longer integers are parsed as floats at once, because
+# int() refuses texts of several thousand digits.
 _MAX_INTEGER_DIGITS = 20
 _KEY = re.compile(rb'"[ \t\r\n]*:')
 _STRING = re.compile(rb'"[^"]*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _BRACKET_CHUNK_BYTES = 1 << 20
 _PLACEHOLDER = re.compile(r"@[0-9]+")
-# RapidJSON's forms of numbers that Python's `json` module refuses.
+# Matches Inf and -NaN, which RapidJSON accepts as numbers and Python's `json` module refuses.
 _UNKNOWN_TO_JSON = re.compile(r"Inf(?!inity)|-NaN")
 _NUMBERS_AND_QUOTES = re.compile(r'"|\\.|-NaN|Inf(?:inity)?', re.DOTALL)
 # Matches an escape sequence. Group 1 matches the escape sequence of a surrogate without its other
@@ -70,7 +70,7 @@ def parse_json(body: bytes) -> Json:
 
 
 def format_for_error(value: Json) -> str:
-    """Format a value as JSON for an error text, cut after 256 characters."""
+    """Format a value as JSON for an error text; cut the JSON after 256 characters."""
     if isinstance(value, (list, dict, RawNumericArray)):
         # Join only as many chunks as characters are shown: each chunk has at least one character.
         text = "".join(islice(_ERROR_ENCODER.iterencode(value), _MAX_SHOWN_CHARACTERS + 1))
@@ -106,7 +106,7 @@ def _parse(body: bytes, max_nesting: int) -> Json:
 
 
 def _parse_tolerantly(body: bytes, max_nesting: int) -> Json:
-    """Parse with the standard library, which knows NaN and has hooks for keys and numbers."""
+    """Parse as RapidJSON does, with Python's slower `json`, whose hooks treat keys and numbers."""
     text = body.decode("utf-8", "surrogateescape")
     if _UNKNOWN_TO_JSON.search(text):
         text = _rewrite_special_numbers(text)
@@ -159,18 +159,18 @@ def _check_nesting(document: bytes, max_nesting: int) -> None:
 
 
 def _has_unique_keys(document: bytes, value: Json) -> bool:
-    """Return whether no object has two equal keys; may wrongly return False, but never True."""
-    # Compare the number of keys in the text with the number in the value, which has lost equal
-    # keys. In a document that is one flat object, count all colons. In other documents, count the
-    # colons after a quotation mark: a colon in a string has no quotation mark before it, unless the
-    # mark is escaped.
+    """Return whether no object in the document repeats a key; False may be wrong, True never is."""
+    # Compare the number of keys in the text with the number of keys in the parsed value, in which
+    # each repeated key occurs only once. In a document that is one flat object, count all colons.
+    # In other documents, count the colons after a quotation mark: a colon in a string has no
+    # quotation mark before it, unless the mark is escaped.
     if type(value) is dict and document.count(b":") == len(value):
         return True
     return sum(1 for _ in _KEY.finditer(document)) == _count_keys(value)
 
 
 def _count_keys(value: Json) -> int:
-    """Count the keys of all objects. Lists that begin with a scalar are skipped, to save time."""
+    """Count the keys of all objects in a value; lists that begin with a scalar are skipped."""
     count, pending = 0, [value]
     while pending:
         node = pending.pop()
@@ -223,7 +223,7 @@ def _too_deep(max_nesting: int) -> InvalidJson:
 
 
 def _insert_arrays(value: Json, arrays: list[RawNumericArray]) -> Json:
-    """Replace the placeholders of `extract_numeric_arrays` ("@0", "@1" ...) by the arrays."""
+    """Replace the placeholders "@0", "@1" ... in a parsed value by the arrays they stand for."""
     if type(value) is str and _PLACEHOLDER.fullmatch(value):
         return arrays[int(value[1:])]
     if type(value) is list:

@@ -20,9 +20,10 @@ _MAX_RANK = 32
 _FLOATS = frozenset(("float32", "float64"))
 _NUMBERS = frozenset((int, float))
 _NESTED = frozenset((list, RawNumericArray))
-# For arrays of fewer elements, Python's min and max are faster than NumPy's checks for overflow.
+# Arrays of fewer elements are checked for overflow with Python's min and max, which are then faster
+# than NumPy.
 _FEW = 64
-# A bound slightly below the largest float32, so that every number within the bound fits.
+# A bound slightly below the largest float32, so that no number below the bound rounds to infinity.
 _MAX_FLOAT32 = 3.4e38
 _INTEGERS: dict[str, type[Any]] = {
     "int8": np.int8,
@@ -33,7 +34,8 @@ _INTEGERS: dict[str, type[Any]] = {
     "uint32": np.uint32,
     "uint64": np.uint64,
 }
-# TensorFlow Serving reads numbers of these types as 32 bits, and narrows them without a check.
+# TensorFlow Serving reads numbers of these types as 32-bit integers, and then drops the high bits
+# without an error.
 _NARROW = frozenset(("int8", "int16", "uint8"))
 
 
@@ -106,7 +108,7 @@ def is_base64(value: Json) -> bool:
 
 
 def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> Array | None:
-    """Stack the RawNumericArrays of a level. None if shapes differ or other values occur."""
+    """Stack the RawNumericArrays at one level; None if shapes or kinds of items differ."""
     arrays: list[Array] = []
     for item in level:
         array = item.to_array(dtype) if type(item) is RawNumericArray else None
@@ -120,7 +122,7 @@ def _stack_raw_arrays(level: list[Json], shape: tuple[int, ...], dtype: str) -> 
 
 
 def _expand_raw_arrays(value: Json, level: int = 0) -> Json:
-    """Replace each RawNumericArray by lists, unless it is nested deeper than an array can be."""
+    """Replace each RawNumericArray by lists, down to the largest depth that an array can have."""
     if type(value) is RawNumericArray:
         return value.tolist()
     if type(value) is not list or level > _MAX_RANK:
@@ -220,7 +222,7 @@ def _ragged_error(value: Json, shape: tuple[int, ...]) -> InvalidTensor:
 def _iterate_shape_errors(
     value: Json, shape: tuple[int, ...], level: int
 ) -> Iterator[InvalidTensor]:
-    """Yield an error for each element that contradicts the shape, in the document's order."""
+    """Yield an error for each list or scalar that does not fit the shape, in document order."""
     if type(value) is not list:
         if level != len(shape):
             yield InvalidTensor(

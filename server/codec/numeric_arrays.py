@@ -47,7 +47,7 @@ class RawNumericArray:
     """A rectangular JSON array of numbers, without a Python object for each number."""
 
     def __init__(self, text: bytes, shape: tuple[int, ...], parsed: Any) -> None:
-        """Wrap a parsed text.
+        """Wrap the text of an array and simdjson's parse of the text.
 
         Args:
           text: The JSON array.
@@ -65,8 +65,8 @@ class RawNumericArray:
           dtype: TensorFlow's name of the element type, for example "float32".
 
         Returns:
-          The array, or None if some number does not fit the type. Decoding the result of
-          `tolist` then raises the error that names the number.
+          The array, or None if some number does not fit the type. The caller then decodes the
+          result of `tolist` element by element, which raises an error that names the number.
         """
         if dtype in _FLOATS:
             return self._convert("d", np.float64, _FLOATS[dtype])
@@ -88,7 +88,8 @@ class RawNumericArray:
             # number, so the shape counts more numbers than there are.
             return None
         if wide is np.int64 and narrow is not np.int64:
-            # Check narrower integer types against 32 bits, as TensorFlow Serving does.
+            # Refuse numbers beyond 32 bits for all narrower integer types, as TensorFlow Serving
+            # does. Smaller overflows drop the high bits.
             bounds = np.iinfo(np.int32)
             if array.min() < bounds.min or array.max() > bounds.max:
                 return None
@@ -100,8 +101,8 @@ def extract_numeric_arrays(body: bytes) -> tuple[bytes, list[RawNumericArray]] |
     """Replace each large array of numbers in a document by a placeholder: "@0", "@1" ...
 
     Returns:
-      The document with the placeholders, and the arrays. None if the document has no large array,
-      or if only the general parser can parse one of the arrays.
+      The document with the placeholders, and the arrays. None if the caller must parse the document
+      without this function: it has no large array, or an array that simdjson cannot parse.
     """
     if simdjson is None:
         return None
@@ -120,13 +121,14 @@ def _extract(
         array = _parse_array(body[start:end])
         if array is None:
             return None
-        # The region may be part of a string. Then the quotes of the placeholder make the document
-        # invalid JSON, and the caller parses the original document.
+        # The numbers may be part of a string. Then the quotes of the placeholder make the document
+        # invalid JSON, so that the caller parses the original document instead.
         rest += [body[previous_end:start], b'"@%d"' % len(arrays)]
         arrays.append(array)
         previous_end = end
     rest.append(body[previous_end:])
-    # Extract nothing if a string of the document itself may look like a placeholder.
+    # Extract nothing if the rest of the document contains "@", because one of its strings may look
+    # like a placeholder.
     if not arrays or any(b"@" in text or b"\\u0040" in text for text in rest[::2]):
         return None
     return b"".join(rest), arrays
@@ -162,8 +164,8 @@ def _parse_array(text: bytes) -> RawNumericArray | None:
 class _ShapeCache:
     """Maps the brackets and commas of recent arrays to their shapes.
 
-    Most requests to a server have one of few shapes. Comparing the brackets takes a twentieth of
-    the time of computing the shape.
+    Most requests to a server contain arrays of the same few shapes. Comparing the brackets takes a
+    twentieth of the time of computing the shape.
     """
 
     _MAX_ENTRIES, _MAX_BYTES = 4, 1 << 20
@@ -194,8 +196,9 @@ def _compute_shape(structure: bytes) -> tuple[int, ...] | None:
     shape: list[int] = []
     inner = b""
     for level in reversed(range(rank)):
-        # The end of the first list of a level is the first run of (rank - level) closing brackets.
-        # The outermost list ends with the text; searching for its end would take long.
+        # The first list of a nesting level ends at the first run of (rank - level) closing
+        # brackets. The outermost list ends with the text, so skip the search, which would take
+        # long.
         end = structure.find(b"]" * (rank - level), level) if level else len(structure) - rank
         if end < 0:
             return None

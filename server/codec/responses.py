@@ -37,7 +37,7 @@ def encode_row_format(outputs: Mapping[str, Array]) -> JsonText:
     count = _get_batch_size(outputs)
     if not count:
         return _encode_object({"predictions": b"[]"})
-    # Encode the rows in chunks, because the texts of all rows together would take several times the
+    # Encode the rows in chunks: a separate bytes object for every row would take several times the
     # memory of the body.
     row_size = max(array.size // count for array in outputs.values())
     step = max(1, array_to_json.CHUNK_SIZE // max(1, row_size))
@@ -157,7 +157,7 @@ def _encode_list_member(key: str, value: JsonText) -> JsonText:
     before, after = b'{\n    "%s": ' % key.encode(), b"\n}"
     is_list = len(value) > 2 and value.endswith(b"]")
     if type(value) is bytearray:
-        # Extend a bytearray in place: it is a large text, and a copy would take long.
+        # Extend a bytearray in place, because copying a large text would take long.
         value[:0] = before
         if is_list:
             value[-1:] = b"\n    ]"

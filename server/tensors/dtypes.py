@@ -21,13 +21,13 @@ class ElementType:
       number: the value of the enum DataType.
       field: the name of the TensorProto field that holds values of the type.
       dtype: the NumPy dtype of an array of such elements.
-      is_raw: whether the values in the serialised field have the same bytes as in an array on a
-        little-endian machine.
-      parts: the dtype of the real and the imaginary part of a complex number, which the field
-        holds one after the other; None for types that are not complex.
-      bits: the unsigned dtype of a value's bit pattern, if the field holds bit patterns, each
-        widened to an int32; None if the field holds values.
-      tag: the serialised tag that precedes the values of the field.
+      is_raw: whether the serialised field holds the same bytes as the memory of an array on a
+        little-endian machine, so that they can be copied.
+      parts: for a complex type, the dtype of the real and of the imaginary part, which the field
+        holds one after the other; None for other types.
+      bits: for float16 and bfloat16, whose field holds each value's bit pattern as an int32: the
+        unsigned dtype of the bit pattern. None for other types.
+      tag: the field's protobuf tag (field number and wire type) in serialised form.
     """
 
     number: int
@@ -79,7 +79,8 @@ BY_NUMBER: dict[int, ElementType] = {
 }
 """The element types by their DataType number."""
 
-# Look up by dtype, not by name, because NumPy computes the name of a dtype on each access.
+# Use the dtypes themselves as keys, not their names, because NumPy computes the name of a dtype on
+# each access.
 BY_DTYPE: dict[np.dtype[Any], ElementType] = {
     element_type.dtype: element_type for element_type in _ELEMENT_TYPES
 }

@@ -22,7 +22,7 @@ def encode_varint(number: int) -> bytes:
 
 
 def field_tag(field_number: int, wire_type: int = WIRE_TYPE_LEN) -> bytes:
-    """Encode the tag that precedes the value of a field."""
+    """Encode a field's tag: its number and wire type, which precede the value of the field."""
     return encode_varint(field_number << 3 | wire_type)
 
 

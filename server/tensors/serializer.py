@@ -1,8 +1,8 @@
 """Serialises arrays as TensorProtos without building messages.
 
-Building the messages would take half of the time of a small reply, and would copy a large array
-value by value. The bytes are those that TensorFlow's C++ runtime writes (`Tensor::AsProtoField`
-and `Tensor::AsProtoTensorContent`).
+Building protobuf message objects would take half of the time of a small reply, and would copy a
+large array value by value. The bytes are those that TensorFlow's C++ runtime writes
+(`Tensor::AsProtoField` and `Tensor::AsProtoTensorContent`).
 
 Sources: tensorflow/core/framework/tensor.proto, tensorflow/core/framework/tensor.cc;
 https://protobuf.dev/programming-guides/encoding for packed fields and for maps.
@@ -29,7 +29,8 @@ _TENSOR_CONTENT_TAG = protobuf_wire.field_tag(4)
 # The tags of the key and the value of a map entry: a map is a repeated message with a key (field 1)
 # and a value (field 2).
 _KEY_TAG, _VALUE_TAG = protobuf_wire.field_tag(1), protobuf_wire.field_tag(2)
-# An array of fewer bytes is copied, which is faster than creating a memoryview of the array.
+# The bytes of an array below this size are copied at once, which is faster than creating a
+# memoryview of the array.
 _COPY_BELOW_BYTES = 4096
 
 
@@ -56,16 +57,16 @@ def serialize_tensor(array: Array, as_content: bool = False) -> bytes:
 
 
 def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
-    """Serialise an array of any shape as the chunks of a TensorProto.
+    """Serialise an array of any shape as a TensorProto, in chunks of bytes.
 
-    A large array stays a chunk of its own, so that the array is copied only once, when the caller
-    joins all chunks of a reply.
+    The bytes of a large array are a chunk of their own, a view of the array's memory. They are
+    copied only once, when the caller joins all chunks of a reply.
 
     Args:
       array: numbers, or an object array of strings.
-      as_content: whether numbers are written to `tensor_content` rather than to the typed field,
-        such as `float_val`, that all clients read. Strings are always written to `string_val`:
-        no client in Python reads strings from `tensor_content`.
+      as_content: whether numbers are written to `tensor_content`. Otherwise they are written to the
+        typed field, such as `float_val`, which all clients read. Strings are always written to
+        `string_val`: no client in Python reads strings from `tensor_content`.
 
     Returns:
       Chunks whose concatenation is the serialised message.
@@ -92,7 +93,7 @@ def serialize_chunks(array: Array, as_content: bool = False) -> list[Chunk]:
 def serialize_map_entry(
     tag: bytes, alias: str, array: Array, as_content: bool = False
 ) -> list[Chunk]:
-    """Serialise an array as the chunks of one entry of a `map<string, TensorProto>`.
+    """Serialise an array as one entry of a `map<string, TensorProto>`, in chunks of bytes.
 
     Args:
       tag: the tag of the map's field, such as that of `PredictResponse.outputs`.
@@ -121,7 +122,8 @@ def _map_entry_prefix(
     """Return all bytes of a map entry that precede the bytes of the array.
 
     Returns:
-      Empty if the dtype's serialised values differ from the bytes of the array.
+      The bytes. Empty if the array cannot be copied as it is, because its serialised values differ
+      from its bytes in memory.
     """
     element_type = BY_DTYPE.get(dtype)
     size = math.prod(shape) * dtype.itemsize
@@ -146,7 +148,7 @@ def _map_entry_header(tag: bytes, alias: str, value_size: int) -> bytes:
 
 
 def _memory_chunks(array: Array) -> tuple[Chunk, Chunk]:
-    """Return the array's size in bytes as a varint, and the array's bytes."""
+    """Return an array as a length-delimited value: its size in bytes as a varint, and its bytes."""
     memory = _byte_view(array)
     return protobuf_wire.encode_varint(len(memory)), memory
 
@@ -159,7 +161,7 @@ def _byte_view(array: Array) -> memoryview:
 def _tensor_header(dtype_number: int, shape: tuple[int, ...]) -> bytes:
     """Serialise the fields `dtype` and `tensor_shape` of a TensorProto."""
     proto = tensor_pb2.TensorProto(dtype=dtype_number)
-    # Set the field even for a scalar, whose shape message is empty, as the C++ runtime does.
+    # Set `tensor_shape` even for a scalar, whose shape message is empty, as the C++ runtime does.
     proto.tensor_shape.SetInParent()
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
@@ -176,7 +178,7 @@ def _string_chunks(array: Array, tag: bytes) -> list[Chunk]:
 
 
 def _serialize_values(array: Array, element_type: ElementType) -> bytes:
-    """Serialise the typed field of an array whose values are written as varints."""
+    """Serialise the typed field, such as `int_val`, of an array whose values become varints."""
     flat = array.reshape(-1)
     if element_type.bits is not None:
         flat = flat.view(element_type.bits)

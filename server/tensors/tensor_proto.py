@@ -24,8 +24,8 @@ Without a limit, a proto of a few bytes could demand any amount of memory: the l
 list is repeated until the declared shape is full.
 """
 
-# Whether the installed protobuf has the array protocol for repeated fields. Without the protocol,
-# NumPy converts a repeated field value by value, which is slow.
+# Whether the repeated fields of the installed protobuf have NumPy's array protocol (`__array__`).
+# Without the protocol, NumPy converts a repeated field value by value, which is slow.
 _HAS_ARRAYS = hasattr(tensor_pb2.TensorProto().float_val, "__array__")
 
 
@@ -37,7 +37,7 @@ def tensor_proto_to_array(proto: TensorProto, alias: str, max_bytes: int = MAX_B
 
     Args:
       proto: the tensor.
-      alias: the name of the input, for the text of an error.
+      alias: the input's name in the signature, for the text of an error.
       max_bytes: the largest size of the array in bytes; strings count eight bytes each.
 
     Returns:
@@ -81,7 +81,7 @@ def _to_shape(proto: Any) -> tuple[int, ...]:
 
 
 def _typed_values(values: Any, element_type: ElementType) -> Array:
-    """Convert the repeated field of an element type to an array of shape [n]."""
+    """Convert the values of a typed field, such as `float_val`, to an array of shape [n]."""
     dtype = element_type.dtype
     if dtype.hasobject:
         return _to_object_array(values)
@@ -92,7 +92,7 @@ def _typed_values(values: Any, element_type: ElementType) -> Array:
         bits = _numeric_array(values, element_type.field, np.int32)
         return bits.astype(element_type.bits).view(dtype)
     if element_type.field == "int_val":
-        # Convert to int32 first: a narrow integer type keeps the low bits of the int32, as in the
+        # Convert to int32 first. Converting to a narrower type then drops the high bits, as in the
         # C++ runtime.
         return _numeric_array(values, element_type.field, np.int32).astype(dtype)
     return _numeric_array(values, element_type.field, dtype)
@@ -108,7 +108,8 @@ def _numeric_array(values: Any, field: str, dtype: Any) -> Array:
         return np.array(values, dtype)
     if field not in ("float_val", "double_val"):
         return np.fromiter(values, dtype, len(values))
-    # Serialise a message that holds only this field: its last bytes are the bytes of the array.
+    # Serialise a message that holds only this field: its last bytes are the values, without a
+    # conversion of each value.
     message = tensor_pb2.TensorProto()
     getattr(message, field).MergeFrom(values)
     size = len(values) * np.dtype(dtype).itemsize
