@@ -19,7 +19,8 @@ from trainer.model.spec import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 logger = logging.getLogger("tensorflow.trainer")
 
 BATCH_SIZE = "batch_size"
-# The key that TPUEstimator adds to the params of model_fn in a run on a TPU only.
+# # The key that TPUEstimator adds to the params of model_fn in a run on a TPU only. The converted
+# model_fn tests for this key, and so knows where it runs.
 _CONTEXT = "context"
 
 
@@ -63,7 +64,7 @@ def to_tpu_estimator(
       predict_batch_size: the global batch size of prediction, in rows; None for train_batch_size.
       tpu_config: the settings of the training loop on the TPU; None takes those of the config.
       config: the settings of the run; None takes those of the estimator.
-      use_tpu: see `TPUEstimator`.
+      use_tpu: whether to run on a TPU; see `TPUEstimator`.
       options: further arguments of `TPUEstimator`, such as eval_on_tpu or export_to_tpu.
 
     Returns:
@@ -120,7 +121,7 @@ def to_tpu_estimator(
 def _batch_sizes(
     train_batch_size: int | None, eval_batch_size: int | None, predict_batch_size: int | None
 ) -> dict[str, Any]:
-    """Return TPUEstimator's batch size arguments; missing sizes become train_batch_size."""
+    """Return TPUEstimator's batch size arguments: name → size; None becomes train_batch_size."""
     return {
         "train_batch_size": train_batch_size,
         "eval_batch_size": eval_batch_size or train_batch_size,

@@ -14,7 +14,8 @@ from trainer.tensorflow_internals import tpu_function, tpu_optimizer
 logger = logging.getLogger("tensorflow.trainer")
 
 _SUM = "CrossReplicaSum"
-# Optimizers that sum gradients over the replicas themselves.
+# # Optimizers that sum gradients over the replicas themselves, so that the patch must not average
+# these gradients again.
 _REDUCING_OPTIMIZERS = (CrossShardOptimizer, tpu_optimizer.CrossShardOptimizer)
 _METHODS = (_COMPUTE, _APPLY) = ("compute_gradients", "apply_gradients")
 _Method = Callable[..., Any]
@@ -71,7 +72,7 @@ class _OptimizerPatch:
 
     @contextmanager
     def _enter(self) -> Iterator[bool]:
-        """Count nested calls; yield whether this call is the outermost one."""
+        """Count nested calls of wrapped methods; yield whether this call is the outermost one."""
         self._depth += 1
         try:
             yield self._depth == 1

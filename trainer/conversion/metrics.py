@@ -33,7 +33,7 @@ class MetricCall:
         return [part for part in tf.nest.flatten(self.arguments) if tf.is_tensor(part)]
 
     def replay(self, tensors: list[Any]) -> Any:
-        """Make the call with other tensors.
+        """Call the metric function with other tensors in place of the recorded ones.
 
         Args:
           tensors: replacements of `tensors()`, in the same order.
@@ -138,7 +138,7 @@ class HostMetrics:
     """Computes recorded metrics on the host, through TPUEstimatorSpec.eval_metrics.
 
     Attributes:
-      calls: metric name → call.
+      calls: metric name → recorded call.
       num_rows: the batch size of a replica, in rows.
     """
 
@@ -150,7 +150,7 @@ class HostMetrics:
         """Build the eval_metrics of a TPUEstimatorSpec.
 
         Returns:
-          (metric function, tensors [num_rows, ...]).
+          (metric function, tensors of shape [num_rows, ...]): the function takes these tensors.
 
         Raises:
           InvalidSetting: a metric uses a tensor that does not have one row per example.

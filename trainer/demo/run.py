@@ -112,7 +112,7 @@ class _Demo:
             )
 
     def _prepare_data(self, training_file: Path, test_file: Path) -> Digits:
-        """Write the digits to files; return the test digits."""
+        """Write the training and the test digits to TFRecord files; return the test digits."""
         with self._step("1/5 data") as report:
             # Import httpx before training, so that a missing package is reported early.
             serving.import_httpx()
@@ -125,7 +125,7 @@ class _Demo:
         return test_digits
 
     def _serve(self, base_path: Path, served_digits: Digits) -> None:
-        """Serve both metagraphs, and compare their predictions.
+        """Serve the CPU and the TPU metagraph, and compare their predictions for the digits.
 
         Raises:
           DemoFailed: the predictions of two servers differ.
@@ -186,7 +186,7 @@ class _Demo:
 
 
 def _query_servers(base_path: Path, images: np.ndarray[Any, Any]) -> dict[str, Predictions]:
-    """Serve each metagraph in turn, and query it over both protocols.
+    """Serve the CPU and the TPU metagraph in turn, and query each over REST and gRPC.
 
     Args:
       base_path: the directory of the model's versions.
@@ -211,7 +211,7 @@ def _silence_tensorflow() -> None:
 
 
 def _describe_export(version: str) -> str:
-    """Describe the metagraphs and the size of an exported version."""
+    """Describe the metagraphs and the size of an exported model version, for the printed result."""
     saved_model = metagraph.read_saved_model(version)
     tag_sets = " and ".join(tags.format_tags(graph.tags) for graph in saved_model.metagraphs)
     size = (saved_model.graph_bytes + saved_model.variables_bytes) / 1e6

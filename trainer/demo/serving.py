@@ -21,8 +21,8 @@ from tpuserve.errors import ExtraNotInstalled, Unavailable
 from tpuserve.tags import TagSet
 
 HOST = "127.0.0.1"
-# Search for free ports below the range of ephemeral ports. The system could assign an ephemeral
-# port to another process before the server binds the port.
+# # Search for free ports below the range of ephemeral ports. The operating system could assign an
+# ephemeral port to another process before the server binds the port.
 _PORTS = range(20_000, 32_000)
 START_TIMEOUT_SECONDS = 120
 STOP_TIMEOUT_SECONDS = 30
@@ -34,7 +34,7 @@ class Predictions:
 
     Attributes:
       classes: int [n], the predicted digits.
-      probabilities: float [n, 10].
+      probabilities: float [n, 10], the probability of each class.
     """
 
     classes: np.ndarray[Any, Any]

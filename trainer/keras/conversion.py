@@ -121,7 +121,7 @@ def model_to_tpu_estimator(
 def _load_or_check(
     model: Any, path: str | None, custom_objects: Mapping[str, Any] | None
 ) -> tuple[KerasAdapter, Any]:
-    """Return the model, loaded from the path if one is set, and the adapter for its Keras."""
+    """Return the adapter for the model's Keras, and the model: loaded if `path` is set."""
     if (model is None) == (path is None):
         state = "neither is" if model is None else "both are"
         raise InvalidSetting(
@@ -140,7 +140,7 @@ def _convert_model(
     *,
     use_tpu: bool,
 ) -> ConvertedModel:
-    """Check that a model can be converted; first clone a model built without eager execution."""
+    """Convert a model after checking its options; clone a model built without eager execution."""
     graph_model = None
     if tf2_engine.is_graph_model(model):
         # Imported here, so that a program without models of TensorFlow 1 does not import tf_keras.
@@ -154,7 +154,7 @@ def _convert_model(
 
 
 def _prepare_first_checkpoint(converted: ConvertedModel, model_dir: str, *, is_chief: bool) -> str:
-    """Check the newest checkpoint in model_dir; without one, let the chief write the first.
+    """Check that model_dir's newest checkpoint fits; without one, let the chief write the first.
 
     Returns:
       A description of the values that a training starts from, for the log.

@@ -52,15 +52,15 @@ class KerasTPUEstimator(TPUEstimator):
             **options,
         )
         if options.get("batch_axis") is None:
-            # Encode the input for the infeed, because datasets may be as for model.fit, with int64
-            # labels and batches of any size.
+            # # Encode the input for the infeed, because datasets may be as for model.fit: with
+            # int64 labels and batches of any size, which the infeed does not support.
             assert isinstance(self._program, TPUModelProgram)
             self._program = dataclasses.replace(self._program, encode_input=codec.encode)
         self._converted = converted
 
     @property
     def converted_model(self) -> ConvertedModel:
-        """Return the Keras model."""
+        """Return the converted Keras model, with its adapter and its checkpoint variables."""
         return self._converted
 
     @property
@@ -106,7 +106,7 @@ class KerasTPUEstimator(TPUEstimator):
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Generator[Any, None, None]:
-        """Return a generator of the model's outputs, by name; see `Estimator.predict`."""
+        """Yield predictions, as dicts of output name → value; see `Estimator.predict`."""
         return super().predict(
             accept_sample_weights(input_fn),
             predict_keys,
@@ -126,7 +126,9 @@ class KerasTPUEstimator(TPUEstimator):
         *,
         warm_up: WarmUp | bool | None = None,
     ) -> bytes:
-        """Write a SavedModel; without a receiver function, requests contain the model's inputs.
+        """Write a SavedModel.
+
+        If serving_input_receiver_fn is None, requests contain the inputs that the model defines.
 
         See `Estimator.export_saved_model`.
         """
@@ -163,7 +165,7 @@ class KerasTPUEstimator(TPUEstimator):
         )
 
     def _receiver_fn_or_default(self, receiver_fn: Callable[[], Any] | None) -> Callable[[], Any]:
-        """Return the receiver function; in place of None, one that receives the model's inputs."""
+        """Return receiver_fn; for None, a function that receives the inputs the model defines."""
         if receiver_fn is not None:
             return receiver_fn
         return serving_inputs.serving_input_receiver_fn(

@@ -62,13 +62,14 @@ _METHODS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     },
     "tf_keras.Model": {"_flatten_layers": (1, ())},
 }
-# The base classes of layers and of models in tf_keras, as (module, name): the class of TensorFlow
-# 2's engine → the class of TensorFlow 1's engine.
+# # The base classes of layers and of models in tf_keras, as (module, name): the class for
+# TensorFlow 2 → the class for TensorFlow 1, which tf_keras uses while eager execution is off.
 _ENGINE_CLASSES = {
     ("tf_keras.src.engine.base_layer", "Layer"): ("tf_keras.src.engine.base_layer_v1", "Layer"),
     ("tf_keras.src.engine.training", "Model"): ("tf_keras.src.engine.training_v1", "Model"),
 }
-# The prefix of the modules with tf.layers' layers, which always have the engine of TensorFlow 1.
+# # The prefix of the modules that define the layers of tf.layers. These layers always have the base
+# class for TensorFlow 1 (base_layer_v1).
 LEGACY_TF_LAYERS = "tf_keras.src.legacy_tf_layers."
 
 # The private attributes that trainer reads: package → kind of object → attributes. The functions
@@ -158,14 +159,17 @@ def get_private_attribute(owner: Any, attribute: str) -> Any:
 
 
 def get_loaded_engine_classes() -> dict[type, type]:
-    """Return the base classes of tf_keras's engines: TensorFlow 1's class → TensorFlow 2's class.
+    """Return tf_keras's base classes: the one for TensorFlow 1 → the one for TensorFlow 2.
+
+    The base classes for TensorFlow 1 are those of base_layer_v1 and training_v1, which tf_keras
+    uses while eager execution is off.
 
     Returns:
       One entry for layers and one for models; an empty dict if tf_keras is not
       imported.
 
     Raises:
-      UnsupportedKeras: a module of tf_keras lacks its class.
+      UnsupportedKeras: a module of tf_keras lacks its base class.
     """
     paths = [path for pair in _ENGINE_CLASSES.items() for path in pair]
     if any(module not in sys.modules for module, _ in paths):
@@ -238,7 +242,8 @@ def _check_name(
     Args:
       name: the name, for the message.
       get_value: returns the value, or raises UnsupportedKeras.
-      call: the number of positional arguments and the keyword arguments; None for no call.
+      call: the number of positional arguments and the names of the keyword arguments; None if
+        trainer does not call the value.
     """
     try:
         value = get_value()

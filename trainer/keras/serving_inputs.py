@@ -1,4 +1,4 @@
-"""The default serving_input_receiver_fn of an exported Keras model: receives its inputs."""
+"""The default serving_input_receiver_fn of a Keras model, which receives the model's inputs."""
 
 import contextlib
 from collections.abc import Callable

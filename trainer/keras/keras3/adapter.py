@@ -96,7 +96,8 @@ class _Keras3Adapter:
         return [variable.value for variable in averages]
 
     def iterations(self, model: Any) -> Any:
-        # Read the private variable, which counts steps. The public `iterations` counts updates of
+        # # Read the private variable `_iterations`, which counts steps. The public `iterations`
+        # counts updates of
         # the weights, which are fewer if the optimizer accumulates gradients over several steps.
         return get_private_attribute(model.optimizer, "_iterations").value
 
@@ -192,8 +193,8 @@ class _Keras3Adapter:
         }
         for layer in self.layers(model):
             metrics = get_private_attribute(layer, "_metrics")
-            # Ignore the metrics of compile() among the model's own metrics: only metrics of
-            # add_metric are unsupported.
+            # # Ignore the metrics that compile() has added to the model: only metrics that the user
+            # has added by add_metric are unsupported.
             if metrics and (layer is not model or set(metrics) - compiled_metrics):
                 yield "add_metric", layer.name
             if not isinstance(layer, keras.Model):
@@ -227,7 +228,7 @@ ADAPTER = _Keras3Adapter()
 
 
 def _user_losses(model: Any) -> Any:
-    """Return the loss argument of compile(); None without a loss."""
+    """Return the `loss` argument that the user passed to compile(); None without a loss."""
     compiled = get_private_attribute(model, "_compile_loss")
     return None if compiled is None else get_private_attribute(compiled, "_user_loss")
 
@@ -296,7 +297,7 @@ def _multiply_regularizer(regularizer: Any, factor: int) -> Any:
 
 
 def _make_next_seed(generator: Any) -> Any:
-    """Return a replacement for a generator's next(), with seeds that differ between replicas."""
+    """Return a replacement for a SeedGenerator's next(): its seeds differ between replicas."""
     original_next = generator.next
 
     def next_seed(*arguments: Any, **named: Any) -> Any:
@@ -306,7 +307,7 @@ def _make_next_seed(generator: Any) -> Any:
 
 
 def _seed_generators(layer: Any) -> list[Any]:
-    """Return the seed generators of a layer."""
+    """Return the keras.random.SeedGenerators that a layer owns."""
     return [
         value
         for value in (*vars(layer).values(), *getattr(layer, "_seed_generators", ()))

@@ -1,4 +1,4 @@
-"""The compiled loss of a Keras 3 model, in the form that a step on several replicas needs."""
+"""The compiled loss of a Keras 3 model, without metrics and scaled for several replicas."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from trainer.keras.keras_internals import CompileLoss, get_private_attribute
 
 
 class _CompileLossWithoutMetrics(CompileLoss):
-    """A compiled loss without metrics for the losses of single outputs."""
+    """A CompileLoss that has no metrics for the losses of the single outputs."""
 
     @property
     def metrics(self) -> list[Any]:
-        """Return a None for each loss, because CompileLoss zips the losses with its metrics."""
+        """Return a None for each loss: CompileLoss needs as many metrics as losses."""
         return [None] * len(self._flat_losses or [None])
 
 
@@ -33,7 +33,7 @@ class _SumOverBatchLoss(keras.losses.Loss):
         self._loss, self._replicas = loss, replicas
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Return the scaled loss of a replica's rows."""
+        """Return the sum of the loss over a replica's rows, times the number of replicas."""
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 

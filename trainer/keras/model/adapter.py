@@ -60,7 +60,7 @@ class KerasAdapter(Protocol):
         """Return the path and the tf.Variable of each variable of a model's optimizer."""
 
     def trainable_variables(self, model: Any) -> list[Any]:
-        """Return the tf.Variables for which gradients are computed."""
+        """Return the trainable tf.Variables of a model, in the order of the gradients."""
 
     def moving_averages(self, model: Any) -> list[Any]:
         """Return the moving average of each trainable variable; empty without averages."""
@@ -90,7 +90,7 @@ class KerasAdapter(Protocol):
         """
 
     def scale_loss(self, model: Any, loss: Any) -> Any:
-        """Multiply the loss by the optimizer's loss scale, before gradients are computed."""
+        """Multiply the loss by the optimizer's loss scale (mixed precision), for the gradients."""
 
     def apply_gradients(self, model: Any, gradients: Sequence[Any]) -> None:
         """Run one step of the optimizer, with one gradient for each trainable variable."""
@@ -99,10 +99,10 @@ class KerasAdapter(Protocol):
         """Return a context in which random layers draw different numbers on each replica."""
 
     def metric_variables(self, model: Any) -> list[Any]:
-        """Return the tf.Variables of all metrics that are built."""
+        """Return the tf.Variables of a model's metrics, as far as the metrics have created them."""
 
     def local_variables(self) -> list[Any]:
-        """Return the tf.Variables that belong to Keras and no model, such as its global seed."""
+        """Return the tf.Variables that belong to Keras and to no model, such as its global seed."""
 
     def update_metrics(self, model: Any, y: Any, y_pred: Any, weights: Any) -> None:
         """Update the metrics with the labels, outputs and sample weights of a batch."""
@@ -117,10 +117,10 @@ class KerasAdapter(Protocol):
         """Reset the state of all metrics."""
 
     def get_mask(self, tensor: Any) -> Any:
-        """Return the Keras mask of an output, or None."""
+        """Return the mask that Keras has attached to an output tensor; None without a mask."""
 
     def set_mask(self, tensor: Any, mask: Any) -> None:
-        """Attach a Keras mask to an output."""
+        """Attach a mask to an output tensor, where Keras's losses and metrics look for it."""
 
     def finish_training(self, model: Any) -> None:
         """Replace the weights by their moving averages, if any, as model.fit does at its end."""
@@ -133,12 +133,12 @@ class KerasAdapter(Protocol):
           use_tpu: whether the estimator will run on a TPU.
 
         Returns:
-          A key of `trainer.keras.model.unsupported_options`, and the layer or object that has the
-          option ('' for the model itself), for each such option.
+          For each such option: its key in `trainer.keras.model.unsupported_options`, and the name
+          of the layer or object that has the option ('' for the model itself).
         """
 
     def describe(self, model: Any) -> dict[str, str]:
-        """Describe the optimizer, the loss, the metrics and the ignored options for a log line."""
+        """Return the parts of a log line on compile(): name, such as "optimizer" → description."""
 
 
 def find_adapter(model: Any) -> KerasAdapter:
@@ -163,7 +163,7 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
       custom_objects: name → class or function that the file needs.
 
     Returns:
-      The adapter for that Keras, and the model.
+      The adapter for the Keras that wrote the model, and the model.
 
     Raises:
       InvalidSetting: there is no model at the path, or the model needs classes or functions that
@@ -177,8 +177,8 @@ def load_model(path: str, custom_objects: Mapping[str, Any] | None) -> tuple[Ker
             f"program with TensorFlow 1 behaviour. Save the model by model.save('model.h5'), or "
             f"run the program with --no-tf1."
         )
-    # A program of TensorFlow 1 gets a model that is built for its graph. The exception is a .keras
-    # file, which Keras can load only with eager execution.
+    # # In a program without eager execution, load a model of tf_keras for the default graph, as
+    # tf_keras would. Load a .keras file eagerly, because tf_keras cannot load it in any other way.
     builds_graph_model = (
         adapter.has_graph_mode
         and not is_zip

@@ -22,7 +22,7 @@ def explain_batch_error(
 
     Args:
       error: an error that was raised while a step was traced or the model was built.
-      label: the model's Keras and its name.
+      label: the model's Keras and its name, such as "tf_keras model digits".
       parts: the parts of the batch, such as features, labels and weights: name → tensor, a nest
         of tensors, or None.
 
@@ -44,7 +44,7 @@ def explain_batch_error(
 
 
 def _original_error(error: BaseException) -> BaseException:
-    """Return the original of an error that AutoGraph raised with a traceback as its text."""
+    """Return the error that AutoGraph replaced by one whose text is a traceback."""
     while hasattr(error.__context__, "ag_error_metadata"):
         assert error.__context__ is not None
         error = error.__context__

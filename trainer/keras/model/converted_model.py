@@ -24,9 +24,9 @@ class ConvertedModel:
         eager execution; otherwise None.
       input_names: the names of the inputs; see `KerasAdapter.input_names`.
       name_maps: the user's names for metrics and outputs.
-      is_in_checkpoint: whether a checkpoint has the model's variables. Then no initial values are
-        needed.
-      label: the model's Keras and its name, for messages.
+      is_in_checkpoint: whether a checkpoint has the model's variables. If so, the estimator needs
+        no initial values from the model.
+      label: the model's Keras and its name for messages, such as "tf_keras model digits".
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ConvertedModel:
         return variables.initial_values(self.adapter, self.model, self.variables())
 
     def build_from(self, x: Any) -> None:
-        """Build a model that has no variables yet for the shapes and dtypes of a batch.
+        """Create a model's variables, if it has none yet, for the shapes and dtypes of a batch.
 
         Args:
           x: a tensor or a nest of tensors: the model's inputs. Only shapes and dtypes are read.

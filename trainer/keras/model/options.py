@@ -9,7 +9,7 @@ _STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_metrics")
 
 
 def overridden_steps(model: Any, base: type) -> Iterator[tuple[str, str]]:
-    """Find the step methods that a model's own class overrides.
+    """Find the step methods, such as train_step, that a model's own class overrides.
 
     Args:
       model: the Keras model.

@@ -1,8 +1,10 @@
-"""Switches tf_keras between its two engines: TensorFlow 2's, and the one for TensorFlow 1's graphs.
+"""Switches tf_keras between its base classes for TensorFlow 2 and those for TensorFlow 1.
 
-If eager execution is off, tf_keras builds layers and models with its TensorFlow 1 engine. Building
-a layer or a model selects the engine by changing the base classes of tf_keras's classes, for the
-whole process. So a model of one engine breaks as soon as a model of the other engine is built.
+tf_keras has two implementations of Layer and Model: base_layer and training for TensorFlow 2, and
+base_layer_v1 and training_v1 for programs without eager execution. This module calls them the
+engine of TensorFlow 2 and the engine of TensorFlow 1. Building a layer or a model selects the
+engine by changing the base classes of tf_keras's classes, for the whole process. So a model of one
+engine breaks as soon as a model of the other engine is built.
 """
 
 import contextlib
@@ -18,16 +20,17 @@ _depth = 0
 
 def is_graph_model(model: Any) -> bool:
     """Return whether a Keras model was built without eager execution, for a graph and session."""
-    # Look for this attribute and not at the bases of the model's class: the bases tell the present
-    # engine of the class, and not the engine with which the model was built.
+    # # Look for this attribute and not at the base classes of the model's class: these may have
+    # changed since the model was built (see the module's docstring).
     return "_originally_built_as_v1" in vars(model)
 
 
 @contextlib.contextmanager
 def use_tf2_engine() -> Iterator[None]:
-    """Let all classes of tf_keras use TensorFlow 2's engine inside a context.
+    """Give tf_keras's layer and model classes their TensorFlow 2 base classes inside a context.
 
-    Afterwards each class has the engine that it had before. Models that were built without eager
+    Afterwards each class has the base classes that it had before. Models that were built without
+    eager
     execution cannot be used inside the context, and models that are built inside the context cannot
     be used outside. The context is reentrant; other threads wait until it is free.
     """
@@ -46,10 +49,10 @@ def use_tf2_engine() -> Iterator[None]:
 
 
 def _classes_to_switch() -> dict[type, tuple[tuple[type, ...], tuple[type, ...]]]:
-    """Find the classes that use TensorFlow 1's engine now.
+    """Find the tf_keras classes that have TensorFlow 1's base classes now.
 
     Returns:
-      Class → its present bases, and its bases under TensorFlow 2's engine.
+      Class → (its present base classes, its base classes for TensorFlow 2).
     """
     tf2_classes = keras_internals.get_loaded_engine_classes()
     switched = {}

@@ -35,7 +35,7 @@ def is_for_xla() -> bool:
 
 
 def trace_function(function: Callable[..., Any], specs: Sequence[Any], *, for_xla: bool) -> Any:
-    """Trace a function.
+    """Trace a function into a graph of its own, as tf.function would.
 
     Args:
       function: takes one tensor for each spec and returns a list of tensors.

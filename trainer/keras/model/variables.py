@@ -105,7 +105,7 @@ def initial_values(
 
 
 def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
-    """Create a variable of the default graph, which checkpoints contain.
+    """Create a variable in the default graph that checkpoints save and restore.
 
     Args:
       variable: defines the name, the shape and the dtype.
@@ -128,7 +128,7 @@ def create_graph_variable(variable: CheckpointVariable, initial: Any) -> Any:
 
 
 def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
-    """Create a variable of the default graph, which checkpoints do not contain, as for a metric.
+    """Create a variable in the default graph that checkpoints leave out, such as a metric's.
 
     Args:
       name: the name in the graph.
@@ -150,7 +150,7 @@ def create_local_variable(name: str, keras_variable: Any, initial: Any) -> Any:
 
 
 class _LayerNumbers:
-    """Renumbers, from 0, the layers that Keras has named by their class and a counter."""
+    """Renumbers, from 0, the layers that Keras has named by class and counter: "dense_7"."""
 
     def __init__(self, layers: Iterable[tuple[str, str]]) -> None:
         """Assign the new numbers.
@@ -170,7 +170,7 @@ class _LayerNumbers:
             self._new_names[name] = f"{default}_{number}" if number else default
 
     def renumber(self, path: str) -> str:
-        """Replace the layer names in the path of a variable."""
+        """Replace the layer names in the path of a variable by the renumbered names."""
         return "/".join(self._new_names.get(name, name) for name in path.split("/"))
 
 
@@ -189,7 +189,7 @@ def _name_and_default_name(layer: Any) -> tuple[str, str]:
 
 
 def make_unique(name: str, taken: set[str]) -> str:
-    """Return the name, with a number if it is taken; add the result to the taken names."""
+    """Return the name, with a number appended if it is taken; add the result to `taken`."""
     candidate, number = name, 0
     while candidate in taken:
         number += 1

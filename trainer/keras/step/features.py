@@ -15,7 +15,7 @@ _FEATURES_AND_WEIGHTS = {"features", "sample_weights"}
 
 
 class WeightedLabels(NamedTuple):
-    """Labels and sample weights, which together are the labels of the model_fn.
+    """Labels and sample weights, which the model_fn receives together as `labels`.
 
     Attributes:
       labels: as the model's losses take them.
@@ -48,14 +48,14 @@ def accept_sample_weights(input_fn: Callable[..., Any]) -> Callable[..., Any]:
             return x, WeightedLabels(y, weight)
         return returned
 
-    # Copy the attribute of a functools.partial that names the arguments which are bound already, so
-    # that an estimator does not pass them again.
+    # # If input_fn is a functools.partial, copy its attribute `keywords`: an estimator reads there
+    # which arguments are bound already, and does not pass these again.
     weighted_input_fn.keywords = getattr(input_fn, "keywords", {})  # type: ignore[attr-defined]
     return weighted_input_fn
 
 
 def labels_and_weights(labels: Any) -> WeightedLabels:
-    """Return the labels of a model_fn with their weights, or with None for absent weights."""
+    """Return the `labels` of a model_fn as WeightedLabels; sample_weight is None if absent."""
     return labels if isinstance(labels, WeightedLabels) else WeightedLabels(labels, None)
 
 

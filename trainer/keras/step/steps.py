@@ -194,11 +194,11 @@ class ModelSteps:
 
     @property
     def _label(self) -> str:
-        """Return the model's Keras and its name, for messages."""
+        """Return the model's Keras and its name for messages: "tf_keras model digits"."""
         return f"{self._adapter.name} model {self._model.name}"
 
     def _handle_replacer(self, func_graph: Any) -> Callable[[Any], Any]:
-        """Return a function that maps a handle of Keras to the handle of its graph variable."""
+        """Return a function from a Keras variable's handle to that of its graph variable."""
 
         def replace_handle(handle: Any) -> Any:
             if id(handle) in self._graph_variables:
@@ -215,7 +215,7 @@ class ModelSteps:
 
 
 def _step_arguments(x: Any, batch: WeightedLabels) -> dict[str, Any]:
-    """Return the arguments of a step, by the names that errors use."""
+    """Return the arguments of a step; the keys are their names in error messages."""
     return {"features": x, "labels": batch.labels, "weights": batch.sample_weight}
 
 

@@ -15,8 +15,8 @@ def synchronize_moments(replicas: int) -> Iterator[None]:
     """Let layers with synchronized=True normalize by the rows of all replicas inside a context.
 
     Such a layer calls all_reduce of tf.distribute's replica context. Without a tf.distribute
-    strategy, this is a default context for a single replica. This function replaces the context's
-    all_reduce by a sum over all replicas.
+    strategy, the replica context is a default one for a single replica. This function replaces that
+    context's all_reduce by a sum over the replicas of the TPU.
 
     Args:
       replicas: the number of replicas.

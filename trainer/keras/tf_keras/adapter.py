@@ -231,7 +231,7 @@ ADAPTER = _TfKerasAdapter()
 
 
 def _is_new(optimizer: Any) -> bool:
-    """Return whether an optimizer is one of tf_keras, neither legacy nor of TensorFlow 1."""
+    """Return whether an optimizer is neither legacy nor one of tf.compat.v1.train."""
     return not _is_legacy(optimizer) and not tf_optimizer.is_tf_optimizer(optimizer)
 
 

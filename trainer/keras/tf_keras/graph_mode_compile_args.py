@@ -59,7 +59,7 @@ def _copy_metrics(metrics_of_outputs: Sequence[Mapping[str, Any] | None]) -> lis
 
 
 def _copy_metric(name: str, metric: Any) -> Any:
-    """Create a metric with the same settings under a name, without state."""
+    """Create a metric with another metric's settings and a given name, without its state."""
     if type(metric) is tf_keras.metrics.MeanMetricWrapper:
         # Copy the wrapped function itself, because the configuration of a wrapper contains only the
         # name of the function.

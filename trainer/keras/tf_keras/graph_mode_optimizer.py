@@ -14,11 +14,11 @@ class GraphOptimizerState:
     """The settings and the state of a model's optimizer, read from its graph's session.
 
     Attributes:
-      values: key of `state_variables` → value of the variable, an array.
+      values: key of `state_variables` → value of that variable, an array.
     """
 
     def __init__(self, model: Any) -> None:
-        """Read the settings and the state; the default graph must be the graph of the model."""
+        """Read the settings and the state; the default graph must be the model's graph."""
         self._optimizer = model.optimizer
         variables = state_variables(model)
         values = tf_keras.backend.batch_get_value(list(variables.values()))
@@ -60,7 +60,8 @@ def unsupported_options(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
     Yields:
-      A key of `trainer.keras.model.unsupported_options`, and the name of what has the option.
+      A key of `trainer.keras.model.unsupported_options`, and the name of the optimizer or
+      hyperparameter that has the option.
     """
     if tf_optimizer.is_tf_optimizer(optimizer):
         yield from tf_optimizer.unsupported_options(optimizer)
@@ -77,7 +78,8 @@ def state_variables(model: Any) -> dict[tuple[str, int], Any]:
     """Return those variables of a model's optimizer that were created already.
 
     Returns:
-      (name of a slot or "", index) → variable. The keys are the same for a model and for its clone.
+      (name of a slot or "", index) → variable. The index numbers the trainable variables for a
+      slot, and all variables of the optimizer for "". A model and its clone have the same keys.
     """
     optimizer = model.optimizer
     if tf_optimizer.is_tf_optimizer(optimizer):

@@ -1,4 +1,4 @@
-"""The compiled losses of a tf_keras model, in the form that a step on several replicas needs."""
+"""The compiled losses of a tf_keras model, without metrics and scaled for several replicas."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from trainer.keras.keras_internals import LossesContainer, get_private_attribute
 
 
 class _UnusedMetric:
-    """Replaces the metric of the total loss, whose value is not read in a step."""
+    """Replaces the metric that averages the total loss, because no step reads its value."""
 
     def update_state(self, *arguments: Any, **named: Any) -> None:
-        """Ignore the loss of a batch."""
+        """Ignore the loss of a batch, with which LossesContainer would update the metric."""
 
 
 class _LossesContainerWithoutMetrics(LossesContainer):
-    """Compiled losses without metrics for the losses of single outputs."""
+    """A LossesContainer that has no metrics for the losses of the single outputs."""
 
     def _create_metrics(self) -> None:
         """Create no metric for any output."""
@@ -40,7 +40,7 @@ class _SumOverBatchLoss(tf_keras.losses.Loss):
         self._loss, self._replicas = loss, replicas
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Return the scaled loss of a replica's rows."""
+        """Return the sum of the loss over a replica's rows, times the number of replicas."""
         return self._loss(y_true, y_pred, sample_weight=sample_weight) * float(self._replicas)
 
 

@@ -27,7 +27,8 @@ def unsupported_options(wrapper: Any) -> Iterable[tuple[str, str]]:
     """Find the options of an optimizer that an estimator does not support.
 
     Yields:
-      A key of `trainer.keras.model.unsupported_options`, and the name of what has the option.
+      A key of `trainer.keras.model.unsupported_options`, and the name of the optimizer or attribute
+      that has the option.
     """
     optimizer = unwrap(wrapper)
     for name, value in vars(optimizer).items():
