@@ -18,7 +18,8 @@ REPLICATE_METADATA = "TPUReplicateMetadata"
 # The nodes of the functions that the cluster calls do not have the attribute.
 CLUSTER_ATTRIBUTE = "_tpu_replicate"
 
-# Ops that `tpu.rewrite` puts around its cluster. They compute nothing.
+# Ops that `tpu.rewrite` puts around the cluster that it builds. They compute nothing, and therefore
+# do not count as nodes outside of the cluster, which the host runs.
 _FORWARDING_OPS = frozenset({"Identity", "NoOp"})
 
 Functions = Mapping[str, pb.FunctionDef]
@@ -26,11 +27,11 @@ Functions = Mapping[str, pb.FunctionDef]
 
 @dataclass(frozen=True)
 class NodesByDevice:
-    """The nodes that a walk has visited, by the device that runs them.
+    """The nodes that a walk over a graph has visited, by the device that runs them.
 
     Attributes:
-      on_tpu, on_host: the nodes that the TPU and the host run, in the order of the calls. A
-        function's nodes occur once.
+      on_tpu, on_host: the nodes that the TPU and the host run, the nodes of a function after a node
+        that calls the function. A node occurs once in a list, however often its function is called.
       tpu_calls: names of the functions that TPUPartitionedCalls on the host call, each once.
     """
 
@@ -50,19 +51,24 @@ def walk_graph(graph: pb.GraphDef, functions: Functions) -> NodesByDevice:
 
 
 def walk_function(name: str, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a function that the host calls; no nodes if the function is missing."""
+    """Visit the nodes of a function that the host calls; none if `functions` lacks the function."""
     body = functions[name].node_def if name in functions else []
     return _walk(((node, True) for node in body), functions)
 
 
 def walk_computation(name: str, functions: Functions) -> NodesByDevice:
-    """Visit the nodes of a TPU computation; no nodes if its function is missing."""
+    """Visit the nodes of a TPU computation.
+
+    Args:
+      name: the name of the computation's function; no node is visited if `functions` lacks it.
+      functions: function name → function.
+    """
     body = functions[name].node_def if name in functions else []
     return _walk(zip(body, outside_cluster_mask(body), strict=True), functions)
 
 
 def called_functions(node: Any) -> Iterator[str]:
-    """Yield the names of the functions that the attributes of a NodeDef name."""
+    """Yield the names of the functions that a NodeDef refers to in its attributes."""
     for attribute in node.attr.values():
         kind = attribute.WhichOneof("value")
         if kind == "func":

@@ -1,7 +1,7 @@
 """Pruning of a metagraph: removes initialisers, training and saving, which serving never runs.
 
-Most of the time of a load goes into building the graph, and the server can do little else during
-that time. A smaller graph shortens the load.
+Most of the time to load a model goes into building its graph, and the server can do little else
+during that time. A smaller graph shortens the load.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _COLOCATION_PREFIX = b"loc:@"
 
 
 def prune_metagraph(meta_graph: Any) -> None:
-    """Remove, in place, nodes and collections that neither the signatures nor the loader need.
+    """Remove, in place, the nodes and collections that no signature and no loader needs.
 
     The function library is not changed.
 
@@ -51,8 +51,8 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
     for signature in meta_graph.signature_def.values():
         for info in (*signature.inputs.values(), *signature.outputs.values()):
             yield from _tensor_names(info)
-    # Import only a protobuf message: a server prunes in a subprocess that has no other part of
-    # TensorFlow.
+    # Import only the module of a protobuf message: a server prunes in a subprocess, which starts
+    # quickly because it imports no other part of TensorFlow.
     from tensorflow.core.protobuf import meta_graph_pb2
 
     saver = meta_graph.saver_def
@@ -68,7 +68,7 @@ def _root_references(meta_graph: Any) -> Iterator[str]:
 
 
 def _tensor_names(info: Any) -> Iterator[str]:
-    """Yield the names of the tensors in a TensorInfo; a sparse tensor has several."""
+    """Yield the names of a TensorInfo's tensors: a sparse or composite tensor has several."""
     kind = info.WhichOneof("encoding")
     if kind == "coo_sparse":
         sparse = info.coo_sparse

@@ -18,7 +18,7 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
       targets: operations of a tf.Graph.
 
     Returns:
-      Operation name → operation, the targets included.
+      Operation name → operation. The targets are included, unless they hold persistent state.
     """
     pending = list(targets)
     reachable: dict[str, Any] = {}
@@ -33,7 +33,7 @@ def reachable_ops(targets: Iterable[Any]) -> dict[str, Any]:
 
 
 def is_persistent(operation: Any) -> bool:
-    """Return whether an operation represents state that exists before and after a run.
+    """Return whether an operation stands for state that exists before and after a session's run.
 
     Such state is a variable, table, queue or iterator, or the value of a placeholder.
     """
@@ -45,7 +45,8 @@ def is_persistent(operation: Any) -> bool:
         tensorflow_internals.is_ref_dtype(tensor.dtype) for tensor in operation.outputs
     ):
         return True
-    # An operation that takes a resource forwards this resource and does not create one.
+    # An operation with a resource as input and output forwards the resource. Only an operation
+    # without a resource as input creates one, and stands for its state.
     creates_resource = any(tensor.dtype == tf.resource for tensor in operation.outputs) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

@@ -11,17 +11,18 @@ from typing import Any
 # The most nodes and bytes of one segment, so that its import takes about a millisecond.
 _MAX_NODES = 48
 _MAX_BYTES = 1 << 18
-# About the most segments of a graph. More segments would import more slowly, because TensorFlow
-# compares each segment with all nodes that were imported before.
+# About the most segments of a graph; the segments of a large graph have more than _MAX_NODES nodes.
+# More segments would import more slowly, because TensorFlow compares each segment with all nodes
+# that were imported before.
 _MAX_SEGMENTS = 400
 
 
 @dataclass(frozen=True)
 class GraphSegment:
-    """Some nodes of a graph, or some functions of its library.
+    """Some nodes of a graph, or some functions of its library, which are imported at once.
 
     Attributes:
-      content: a serialised GraphDef.
+      content: a serialised GraphDef that holds these nodes or functions.
       inputs: (node, output index) of the tensors in earlier segments that this segment reads.
       controls: nodes of earlier segments that are control inputs of this segment.
       retained: nodes of this segment that later segments or the caller of `split_graph` refer to.
@@ -66,10 +67,10 @@ def split_graph(graph: Any, retained_nodes: Collection[str]) -> list[GraphSegmen
 def _earlier_references(
     group: list[str], nodes: dict[str, Any], group_of: dict[str, int]
 ) -> tuple[set[tuple[str, int]], set[str]]:
-    """Return the tensors and the control inputs that a group takes from other groups.
+    """Return the tensors and the control inputs that a group of nodes takes from earlier groups.
 
     Args:
-      group: names of nodes.
+      group: names of the nodes, which form one segment.
       nodes: name → NodeDef of the whole graph.
       group_of: name → index of the node's group.
     """
@@ -97,7 +98,8 @@ def _split_library(graph: Any) -> Iterator[Any]:
         if num_bytes > _MAX_BYTES // 4:
             yield part
             part, num_bytes = type(graph)(versions=graph.versions), 0
-    # Gradient definitions refer to functions, so they come after the functions.
+    # Put the gradient definitions into the last GraphDef, because they refer to functions, which
+    # must be imported before.
     part.library.gradient.extend(graph.library.gradient)
     part.library.registered_gradients.extend(graph.library.registered_gradients)
     if part.HasField("library"):
@@ -105,7 +107,7 @@ def _split_library(graph: Any) -> Iterator[Any]:
 
 
 def _group_nodes(nodes: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield groups of node names; no group needs a node of a later group."""
+    """Yield the node names of each segment; no segment needs a node of a later one."""
     max_nodes = max(_MAX_NODES, len(nodes) // _MAX_SEGMENTS)
     group: list[str] = []
     num_bytes = 0
@@ -168,9 +170,9 @@ def _strongly_connected_components(nodes: dict[str, Any]) -> Iterator[list[str]]
 
 
 def _prerequisites(nodes: dict[str, Any], name: str) -> list[str]:
-    """Return the nodes that must be imported before or with a node."""
+    """Return the names of the nodes that must be imported before a node, or together with it."""
     sources = [_split_reference(reference)[0] for reference in nodes[name].input]
-    # A node "a" precedes the node "a/b": once a graph has "a/b", TensorFlow refuses a new node "a".
+    # Import node "a" before node "a/b": once a graph has "a/b", TensorFlow refuses the name "a".
     scope, slash, _ = name.rpartition("/")
     while slash:
         sources.append(scope)

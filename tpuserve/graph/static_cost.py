@@ -1,8 +1,9 @@
 """Static cost analysis: finds computations whose cost depends only on the shapes of their inputs.
 
 Once such a computation has run quickly, it runs about as quickly again on inputs of the same
-shapes, so that no later run has to be stopped at its deadline. Loops, queues, strings, ops whose
-output size is an input value, and unknown ops do not have a static cost.
+shapes, so that no later run has to be stopped at its deadline. A computation does not have a static
+cost if it has a loop, a queue, strings, an op whose output size depends on the value of an input,
+or an op that is not listed here.
 """
 
 import re
@@ -71,7 +72,7 @@ def _have_static_cost(names: set[str], functions: dict[str, Any]) -> bool:
 
 
 def _called_function(node: Any) -> list[str]:
-    """Return the name of the function that a call op calls, or an empty list."""
+    """Return the name of the function that a node calls, as a list; empty if it calls none."""
     if "f" in node.attr and node.attr["f"].WhichOneof("value") == "func":
         return [node.attr["f"].func.name]
     return []

@@ -15,12 +15,12 @@ Shape = tuple[int | None, ...] | None
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """A variable that a resource handle refers to.
+    """The name, type and shape of a variable that a resource handle refers to.
 
     Attributes:
       name: Name that is unique in the graph.
       dtype: Type of the elements.
-      shape: Shape as far as it is known.
+      shape: Size of each dimension, None if unknown; or None for an unknown rank.
     """
 
     name: str
@@ -34,7 +34,7 @@ class AbstractTensor:
 
     Attributes:
       dtype: Type of the elements.
-      shape: Shape as far as it is known.
+      shape: Size of each dimension, None if unknown; or None for an unknown rank.
       variable: The variable, if the tensor is the resource handle of a variable; else None.
     """
 
@@ -43,9 +43,9 @@ class AbstractTensor:
     variable: VariableSpec | None = None
 
     def refine(self, shape: Shape) -> "AbstractTensor":
-        """Complete unknown dimensions from another shape; return a new tensor.
+        """Return this tensor with its unknown dimensions taken from `shape`.
 
-        A shape of another rank changes nothing.
+        A `shape` of another rank changes nothing.
         """
         if shape is None or (self.shape is not None and len(self.shape) != len(shape)):
             return self
@@ -56,20 +56,20 @@ class AbstractTensor:
         return AbstractTensor(self.dtype, merged, self.variable)
 
     def with_rows(self, count: int) -> "AbstractTensor":
-        """Return the tensor with another first dimension; a scalar is returned unchanged."""
+        """Return this tensor with a first dimension of `count`; a scalar is returned unchanged."""
         if not self.shape:
             return self
         return AbstractTensor(self.dtype, (count, *self.shape[1:]), self.variable)
 
 
 def describe_tensor(tensor: Any) -> AbstractTensor:
-    """Return the abstract tensor of a symbolic tensor of a tf.Graph."""
+    """Return what is known of a tensor of a tf.Graph, as an abstract tensor."""
     shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     return AbstractTensor(tensor.dtype, shape, _find_variable(tensor))
 
 
 def make_placeholder(argument: AbstractTensor) -> Any:
-    """Create a placeholder in the default graph with the type, shape and variable of a tensor."""
+    """Create a placeholder with the properties of an abstract tensor, in the default graph."""
     placeholder = tf.compat.v1.placeholder(argument.dtype, argument.shape)
     if argument.variable is not None:
         handle_data = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData(is_set=True)
@@ -85,7 +85,10 @@ def make_placeholder(argument: AbstractTensor) -> Any:
 def merge(
     first: Sequence[AbstractTensor], second: Sequence[AbstractTensor]
 ) -> list[AbstractTensor]:
-    """Merge pairs of tensors, such as the results of two branches; keep what both agree on."""
+    """Merge two lists of abstract tensors, such as the results of two branches, pair by pair.
+
+    A merged tensor keeps the dimensions on which the pair agrees; the others become unknown.
+    """
     return [
         tensor
         if tensor == other
@@ -95,21 +98,21 @@ def merge(
 
 
 def shape_from_proto(shape: Any) -> Shape:
-    """Convert a TensorShapeProto."""
+    """Convert a TensorShapeProto into a tuple of sizes, None if unknown; None for unknown rank."""
     if shape.unknown_rank:
         return None
     return tuple(None if dimension.size < 0 else dimension.size for dimension in shape.dim)
 
 
 def _merge_shapes(first: Shape, second: Shape) -> Shape:
-    """Keep the dimensions on which two shapes agree; the others become unknown."""
+    """Return a shape of the dimensions on which two shapes agree; the others become unknown."""
     if first is None or second is None or len(first) != len(second):
         return None
     return tuple(size if size == other else None for size, other in zip(first, second, strict=True))
 
 
 def _find_variable(tensor: Any) -> VariableSpec | None:
-    """Return the variable that a tensor is the resource handle of; None for any other tensor."""
+    """Return the variable if a tensor is the resource handle of a variable, else None."""
     if tensor.dtype != tf.resource:
         return None
     while tensor.op.type == "Identity":

@@ -27,11 +27,11 @@ _BATCH = "BatchFunction"
 
 @dataclass(frozen=True)
 class XlaCluster:
-    """A function that XLA compiles as a whole, and the arguments of one call.
+    """A function that XLA compiles as a whole, and the types and shapes of one call's arguments.
 
     Attributes:
-      function: Name of the function in the lowered graph.
-      arguments: Type, shape and variable of each argument.
+      function: Name of the function in the lowered graph, the graph without TPU ops.
+      arguments: The abstract tensor of each argument.
     """
 
     function: str
@@ -43,14 +43,14 @@ class ClusterFinder:
 
     Attributes:
       clusters: The clusters, in the order in which they run.
-      paddings: One sentence for each batch function that pads the rows.
+      paddings: One sentence for each BatchFunction op that pads the batch to an allowed size.
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Prepare a search that starts in the main graph.
+        """Prepare to trace a graph; see `trace`.
 
         Args:
-          graph: A lowered graph with its function library.
+          graph: A lowered graph, a graph without TPU ops, with its function library.
         """
         self._nodes = graph.node
         self._functions = FunctionLibrary(graph)
@@ -69,8 +69,8 @@ class ClusterFinder:
           fetches: Names of tensors.
 
         Raises:
-          InvalidInput: The graph does not accept inputs of these shapes, or a batch function does
-            not accept as many rows.
+          InvalidInput: The graph does not accept inputs of these shapes, or the inputs have more
+            rows than a BatchFunction op accepts.
         """
         return self._trace_graph(self._nodes, feeds, fetches, ())
 
@@ -85,7 +85,7 @@ class ClusterFinder:
 
         Args:
           nodes: The nodes of the graph.
-          feeds: Tensor name → abstract tensor.
+          feeds: Name of a tensor whose type and shape are given → its abstract tensor.
           fetches: Names of the tensors to return.
           control_outputs: Names of nodes that run for their side effects.
         """
@@ -97,7 +97,11 @@ class ClusterFinder:
         return scope.lookup(fetches)
 
     def _trace_call(self, node: NodeDef, inputs: Sequence[AbstractTensor]) -> list[AbstractTensor]:
-        """Propagate shapes through the functions that a node calls; return the node's outputs."""
+        """Propagate shapes through the functions that a node calls.
+
+        Returns:
+          The abstract tensors of the node's outputs.
+        """
         if node.op in _CALLS:
             is_cluster = node.attr[MUST_COMPILE].b
             return self._trace_function(node.attr["f"].func.name, inputs, is_cluster=is_cluster)
@@ -118,7 +122,7 @@ class ClusterFinder:
     def _trace_batch_function(
         self, node: NodeDef, inputs: Sequence[AbstractTensor]
     ) -> list[AbstractTensor]:
-        """Propagate shapes through a BatchFunction, which pads a batch to an allowed size."""
+        """Propagate shapes through a BatchFunction op, which pads a batch to an allowed size."""
         function = node.attr["f"].func.name
         count = len(node.attr["Tin"].list.type)
         rows = next((tensor.shape[0] for tensor in inputs[:count] if tensor.shape), None)
@@ -131,7 +135,7 @@ class ClusterFinder:
                 f"a batch of {rows} rows does not fit batch function {node.name!r}, which accepts "
                 f"up to {largest}. Use a smaller batch size."
             )
-        # Without allowed sizes, the batch keeps its number of rows.
+        # Without allowed_batch_sizes, a BatchFunction does not pad.
         padded_rows = next(size for size in allowed if size >= rows) if allowed else rows
         if padded_rows != rows:
             self.paddings.append(f"the model pads {rows} rows to {padded_rows}")
@@ -142,10 +146,13 @@ class ClusterFinder:
     def _trace_function(
         self, name: str, inputs: Sequence[AbstractTensor], *, is_cluster: bool = False
     ) -> list[AbstractTensor]:
-        """Propagate shapes through a function's body; add a cluster's function to `clusters`."""
+        """Propagate shapes through a function's body, and return its results.
+
+        If XLA compiles the function (`is_cluster`), add the call to `clusters`.
+        """
         body = self._functions.body(name)
-        # Complete the shapes of the call by those in the function's definition, which may be more
-        # exact, for example for the result of a table lookup.
+        # Take dimensions that are unknown at the call from the function's definition. It may know
+        # more, for example the shape of an argument that is the result of a table lookup.
         refined = [tensor.refine(shape) for tensor, shape in zip(inputs, body.shapes, strict=True)]
         if is_cluster:
             self.clusters.append(XlaCluster(name, tuple(refined)))
@@ -154,7 +161,7 @@ class ClusterFinder:
 
 
 class _GraphScope:
-    """The nodes of one graph or function body, and its abstract tensors so far."""
+    """The nodes of a graph or function body, and the abstract tensors that are known so far."""
 
     def __init__(
         self,
@@ -174,12 +181,12 @@ class _GraphScope:
                 yield self._nodes[name]
 
     def set_outputs(self, node: str, outputs: Sequence[AbstractTensor]) -> None:
-        """Record the abstract outputs of a call."""
+        """Set the abstract tensors of the outputs of a node that calls a function."""
         self._boundary.add(node)
         self._known.update({f"{node}:{index}": tensor for index, tensor in enumerate(outputs)})
 
     def lookup(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Return the abstract tensors of tensor names; infer those that are not recorded."""
+        """Return the abstract tensors of the named tensors; infer those that are not yet known."""
         names = [_full_name(tensor) for tensor in tensors]
         unknown = [name for name in names if name not in self._known]
         known = dict(self._known)
@@ -188,7 +195,11 @@ class _GraphScope:
         return [known[name] for name in names]
 
     def _infer(self, tensors: Sequence[str]) -> list[AbstractTensor]:
-        """Infer abstract tensors from recorded ones by importing the nodes between them."""
+        """Infer the abstract tensors of the named tensors from the known ones.
+
+        TensorFlow infers the shapes when the nodes between known and named tensors are imported
+        into a new graph, in which placeholders replace the known tensors.
+        """
         graph_def = self._functions.new_graph_def()
         inputs_used: dict[str, AbstractTensor] = {}
         order = _topological_order(
@@ -229,10 +240,10 @@ class _GraphScope:
     def _find_forwarded(
         self, placeholders: Mapping[str, Any], tensor: Any
     ) -> AbstractTensor | None:
-        """Follow Identity ops back to a placeholder; return the recorded tensor that it replaced.
+        """Return the known abstract tensor that an imported tensor forwards unchanged, or None.
 
-        Returns:
-          The recorded tensor; None if a node other than Identity computes the tensor.
+        The imported tensor is either a placeholder of `placeholders`, which replaces a known
+        tensor, or the output of Identity ops behind one. None means that other ops compute it.
         """
         while tensor.op.type == "Identity":
             tensor = tensor.op.inputs[0]
@@ -245,12 +256,12 @@ class _GraphScope:
 def _topological_order(
     nodes: Mapping[str, NodeDef], roots: Sequence[str], boundary: "set[str]"
 ) -> list[str]:
-    """Return the nodes that the roots depend on, producers first.
+    """Return the names of the roots and of the nodes they depend on, each after its inputs.
 
     Args:
       nodes: Name → node.
       roots: Names of the nodes to start from.
-      boundary: Names of the nodes whose inputs are not followed.
+      boundary: Names of the nodes at which the search stops: their inputs are left out.
     """
     order: dict[str, None] = {}
     visited: set[str] = set()
@@ -270,7 +281,7 @@ def _topological_order(
 
 
 def _producer(tensor: str) -> str:
-    """Return the node that a tensor or control input comes from: "x" for "x:0" or "^x"."""
+    """Return the name of the node that a reference names: "x" for "x:0" or "^x"."""
     return tensor.lstrip("^").partition(":")[0]
 
 

@@ -14,11 +14,12 @@ _numbers = itertools.count()
 
 @contextmanager
 def register_functions(graph: GraphDef) -> Iterator[None]:
-    """Register the functions of a graph with the eager runtime for the duration of a with block.
+    """Register a graph's functions with TensorFlow's eager runtime, inside of a with block.
 
-    A traced function does not carry the functions that an imported graph calls, such as loop
-    bodies; the runtime must know them. Function names are unique within one graph only, so the
-    functions of the graph are first renamed, in place, to names that are unique in the process.
+    When a tf.function imports a graph, the functions that the graph calls, such as loop bodies, do
+    not become part of the tf.function; the eager runtime must know them. Function names are unique
+    within a graph only, so the functions of the graph are first renamed, in place, to names that
+    are unique in the process.
 
     Args:
       graph: The graph that is imported and traced inside the with block.

@@ -1,4 +1,4 @@
-"""Access to the functions of a lowered graph, each converted to a graph."""
+"""The functions of a lowered graph (a graph without TPU ops), each converted to a graph."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ class FunctionBody:
     """The body of a function as a graph.
 
     Attributes:
-      nodes: The nodes, whose inputs are named as in a GraphDef ("node:0"), not as in a
-        FunctionDef.
+      nodes: The nodes, whose inputs are named as in a GraphDef ("node:0") and not as in a
+        FunctionDef ("node:output:0").
       inputs: Tensor names of the arguments; each is the output of a placeholder.
-      shapes: Shapes of the arguments that were known when the function was traced.
+      shapes: Shape of each argument, as far as it was known when the function was traced.
       outputs: Tensor names of the results.
       control_outputs: Names of the nodes that run for their side effects, sorted.
     """
@@ -44,7 +44,7 @@ class FunctionLibrary:
     """
 
     def __init__(self, graph: GraphDef) -> None:
-        """Create the library of a graph's functions."""
+        """Import the functions of a graph, so that `body` can convert them."""
         self.library = graph.library
         self._by_name: Mapping[str, FunctionDef] = {
             function.signature.name: function for function in graph.library.function
@@ -71,8 +71,8 @@ class FunctionLibrary:
         return FunctionBody(
             nodes=graph_def.node,
             inputs=[f"{argument.name}:0" for argument in arguments],
-            # The first nodes of the graph are the placeholders of the arguments, and have their
-            # shapes.
+            # Read the shapes from the first nodes of the graph, which are the placeholders of the
+            # arguments.
             shapes=[
                 shape_from_proto(node.attr["shape"].shape) if "shape" in node.attr else None
                 for node, _ in zip(graph_def.node, arguments, strict=False)
@@ -104,6 +104,6 @@ class FunctionLibrary:
 
 
 def _called_functions_sorted(node: NodeDef) -> Iterator[str]:
-    """Yield the functions that a node's attributes name, in the order of the attribute names."""
+    """Yield the names of the functions that a node calls, in the order of the attribute names."""
     for attribute in sorted(node.attr):
         yield from called_functions(NodeDef(attr={attribute: node.attr[attribute]}))

@@ -45,9 +45,10 @@ class CompilePlan:
     """The compilations that a SavedModel needs.
 
     Attributes:
-      graph: The lowered GraphDef.
-      requests: In the order of signatures and batch sizes.
-      notes: Assumptions and omissions of the plan, one sentence each.
+      graph: The lowered GraphDef, without TPU ops.
+      requests: What to compile, in the order of signatures and then of batch sizes.
+      notes: Assumptions, such as replaced unknown dimensions, and left out signatures; one
+        sentence each.
     """
 
     graph: Any
@@ -73,7 +74,7 @@ def plan_compilations(
     Raises:
       SavedModelNotFound, DamagedSavedModel: The directory holds no readable SavedModel.
       MetagraphNotFound: The SavedModel has no TPU metagraph.
-      SignatureNotFound: The metagraph has no signature of that name.
+      SignatureNotFound: The metagraph lacks one of `signature_names`.
       LoweringError: The metagraph has an op that tpuserve cannot lower.
       InvalidInput: No signature runs anything on the TPU, or a signature does not accept a batch
         size.
@@ -105,7 +106,7 @@ def plan_compilations(
 
 
 def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
-    """Return the signatures of the TPU metagraph, and its lowered GraphDef."""
+    """Return the signatures of a SavedModel's TPU metagraph, and its GraphDef without TPU ops."""
     described = {
         description.tags: description for description in metagraph.read_metagraphs(directory)
     }
@@ -126,7 +127,11 @@ def _read_lowered(directory: Path) -> tuple[dict[str, Signature], Any]:
 
 
 def _remove_colocation(graph: Any) -> Any:
-    """Remove colocation constraints, in place; a cluster may lack the nodes that they name."""
+    """Remove colocation constraints, in place, and return the graph.
+
+    A constraint may name a node that is not in the same cluster, and such a cluster cannot be
+    imported.
+    """
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
             node.attr.pop("_class", None)
@@ -159,7 +164,10 @@ def _select_batch_sizes(
 def _find_clusters(
     graph: Any, name: str, signature: Signature, batch_size: int, notes: dict[str, None]
 ) -> CompileRequest:
-    """Find the clusters of a signature at a batch size; add to `notes` where the model pads."""
+    """Find the XLA clusters that a signature runs at a batch size.
+
+    Where the model pads the batch to an allowed batch size, a sentence is added to `notes`.
+    """
     feeds = {
         spec.name: AbstractTensor(tf.as_dtype(spec.dtype), spec.shape).with_rows(batch_size)
         for spec in signature.inputs.values()
@@ -176,10 +184,11 @@ def _find_clusters(
 def _close_shapes(
     request: CompileRequest, unknown_dimension: int, notes: dict[str, None]
 ) -> CompileRequest:
-    """Replace unknown dimensions of a request's arguments; add each replacement to `notes`.
+    """Replace unknown dimensions of the arguments of all clusters of a request.
 
-    An unknown first dimension becomes the batch size; any other dimension becomes
-    `unknown_dimension`. An argument of unknown rank turns the request into a request with an error.
+    An unknown first dimension becomes the batch size; any other unknown dimension becomes
+    `unknown_dimension`. A sentence about each replacement is added to `notes`. If the rank of an
+    argument or the shape of a variable is unknown, the request gets an error instead.
     """
     clusters = []
     for cluster in request.clusters:
@@ -200,7 +209,7 @@ def _close_shapes(
 
 
 def _is_undetermined(argument: AbstractTensor) -> bool:
-    """Return whether an argument has an unknown rank, or is a variable of unknown shape."""
+    """Return whether an argument has an unknown rank, or is a variable of not fully known shape."""
     if argument.variable is not None:
         return argument.variable.shape is None or None in argument.variable.shape
     return argument.shape is None
@@ -209,7 +218,7 @@ def _is_undetermined(argument: AbstractTensor) -> bool:
 def _failed_request(
     request: CompileRequest, cluster: XlaCluster, argument: AbstractTensor
 ) -> CompileRequest:
-    """Return the request with an error for an argument whose shape cannot be completed."""
+    """Return the request with an error that says which argument has an unknown shape."""
     subject = f"variable {argument.variable.name!r}" if argument.variable else "an input"
     error = (
         f"the shape of {subject} of {cluster.function} is unknown until the model runs. Set the "
@@ -224,7 +233,7 @@ def _describe_closing(
     argument: AbstractTensor,
     closed: tuple[int, ...],
 ) -> str:
-    """Return the note about an argument whose unknown dimensions were replaced."""
+    """Return a sentence for the report about an argument whose unknown dimensions were replaced."""
     sizes = ", ".join("?" if size is None else str(size) for size in argument.shape or ())
     return (
         f"signature {request.signature!r}: an input of {cluster.function} is "

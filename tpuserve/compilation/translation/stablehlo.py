@@ -27,10 +27,10 @@ def _unknown_line(node: str) -> str | None:
 
 
 class StableHloTranslator:
-    """Translates the clusters of one graph.
+    """Translates the XLA clusters of one lowered graph to StableHLO modules.
 
-    Variables become arguments of the module, never constants. They are created once, without
-    values, because the bridge needs only their shapes.
+    Variables become arguments of a module, never constants. They are created without values,
+    because TensorFlow's XLA bridge needs only their shapes, and once for all clusters.
     """
 
     def __init__(
@@ -40,20 +40,21 @@ class StableHloTranslator:
 
         Args:
           graph: A lowered graph with its function library.
-          line_of: Returns "file:number" of the user code that created "node@function", or None.
+          line_of: Takes a node as "node@function"; returns the line of user code that created the
+            node, as "file:number", or None if it is unknown.
         """
         self._line_of = line_of
         self._functions = FunctionLibrary(graph)
         self._variables: dict[VariableSpec, Any] = {}
 
     def translate(self, cluster: XlaCluster) -> bytes:
-        """Return the module of a cluster, serialised in StableHLO's portable form.
+        """Translate a cluster; return its module, serialised in StableHLO's portable form.
 
         Args:
           cluster: A cluster whose arguments have fully known shapes.
 
         Raises:
-          UnsupportedOnTpu: The bridge cannot translate an op; the message names the op.
+          UnsupportedOnTpu: TensorFlow's XLA bridge cannot translate an op, which the message names.
         """
         body = self._functions.body(cluster.function)
         placeholders = {name.partition(":")[0] for name in body.inputs}
@@ -91,16 +92,16 @@ class StableHloTranslator:
     def _import_body(
         self, graph_def: Any, body: FunctionBody, cluster: XlaCluster, tensors: Iterator[Any]
     ) -> list[Any]:
-        """Import the body of a cluster into the graph that is being traced.
+        """Import the body of a cluster's function into the default graph.
 
         Args:
           graph_def: The nodes of the body without its placeholders, and the function library.
           body: The body of the cluster's function.
           cluster: The cluster.
-          tensors: The arguments that are not variables, in order.
+          tensors: Tensors of the default graph for the arguments that are not variables, in order.
 
         Returns:
-          The outputs of the cluster.
+          The outputs of the cluster, as tensors of the default graph.
         """
         graph = tf.compat.v1.get_default_graph()
         input_map = {
@@ -120,7 +121,10 @@ class StableHloTranslator:
             return [tf.identity(output) for output in imported[:count]]
 
     def _get_variable(self, spec: VariableSpec) -> Any:
-        """Return the variable of a spec; the first call creates it, without values."""
+        """Return the tf.Variable of a spec.
+
+        The first call creates the variable, with zeros that take no memory.
+        """
         if spec not in self._variables:
             with tf.init_scope():
                 assert spec.shape is not None
@@ -130,7 +134,10 @@ class StableHloTranslator:
         return self._variables[spec]
 
     def _error_text(self, error: Exception, cluster: XlaCluster) -> str:
-        """Return a text about the ops that the bridge's error names, or else its first line."""
+        """Describe the ops that an error of TensorFlow's XLA bridge names.
+
+        If the error names no op, return its first line.
+        """
         text = getattr(error, "message", None) or str(error)
         ops = [
             *xla_errors.find_unsupported_ops(text),
